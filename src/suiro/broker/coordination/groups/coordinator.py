@@ -38,7 +38,6 @@ from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError
-from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, control_type
 
@@ -308,8 +307,6 @@ class GroupCoordinator:
             self.write(group_id, self.tombstones(group))
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
         if group is None:
-            if len(group_id.encode()) > MAX_STRING_BYTES:  # nothing of it could ever be written down
-                raise GroupRefusal(ErrorCode.invalid_group_id)
             if request.member_id:
                 raise GroupRefusal(ErrorCode.unknown_member_id)
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)

@@ -32,11 +32,9 @@ class JoinRequest:
 
     @property
     def fits_records(self) -> bool:
-        """Whether the records of its group, and the older versions of answers, can hold its names. The newer versions
-        of requests can carry longer ones, with which no generation of the group could be written down."""
-        names = (self.member_id, self.client_id, self.protocol_type, *dict(self.protocols))
-        longest = max(len(self.prefix.encode()) + _MEMBER_ID_BYTES, *(len(name.encode()) for name in names))
-        return longest <= MAX_STRING_BYTES
+        """Whether the records of its group, and answers, can hold the id that it may get: a request has no longer
+        names, but the id is longer than its prefix."""
+        return len(self.prefix.encode()) + _MEMBER_ID_BYTES <= MAX_STRING_BYTES
 
     @property
     def prefix(self) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suiro.broker.coordination.groups.refusals import GroupRefusal
-from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.messages import ErrorCode
 
 _MOST_BYTES = 1 << 20
@@ -36,11 +35,6 @@ def check_regex(regex: str) -> None:
     """Raises `GroupRefusal` where it is none."""
     import re2
 
-    if len(regex.encode()) > MAX_STRING_BYTES:  # it could not be written down
-        raise GroupRefusal(
-            ErrorCode.invalid_regular_expression,
-            f"SubscribedTopicRegex has {len(regex.encode())} bytes; the most is {MAX_STRING_BYTES}.",
-        )
     try:
         _matches(regex, [""], _MOST_BYTES)
         # Also in its frame, which may make it too large.
