@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from suiro.broker.handlers import describe_configs as describe_configs_handler
 from suiro.broker.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
+from suiro.broker.net.turns import MOST_UNFINISHED
 from suiro.broker.storage.topics import TopicRegistry
 from suiro.log import LogConfig, TimeLookup
 from suiro.node import InProcessNode, NodeProcess
@@ -465,6 +467,45 @@ def test_settings_of_many_groups_are_told_in_turns(monkeypatch: pytest.MonkeyPat
     assert [one["resource_name"] for one in results] == names
     assert {len(one["configs"]) for one in results} == {3}
     assert (seen[0], seen[-1]) == (False, True)
+
+
+def test_of_large_requests_in_steps_only_some_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory a request takes thirty times its bytes, and each that has begun stays there until it is answered."""
+    may_end = threading.Event()
+    describe_all = describe_configs_handler._describe_all
+    begun: list[int] = []
+
+    def slowly(*arguments: Any) -> Generator[None, None, Any]:
+        begun.append(1)
+        ends = time.monotonic() + DEADLINE_S
+        while not may_end.is_set() and time.monotonic() < ends:
+            yield
+        return (yield from describe_all(*arguments))
+
+    monkeypatch.setattr(describe_configs_handler, "_describe_all", slowly)
+    one = {"resource_type": 32, "configuration_keys": None}
+    asked = [{**one, "resource_name": f"g{number:08}"} for number in range(500)]
+    answers: list[int] = []
+
+    def describe(wire: Wire) -> None:
+        answers.append(len(ask(wire, "describe_configs", 4, resources=asked)["results"]))
+
+    with InProcessNode.start() as node, ExitStack() as stack:
+        wires = [stack.enter_context(Wire(node.bootstrap_servers)) for _ in range(MOST_UNFINISHED + 4)]
+        threads = [threading.Thread(target=describe, args=[wire]) for wire in wires]
+        for thread in threads:
+            thread.start()
+        memory = node.broker.server._context.requests
+        wait_until(lambda: memory.holders == 4, what="those that wait")
+        with Wire(node.bootstrap_servers) as other:
+            create(other, "t")
+            may_end.set()
+            assert len(ask(other, "describe_configs", 4, resources=asked[:1])["results"]) == 1
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        assert memory.used == node.broker.server._context.turns.unfinished == 0
+    assert answers == [len(asked)] * len(wires)
+    assert len(begun) == len(wires) + 1
 
 
 def test_what_is_named_again_and_again_is_described_once() -> None:

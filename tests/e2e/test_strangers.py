@@ -228,4 +228,4 @@ def test_requests_that_are_never_whole_end_when_others_wait_for_their_memory(
         monkeypatch.setattr(held_memory, "LONGEST_WAIT_NS", 0)
         with Wire(running.bootstrap_servers) as wire:
             assert is_served(wire)
-        assert "its request is not whole" in caplog.text
+        assert "its request has not begun" in caplog.text

@@ -78,3 +78,6 @@ APIS: dict[int, Api] = {
         (75, "describe_topic_partitions", 0, 0),
     )
 }
+IN_STEPS = frozenset((19, 20, 32, 33, 37, 44))
+"""The APIs whose handlers take turns (`Exchange.in_steps`): create_topics, delete_topics, describe_configs,
+alter_configs, create_partitions and incremental_alter_configs."""

@@ -14,7 +14,7 @@ import struct
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from suiro.broker.apis import API_VERSIONS_KEY, APIS, Api
+from suiro.broker.apis import API_VERSIONS_KEY, APIS, IN_STEPS, Api
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, Handler, encode
 from suiro.broker.metrics.request_metrics import StageMetrics
@@ -52,6 +52,9 @@ class Dispatcher:
         self._broker = broker
         self._handlers: dict[int, Handler] = {}
         self._stages = StageMetrics(broker.metrics)
+
+    def is_in_steps(self, frame: memoryview) -> bool:
+        return int.from_bytes(frame[:2], "big") in IN_STEPS
 
     def handle(self, connection: Connection, frame: memoryview) -> bool:
         connection.last_active_ms = self._broker.clock.monotonic_ms()

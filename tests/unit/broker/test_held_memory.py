@@ -43,7 +43,7 @@ class Reader:
         self._log.append(self)
         self._memory.hold(self, self._wants)
 
-    def waits_for_rest(self) -> bool:
+    def has_not_begun(self) -> bool:
         return not self._is_whole
 
     def close_holder(self) -> None:

@@ -113,7 +113,7 @@ def test_a_connection_is_not_idle_while_an_answer_or_a_request_is_on_its_way() -
             return bool(server.connections)
 
         writer.write((1000).to_bytes(4, "big") + bytes(500))
-        await until(lambda: any(connection.waits_for_rest() for connection in server.connections))
+        await until(lambda: any(connection.has_not_begun() for connection in server.connections))
         (connection,) = server.connections
         assert await is_open_after(idle_ms)
         writer.write(bytes(400))

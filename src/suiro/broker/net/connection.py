@@ -47,6 +47,8 @@ Piece: TypeAlias = bytes | Region
 INPUT_LIMIT = 1 << 20
 """Bytes of further requests that are kept while one is being answered. A larger single frame is read whole."""
 SCRATCH_BYTES = 512 << 10
+_LARGE_BYTES = 4096
+"""From this size on a request in steps waits while there are many."""
 _SENDFILE_CHUNK = 1 << 30
 _SMALLEST_BUFFER = 1024
 """Size of the buffer for the first bytes of a request. It doubles as more arrive."""
@@ -61,6 +63,10 @@ class RequestSink(Protocol):
 
     def handle(self, connection: Connection, frame: memoryview) -> bool:
         """Take one request frame. False: its answer comes later through `Connection.answer`."""
+        ...
+
+    def is_in_steps(self, frame: memoryview) -> bool:
+        """Whether its request is handled in steps."""
         ...
 
 
@@ -82,7 +88,7 @@ class Owner(Protocol):
         ...
 
     def held_too_much(self, connection: Connection) -> None:
-        """It is closed because requests that are not whole take too much memory."""
+        """It is closed because requests that have not begun take too much memory."""
         ...
 
 
@@ -144,6 +150,7 @@ class Connection:
         self._on_sent: Callable[[], None] | None = None
         self._busy = False
         self._rests = False  # until others have had their turn
+        self._is_put_off = False  # it rests until other large requests are done
         self._muted: TimerHandle | None = None
         self._reading = False
         self._writing = False
@@ -267,7 +274,12 @@ class Connection:
                 break
             if turn is None:
                 turn = self.turns.begin()
-            if turn.is_over():
+            self._is_put_off = (
+                size >= _LARGE_BYTES
+                and self.turns.is_full
+                and self._sink.is_in_steps(view[position + 4 : position + 4 + size])
+            )
+            if self._is_put_off or turn.is_over():
                 self._rests = True
                 self.turns.rest(self)
                 break
@@ -461,12 +473,12 @@ class Connection:
         self._owner.was_too_slow(self)
         self.close()
 
-    def waits_for_rest(self) -> bool:
-        """Whether what is held is a request that is not whole yet."""
-        return self._held > 0 and not self._blocked()
+    def has_not_begun(self) -> bool:
+        """Whether what is held is a request that is not whole yet, or is put off."""
+        return self._held > 0 and (self._is_put_off or not self._blocked())
 
     def close_holder(self) -> None:
-        """Requests that are not whole take too much memory, and this one must go."""
+        """Requests that have not begun take too much memory, and this one must go."""
         self._owner.held_too_much(self)
         self.close()
 

@@ -7,7 +7,8 @@ Requests. A connection holds the received bytes of a request that is not whole, 
 being answered. Bytes that a peer only claims to send do not count: a few peers that claim much and send nothing would
 shut out all others. At the limit, connections that hold nothing are not read. Those that hold some are read on, or they
 could never release it; and requests behind others get half of the limit at most. When a connection has waited for
-`LONGEST_WAIT_NS`, those whose requests are not whole are closed, the largest first: they send too slowly, or nothing.
+`LONGEST_WAIT_NS`, those whose requests have not begun are closed, the largest first: they send too slowly, or nothing,
+or too many large requests that take turns.
 
 Logins. Connections that have not logged in share a small memory of their own. Once it is used up, the one that holds
 the most is closed: a login is short, and a client that sends it whole holds nothing.
@@ -30,8 +31,9 @@ class Reader(Protocol):
 
     def read_again(self) -> None: ...
 
-    def waits_for_rest(self) -> bool:
-        """Whether what it holds is a request that is not whole; else it waits for an answer to the one before."""
+    def has_not_begun(self) -> bool:
+        """Whether what it holds is a request that is not whole, or is put off; else it waits for an answer to the one
+        before."""
         ...
 
     def close_holder(self) -> None:
@@ -91,7 +93,7 @@ class RequestMemory:
         for reader in sorted(self._held, key=self._held.__getitem__, reverse=True):
             if self.used * 8 <= self.max_bytes * 7:
                 return
-            if reader.waits_for_rest():
+            if reader.has_not_begun():
                 reader.close_holder()
 
     def _resume(self) -> None:

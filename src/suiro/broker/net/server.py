@@ -315,7 +315,7 @@ class Server:
             return
         self._stalled.add()
         logger.warning(
-            "closing connection from %s: queued.max.request.bytes is used up, and its request is not whole",
+            "closing connection from %s: queued.max.request.bytes is used up, and its request has not begun",
             connection.peer,
         )
 

@@ -18,6 +18,9 @@ from suiro.clock import stopwatch_ns
 
 REQUESTS_A_TURN = 64
 TURN_NS = 10_000_000
+MOST_UNFINISHED = 16
+"""Requests in steps at a time, if they are large. In memory one takes thirty times its bytes, so the next ones wait as
+they came."""
 
 
 class Resting(Protocol):
@@ -56,6 +59,13 @@ class Turns:
         self.now_ns = now_ns
         self._resting: deque[Resting] = deque()
         self._scheduled = False
+        self.unfinished = 0
+        """Requests that have begun and have steps left."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a large request in steps must wait."""
+        return self.unfinished >= MOST_UNFINISHED
 
     def begin(self) -> Turn:
         return Turn(self.now_ns)
@@ -97,6 +107,7 @@ class Steps:
         self._steps = steps
         self._answer = answer
         self._fail = fail
+        self._is_unfinished = False
         self.later_ns = 0
         """The time of its turns but the first."""
 
@@ -108,6 +119,9 @@ class Steps:
                 next(self._steps)
         except StopIteration as done:
             return done.value
+        if not self._is_unfinished:
+            self._is_unfinished = True
+            self._turns.unfinished += 1
         self._turns.rest(self)
         return None
 
@@ -116,8 +130,10 @@ class Steps:
         try:
             response = self.run()
         except Exception:  # noqa: BLE001 - `_fail` logs it and closes the connection
+            self._turns.unfinished -= 1
             self._fail()
             return
         self.later_ns += self._turns.now_ns() - began_ns
         if response is not None:
+            self._turns.unfinished -= 1
             self._answer(response)
