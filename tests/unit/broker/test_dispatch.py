@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from suiro.broker import handlers
 from suiro.broker.answers import Later
-from suiro.broker.apis import API_VERSIONS_KEY
+from suiro.broker.apis import API_VERSIONS_KEY, APIS, IN_STEPS
 from suiro.broker.dispatch import Dispatcher
 from suiro.broker.metrics.metrics import Metrics
 from suiro.broker.net.turns import TURN_NS, Turns
@@ -119,3 +121,9 @@ def handled(peer: Peer, handler: Any, *, quotas: Any = None) -> bool:
     request = request_class(API_VERSIONS_KEY, 0)()
     frame = memoryview(write_request(request, correlation_id=1, client_id="c"))
     return dispatcher.handle(peer, frame)  # type: ignore[arg-type]
+
+
+def test_the_apis_in_steps_are_those_whose_handlers_take_turns() -> None:
+    files = Path(handlers.__file__).parent.glob("*.py")
+    names = {path.stem for path in files if "exchange.in_steps(" in path.read_text()}
+    assert names == {APIS[key].name for key in IN_STEPS}
