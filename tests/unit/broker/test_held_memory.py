@@ -165,6 +165,16 @@ def test_who_took_nothing_for_the_longest_goes_first() -> None:
     assert (memory.used, memory.holders) == (80, 2)
 
 
+def test_who_holds_nothing_stays() -> None:
+    """A slow consumer's records are on the disk: its connection would go, and no memory with it."""
+    memory = ResponseMemory(max_bytes=100)
+    consumer, slow, third = (Writer(memory) for _ in range(3))
+    memory.hold(consumer, 0)
+    memory.hold(slow, 60)
+    memory.hold(third, 60)
+    assert [writer.is_open for writer in (consumer, slow, third)] == [True, False, True]
+
+
 def test_an_answer_larger_than_all_memory_costs_everybody_who_is_slow() -> None:
     memory = ResponseMemory(max_bytes=100)
     slow, large = Writer(memory), Writer(memory)

@@ -13,7 +13,8 @@ or too many large requests that take turns.
 Logins. Connections that have not logged in share a small memory of their own. Once it is used up, the one that holds
 the most is closed: a login is short, and a client that sends it whole holds nothing.
 
-Answers. Over the limit, the connection whose peer has taken nothing for the longest time is closed.
+Answers. Over the limit, the connection whose peer has taken nothing for the longest time is closed, of those that hold
+memory.
 """
 
 from __future__ import annotations
@@ -154,8 +155,9 @@ class ResponseMemory:
         """The peer took something, or is given something to take; `size` bytes are left."""
         self.used += size - self._held.pop(writer, 0)
         self._held[writer] = size
-        while self.used > self.max_bytes and self._held:
-            next(iter(self._held)).close_slow()  # which releases
+        while self.used > self.max_bytes:
+            # Who waits only for records, which are sent from their files, holds nothing that could be released.
+            next(slow for slow, held in self._held.items() if held).close_slow()  # which releases
 
     def release(self, writer: Writer) -> None:
         self.used -= self._held.pop(writer, 0)
