@@ -50,7 +50,7 @@ class Denials:
             audit.info(
                 "Principal = %s is Denied operation = %s from host = %s on resource = %s:LITERAL:%s%s "
                 "based on rule %s%s",
-                *(self._session.principal, operation.name, self._session.host, kind.name),
+                *(on_one_line(self._session.principal), operation.name, self._session.host, kind.name),
                 ", ".join(denied.names),
                 f" and {more} more" if more else "",
                 denied.rule,

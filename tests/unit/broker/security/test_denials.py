@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_many_are_counted(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_name_cannot_forge_a_line_nor_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    denials = Denials(ALICE)
+    denials = Denials(replace(ALICE, principal="User:CN=a\nPrincipal = User:root is Denied"))
     denials.add(WRITE, TOPIC, "x\nPrincipal = User:root is Denied", "DefaultDeny")
     denials.add(WRITE, TOPIC, "é" * 1_000_000, "DefaultDeny")
     (line,) = told(caplog, denials)
