@@ -14,10 +14,12 @@ from suiro.broker.coordination.transactions.state import Transaction
 from suiro.broker.handlers import (
     alter_replica_log_dirs,
     describe_user_scram_credentials,
+    incremental_alter_configs,
     list_transactions,
 )
 from suiro.broker.handlers.shared.assignments import check_replicas
 from suiro.broker.refusals import RefusedError
+from suiro.broker.settings.configs import ResourceKind
 from suiro.clock import ManualClock
 
 COUNT = 300
@@ -127,3 +129,21 @@ def test_a_long_path_of_many_partitions(tmp_path: Path, monkeypatch: pytest.Monk
         codes += {result["error_code"].name for result in answer["results"][0]["partitions"]}
     assert codes == ["log_dir_not_found"] * 4 + ["unknown_topic_or_partition"]
     assert len(looks) < COUNT
+
+
+@pytest.mark.parametrize("operation", ["APPEND", "SUBTRACT"])
+def test_a_setting_that_is_a_long_list(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(text: str) -> list[Name]:
+        return [Name(part) for part in text.split(",")]
+
+    monkeypatch.setattr(incremental_alter_configs, "_parts", parts)
+    monkeypatch.setattr(incremental_alter_configs, "list_default", lambda *_: "")
+    Name.compared = 0
+    had, given = (",".join(f"{letter}{number}" for number in range(COUNT)) for letter in "ab")
+    change = SimpleNamespace(
+        name="listeners", config_operation=incremental_alter_configs._Op[operation], value=given
+    )
+    broker: Any = None
+    content = incremental_alter_configs._changed(broker, ResourceKind.BROKER, {"listeners": had}, [change])
+    assert content == {"listeners": f"{had},{given}" if operation == "APPEND" else had}
+    assert Name.compared < 10 * COUNT

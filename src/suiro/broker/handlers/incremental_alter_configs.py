@@ -83,9 +83,11 @@ def _changed(
                 before = [part for part in _parts(changed.get(change.name, default)) if part]
                 given = _parts(change.value)
                 if operation == _Op.APPEND:
-                    after = [*before, *(part for part in given if part not in before)]
+                    known = set(before)
+                    after = [*before, *(part for part in given if part not in known)]
                 else:
-                    after = [part for part in before if part not in given]
+                    gone = set(given)
+                    after = [part for part in before if part not in gone]
                 changed[change.name] = ",".join(after)
     return changed
 
