@@ -263,7 +263,9 @@ class JoinColumns:
         ]
         arrived = columnar.arrive(chunks)
         try:
-            left = columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped)
+            left = list(
+                columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped)
+            )
         except FALLBACK as error:
             raise AssertionError("the table has changed, and the rules cannot run any more") from error
         gathered.take(left)

@@ -171,7 +171,9 @@ class ColumnarJoin:
         partition: int,
         failures: Failures,
         dropped: dict[str, int],
-    ) -> list[Emission]:
+    ) -> Iterator[Emission]:
+        """Puts the new rows into the table, and yields the results piece by piece. To be exhausted before the rows'
+        changes are taken."""
         records = arrived.records
         met = arrived.met(rows)
         task_time = OperatorTime()
@@ -180,14 +182,12 @@ class ColumnarJoin:
         task_time.keep(times, "")
         add_counts(dropped, arrived.dropped)
         if records is None or met is None:
-            return []
+            return
         if not self._is_left:
             records, met = records.filter(met.found), met.take(met.found)
-        emissions: list[Emission] = []
         for piece in met.pieces(ROWS_AT_ONCE, BYTES_AT_ONCE):
             some = records.slice(piece.start, piece.stop - piece.start)
-            emissions += self._joined(some, rows, met.take(piece), partition, failures, dropped)
-        return emissions
+            yield from self._joined(some, rows, met.take(piece), partition, failures, dropped)
 
     def _joined(
         self,

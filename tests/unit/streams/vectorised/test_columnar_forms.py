@@ -41,7 +41,8 @@ from suiro.streams import (
 from suiro.streams import struct as struct_of
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.vectorised import key_index
+from suiro.streams.stores import OrderedMap
+from suiro.streams.vectorised import key_index, stream_table_join
 from suiro.streams.vectorised.aggregate import NumberRows
 from suiro.streams.vectorised.numbers import Numbers
 from suiro.streams.vectorised.plan import columnar_form_of
@@ -402,6 +403,30 @@ def test_many_records_may_meet_a_large_row() -> None:
     rows: list[Row] = [(b"a", _long(number), 1, ()) for number in range(2_100)]
     wanted = rules.merge({}, inputs, [rows, of_table])
     assert columns.merge({}, inputs, [[rows], [of_table]]) == wanted
+
+
+def test_results_leave_before_later_records_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All results of a micro-batch may be more than fits into memory."""
+    calls: list[int] = []
+
+    def joiner(left: int, right: bytes) -> int:
+        calls.append(left)
+        return left
+
+    _, columns, inputs = _joined_with_a_table(serdes.long, joiner, serdes.bytes)
+    monkeypatch.setattr(stream_table_join, "ROWS_AT_ONCE", 2)
+    columnar = columns.columnar
+    assert columnar.kind == "join"
+    of_table: list[Row] = [(b"a", b"row", 0, ())]
+    rows: list[Row] = [(b"a", _long(number), 1, ()) for number in range(6)]
+    chunks = [
+        InputChunks(input=name, topic=topic, columns=[columns_of(of_table if topic == "table" else rows)])
+        for name, topic in inputs
+    ]
+    arrived, table = columnar.arrive(chunks), columnar.new_rows()
+    results = columnar.run(arrived, table, OrderedMap(), partition=0, failures=Gathered(), dropped={})
+    found = [(len(result), list(calls)) for result in results]
+    assert found == [(2, [0, 1]), (2, [0, 1, 2, 3]), (2, [0, 1, 2, 3, 4, 5])]
 
 
 def test_more_of_a_table_than_an_array_takes_is_the_rules_work() -> None:
