@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from suiro.streams.stores import OrderedMap
+from suiro.streams.stores import OrderedMap, Row
 from suiro.streams.task import TIMES
 from suiro.streams.topology.nodes import Source
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, InputChunks
+from suiro.streams.vectorised.table import TableRows
 from suiro.streams_spark.condition import Condition, condition_after
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.partition_group import may_be_taken
@@ -25,6 +26,10 @@ from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage, by_input_partition
 from suiro.streams_spark.state_log import TaskState, pieces_of
 from suiro.streams_spark.stream_task import StreamTask
+
+ROWS_PER_RECORD = 16
+"""Where a table has more rows than this for each record of a micro-batch, the rules read single rows of it. That takes
+about so many times as long as a row of the whole table."""
 
 _NOW = b"\0current"
 
@@ -153,8 +158,8 @@ class ColumnTask(StreamTask):
     def _lend(self, messages: list[ShuffleMessage]) -> None:
         """Runs this micro-batch by the rules, on the table's rows as an ordered map."""
         store = self._columnar.store
-        keys, rows = self._rows.rows()
-        self._lent = OrderedMap(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
+        records = sum(item.columns.num_rows for item in messages if item.columns is not None)
+        self._lent = _LentRows(self._rows, copies=len(self._rows) <= ROWS_PER_RECORD * records)
         self._state.maps[store] = self._lent
         self._state.stores.pop(store, None)
         super().take(messages)
@@ -184,6 +189,32 @@ class ColumnTask(StreamTask):
             number = self._buffered.add(one.input_partition, one.input, number, columns)
             self._buffered_records[one.input] += columns.num_rows
             self._condition.now = Condition.IDLING
+
+
+class _LentRows(OrderedMap):
+    """A table's rows for the rules, which ask for single keys only. `copies`: has all rows at once; otherwise it reads
+    a row when it is first asked for."""
+
+    def __init__(self, rows: TableRows, *, copies: bool) -> None:
+        super().__init__()
+        self._columns = None if copies else rows
+        if copies:
+            self.restore(zip(*(column.to_pylist() for column in rows.rows()), strict=True))
+
+    def get(self, key: bytes) -> bytes | None:
+        self._read_row(key)
+        return super().get(key)
+
+    def held(self, key: bytes) -> bytes | Row | None:
+        self._read_row(key)
+        return super().held(key)
+
+    def _read_row(self, key: bytes) -> None:
+        if self._columns is None or key in self._rows or key in self._changes:
+            return
+        row = self._columns.row(key)
+        if row is not None:
+            self._rows[key] = row
 
 
 class _Waiting:

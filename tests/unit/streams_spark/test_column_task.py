@@ -33,6 +33,8 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised import key_index
 from suiro.streams.vectorised.stateless import Reason
+from suiro.streams.vectorised.table import TableRows
+from suiro.streams_spark import column_task
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
@@ -363,6 +365,66 @@ def test_a_tables_rows_in_chunks_are_kept_and_written(monkeypatch: pytest.Monkey
             )
         found.append((left_out, engine.stores()))
     assert found[0] == found[1]
+
+
+class OfJson(Engine):
+    """Values are JSON; 9 is a text there, and a chunk of texts and numbers is no column."""
+
+    def _columns(self, records: list[Row]) -> pa.RecordBatch:
+        columns = super()._columns(records)
+        values = [None if row[1] is None else b'"9"' if row[1] == 9 else b"%d" % row[1] for row in records]
+        return columns.set_column(1, "value", pa.array(values, pa.binary()))
+
+
+def _joined_json() -> Topology:
+    builder = StreamsBuilder()
+    table = builder.table("table", key=serdes.string, value=serdes.json)
+    stream = builder.stream("stream", key=serdes.string, value=serdes.json)
+    stream.left_join(table, lambda one, other: [one, other]).to("out", value=serdes.json)
+    return builder.build()
+
+
+@pytest.mark.parametrize("rows_per_record", [-1, 1 << 40])
+@given(data=batches(), chunk=st.integers(1, 5))
+@settings(max_examples=examples(60), deadline=None)
+def test_a_join_by_rules_now_and_then_has_the_rows_of_the_columns(
+    rows_per_record: int, data: list[Batch], chunk: int
+) -> None:
+    """Where data is no column, the rules run. They read single rows of the table (-1), or have all of them."""
+    topology = _joined_json()
+    wanted, found = (
+        OfJson(topology, f"{rows_per_record} rules"),
+        OfJson(topology, f"{rows_per_record} columns"),
+    )
+    wanted.only_rules(True)
+    assert found.columnar_forms.of(0) is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_task, "ROWS_PER_RECORD", rows_per_record)
+        for batch in data:
+            assert by_key(found.batch(batch, chunk)) == by_key(wanted.batch(batch, chunk))
+            assert found.stores() == wanted.stores()
+    assert found.dropped == wanted.dropped
+
+
+def test_a_join_by_rules_reads_no_more_of_a_table_than_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that is no column comes in each micro-batch, and the table is large."""
+    engine = OfJson(_joined_json(), "a large table")
+    rows: list[Row] = [(f"key {number}", number + 10, number) for number in range(1_000)]
+    engine.batch({("table", 0): (rows, False)}, 1_000)
+
+    def all_rows(self: TableRows) -> None:
+        raise AssertionError("the whole table is read")
+
+    monkeypatch.setattr(TableRows, "rows", all_rows)
+    mixed: list[Row] = [("key 1", 9, 2_000), ("key 2", 5, 2_001), ("none", 5, 2_002)]
+    out = engine.batch({("stream", 0): (mixed, False), ("table", 0): ([("key 2", None, 1_999)], False)}, 10)
+    assert {row[1]: row[2] for row in out if row[0] == "out"} == {
+        b"key 1": b'["9",11]',
+        b"key 2": b"[5,null]",
+        b"none": b"[5,null]",
+    }
+    out = engine.batch({("stream", 0): ([("key 2", 5, 2_003), ("key 3", 5, 2_004)], False)}, 10)
+    assert [row[2] for row in out] == [b"[5,null]", b"[5,13]"]
 
 
 def test_a_record_that_cannot_be_carried_is_told_where_others_have_no_key() -> None:

@@ -111,6 +111,12 @@ class TableRows:
     def rows(self) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
         return self._at(np.flatnonzero(self._sizes[: len(self._index)] >= 0).astype(np.int32))
 
+    def row(self, key: bytes) -> bytes | None:
+        """Returns the row of a key as a store holds it; None if there is none."""
+        met = self.look_up(pa.array([key], pa.binary()))
+        found: bytes | None = self._gathered(met.places, met.sizes, 0)[0].as_py()
+        return found
+
     def look_up(self, keys: pa.Array) -> Met:
         """Returns the rows of these keys."""
         slots = self._index.find(keys)
