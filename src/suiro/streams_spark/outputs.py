@@ -402,7 +402,7 @@ class _Carrier:
         self._topic = plan.repartition_topic(node.operator)
         reader = plan.readers.get(node.name)
         self._reader = None if reader is None else plan.subs[reader]
-        self._tasks = 1 if self._reader is None else self._reader.tasks
+        self._tasks = plan.partitions_of(node)
         self._time = outputs.input_times.get(node.name, -1)
         self._sequence = 0
         self._waiting = _Waiting()

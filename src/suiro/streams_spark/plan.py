@@ -120,6 +120,15 @@ class Plan:
     def changelog(self, store: str) -> str:
         return f"{self.application_id}-{store}-changelog"
 
+    def partitions_of(self, cut: Node) -> int:
+        """How many partitions a `Repartition` has: those of the tasks that read it. Where none does, as many as were
+        asked for, or as many as write it."""
+        assert isinstance(cut.operator, Repartition)
+        if cut.name in self.readers:
+            return self.subs[self.readers[cut.name]].tasks
+        writer = next(sub.number for sub in self.topology.sub_topologies if cut in sub.outputs)
+        return cut.operator.partitions or self.subs[writer].tasks
+
     def repartition_topic(self, cut: Repartition) -> str:
         return f"{self.application_id}-{cut.topic}"
 
@@ -139,10 +148,9 @@ class Plan:
                     )
         for node in self.topology.nodes:
             if isinstance(node.operator, Repartition) and node.operator.asked_for:
-                tasks = self.subs[self.readers[node.name]].tasks if node.name in self.readers else 1
                 configs = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": str(50 << 20)}
                 name = self.repartition_topic(node.operator)
-                found.append(InternalTopic(name=name, partitions=tasks, configs=configs))
+                found.append(InternalTopic(name=name, partitions=self.partitions_of(node), configs=configs))
         return found
 
 

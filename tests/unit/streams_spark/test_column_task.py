@@ -348,6 +348,16 @@ def test_a_key_that_its_store_cannot_hold_fails_on_its_record(policy: str) -> No
     assert engine.dropped == {"processing error": 1}
 
 
+@pytest.mark.parametrize("rules", [True, False])
+def test_a_repartition_that_nothing_reads_spreads_its_records(rules: bool) -> None:
+    builder = StreamsBuilder()
+    builder.stream("stream", key=serdes.string, value=serdes.long).repartition(name="spread", partitions=8)
+    engine = Engine(builder.build(), f"spread {rules}")
+    engine.only_rules(rules)
+    out = engine.batch({("stream", 0): ([(f"key {number}", 1, 1) for number in range(100)], False)}, 100)
+    assert {partition for *_, partition in out} == set(range(8))
+
+
 def test_a_tables_rows_in_chunks_are_kept_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for rules in (True, False):

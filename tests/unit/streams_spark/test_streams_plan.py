@@ -68,6 +68,13 @@ def test_a_repartition_with_a_number_sets_the_width_and_makes_a_topic() -> None:
     }
 
 
+@pytest.mark.parametrize(("asked_for", "partitions"), [(8, 8), (None, 3)])
+def test_a_repartition_that_nothing_reads_has_its_partitions(asked_for: int | None, partitions: int) -> None:
+    """Others read its topic."""
+    made = planned(lambda b: b.stream("a", **TEXT).repartition(name="wide", partitions=asked_for), a=3)
+    assert [topic.partitions for topic in made.internal_topics] == [partitions]
+
+
 def test_changelogs_of_windows_lose_rows_by_deletion_only() -> None:
     """A retention by the wall clock would take rows of long ago, which the store has."""
 
