@@ -23,6 +23,7 @@ from suiro.streams.serdes import DeserializationError, SerializationError
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import JoinType, Node, TableFilter
+from suiro.testing import TopologyTestDriver
 from tests.support.join_topologies import Plan, Run
 
 
@@ -107,6 +108,34 @@ def test_the_store_has_the_results() -> None:
     run.send("L", 2, None, 2)
     assert dict(run.store("join-rows").all()) == {1: "1+X"}
     assert len(run.maps()["subscriptions"]) == 1
+
+
+@pytest.mark.parametrize("join", ["join", "left_join"])
+def test_a_row_that_fails_leaves_nothing_of_the_row_before_it(join: str) -> None:
+    """Nor does it take the next one along."""
+    builder = StreamsBuilder()
+    orders = builder.table("orders", key=serdes.string, value=serdes.json)
+    names = builder.table("names", key=serdes.string, value=serdes.string)
+    joined = getattr(orders, join)(
+        names, lambda order, name: f"{order['n']} {name}", foreign_key=lambda order: order["of"]
+    )
+    joined.to_stream().to("out")
+    with TopologyTestDriver(builder.build(), on_processing_error="skip") as driver:
+
+        def sent(topic: str, key: str, value: Any) -> list[Any]:
+            driver.create_input_topic(topic).pipe_input(key, value)
+            return driver.create_output_topic("out").read_key_values_to_list()
+
+        sent("names", "x", "X")
+        sent("names", "y", "Y")
+        assert sent("orders", "k", {"n": 1, "of": "x"}) == [("k", "1 X")]
+        assert sent("orders", "k", {"n": 2}) == [("k", None)]
+        assert sent("names", "x", "XX") == []
+        assert sent("orders", "k", {"n": 3, "of": "y"}) == [("k", "3 Y")]
+        assert sent("orders", "k", {"n": 4}) == [("k", None)]
+        assert sent("orders", "k", None) == ([] if join == "join" else [("k", None)])
+        assert sent("names", "y", "YY") == []
+        assert driver.dropped_records_total == 2
 
 
 def test_updates_of_versioned_tables_that_are_not_the_latest_are_left_out() -> None:

@@ -39,6 +39,9 @@ class ForeignKeySubscribeRule:
 
     An inner join needs an answer where there may be a result to take back; it gets tombstones where there was none. A
     left join always needs one, also for rows that name no key and for deleted rows.
+
+    A row whose function fails, and which is left out, is as good as deleted. Otherwise the subscription of the row
+    before it would stay for ever, since nothing tells its key any more.
     """
 
     def __init__(self, operator: ForeignKeySubscribe, context: Context) -> None:
@@ -59,11 +62,31 @@ class ForeignKeySubscribeRule:
             self._context.drop("not the latest version")
             return
         self._number = self._context.task.next_number(self._context.node.name)
-        old = None if change.old is None else self._foreign_key(change.old)
-        new = None if change.new is None else self._foreign_key(change.new)
+        old, old_bytes = self._old_key(change.old)
+        try:
+            new = None if change.new is None else self._foreign_key(change.new)
+            is_same = old is not None and new is not None and self._bytes_of(new) == old_bytes
+        except Exception:
+            # The table has the row, so what it was before is over; and it has no key to be joined by.
+            self._ask(record.with_value(Change(None, change.old)), old, None, False)
+            raise
+        self._ask(record, old, new, is_same)
+
+    def _old_key(self, value: Any) -> tuple[Any, bytes]:
+        """The foreign key of the row that is replaced, and its bytes."""
+        try:
+            key = None if value is None else self._foreign_key(value)
+            return key, b"" if key is None else self._bytes_of(key)
+        except Exception:
+            if self._context.task.settings.on_processing_error == "fail":
+                raise
+            return None, b""  # the row was left out when it came
+
+    def _ask(self, record: Record, old: Any, new: Any, is_same: bool) -> None:
+        change: Change = record.value
         if self._is_left:
             if change.old is not None or change.new is not None:
-                if old is not None and not self._same(old, new):
+                if old is not None and not is_same:
                     self._send(record, old, Instruction.UNSUBSCRIBE)
                 self._send(record, new, Instruction.SUBSCRIBE_AND_ANSWER)
             return
@@ -72,15 +95,15 @@ class ForeignKeySubscribeRule:
         if new is None:
             if old is not None:
                 self._send(record, old, Instruction.UNSUBSCRIBE_AND_ANSWER)
-        elif old is None or self._same(old, new):
+        elif old is None or is_same:
             # If there is no right row, there was no result before either.
             self._send(record, new, Instruction.SUBSCRIBE_AND_ANSWER_IF_THERE)
         else:
             self._send(record, old, Instruction.UNSUBSCRIBE)
             self._send(record, new, Instruction.SUBSCRIBE_AND_ANSWER)
 
-    def _same(self, old: Any, new: Any) -> bool:
-        return new is not None and self._foreign.serialize("", old) == self._foreign.serialize("", new)
+    def _bytes_of(self, foreign_key: Any) -> bytes:
+        return self._foreign.serialize("", foreign_key)
 
     def _send(self, record: Record, foreign_key: Any, instruction: Instruction) -> None:
         # To an inner join, a row that names no key any more is as good as deleted, and no more is kept of it.
