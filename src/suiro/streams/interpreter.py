@@ -113,6 +113,20 @@ class Interpreter:
             raise UsageError(
                 f"the topology does not read topic {topic!r}; it reads {', '.join(sorted(self._inputs)) or 'none'}"
             )
+        self._put(topic, timestamp, key, value, headers, place, decoded)
+        self._run()
+
+    def _put(
+        self,
+        topic: str,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        place: tuple[int, int] | None = None,
+        decoded: tuple[Any, Any] | None = None,
+    ) -> None:
+        """Puts a record into the queue, or into a global table."""
         partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
         self._offsets[topic] = offset + 1
         for node, reader, table in self._inputs[topic]:
@@ -125,7 +139,6 @@ class Interpreter:
                 self._count("null key")
             else:
                 table.put(record.key, record.value, record.timestamp)
-        self._run()
 
     def advance_wall_clock(self, now_ms: int) -> None:
         for task in self._tasks:
@@ -192,7 +205,8 @@ class Interpreter:
     def _emitted(self, found: Emitted) -> None:
         self.outputs.append(found)
         if found.topic in self._inputs:
-            self.pipe(found.topic, found.record.timestamp, found.key, found.value, found.record.headers)
+            # Its turn comes when the record in hand is at the end of every path.
+            self._put(found.topic, found.record.timestamp, found.key, found.value, found.record.headers)
 
     def _add_dead_letter(self, letter: DeadLetter) -> None:
         record = Record(letter.key, letter.value, letter.timestamp, letter.headers)

@@ -332,3 +332,16 @@ def test_a_stream_of_a_co_group_that_lags_needs_grace() -> None:
     first, second = (Windowed("k", 0, 10), "f", 5), (Windowed("k", 30, 40), "g", 30)
     assert updates(build(0), *sent) == [first, second]
     assert updates(build(25), *sent) == [first, second, (Windowed("k", 0, 10), "fs", 6)]
+
+
+def test_a_record_of_a_topic_that_the_topology_writes_waits_for_the_one_in_hand() -> None:
+    """However often records come back, to a topic that a function chose."""
+    builder = StreamsBuilder()
+    numbers = builder.stream(["again", "in"], key=serdes.string, value=serdes.long)
+    lower = numbers.filter(lambda key, value: value > 0).map_values(lambda value: value - 1)
+    lower.to(lambda key, value, context: "again", value=serdes.long)
+    numbers.to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("k", 5_000, 0)
+        found = driver.create_output_topic("out").read_key_values_to_list()
+    assert found == [("k", number) for number in range(5_000, -1, -1)]
