@@ -195,7 +195,8 @@ class KStream(AsyncOperators, BatchOperators):
         """The Processor API: `supplier()` gives an object with `process(record)`, and `init(context)`, `close()`.
 
         Forwarded records may have any key, value and timestamp. The stores are added with
-        `StreamsBuilder.add_state_store`.
+        `StreamsBuilder.add_state_store`. On Spark, the object lasts for one micro-batch; what must last longer belongs
+        into stores.
 
         >>> class FirstOfEach:
         ...     def init(self, context):

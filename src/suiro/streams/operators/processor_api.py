@@ -1,7 +1,7 @@
 """The Processor API: users' own operators, with stores and punctuators (KIP-478, KIP-820).
 
-A processor is any object with `process(record)`; `init(context)` and `close()` are optional. It is made once for each
-task by its supplier.
+A processor is any object with `process(record)`; `init(context)` and `close()` are optional. Its supplier makes one for
+each task; on Spark, one for each micro-batch of a task.
 """
 
 from __future__ import annotations
