@@ -34,7 +34,6 @@ LONG_FUNCTIONS = {
     "log/cleaning_kernels.py:scan": KERNEL,
     "protocol/kernels.py:read_records": KERNEL,
     "protocol/kernels.py:write_batches": KERNEL,
-    "streams/dsl/joins.py:_foreign_key": "builds the chain of nodes of one join, in order",
 }
 CIRCLES = {
     frozenset(

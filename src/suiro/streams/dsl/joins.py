@@ -3,6 +3,7 @@ in `operators`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from suiro.streams import serdes
@@ -21,6 +22,7 @@ from suiro.streams.topology.nodes import (
     ForeignKeySubscribe,
     Function,
     JoinType,
+    Operator,
     Repartition,
     StoreSpec,
     StreamGlobalTableJoin,
@@ -318,111 +320,66 @@ def _foreign_key(
     """The left table subscribes at the foreign keys, the right one's tasks answer, the left one's tasks join."""
     if join == "outer":
         raise TopologyError("a foreign-key join cannot be an outer one; use left_join()")
-    graph, names = left.graph, left.graph.names
-    given = name_of(name)
-    named = given is not None
+    graph, names, given = left.graph, left.graph.names, name_of(name)
     for table in (right, left):
         graph.send_old(table.node, at_any_price=True)
     left_node, left_store = graph.ensure_rows(left.node)
     right_node, right_store = graph.ensure_rows(right.node)
-    left_key, left_value = known(left.key), known(left.value)
-    foreign, right_value = known(right.key), known(right.value)
+    left_key, left_value, foreign = known(left.key), known(left.value), known(right.key)
+    of_left: dict[str, Any] = {"left_store": left_store, "left_key": left_key, "left_value": left_value}
+    of_bytes: dict[str, Any] = {"kind": "key-value", "key": serdes.bytes, "value": serdes.bytes}
 
     def processor(what: str, suffix: str) -> str:
         return names.processor(f"KTABLE-{what}-", name, suffix)
 
+    def ends(message: str) -> list[str]:
+        return [processor(end.upper(), f"-subscription-{message}-{end}") for end in ("sink", "source")]
+
+    def add(node: str, operator: Operator, parents: Sequence[str], aliases: Sequence[str] = ()) -> None:
+        graph.add(node, operator, parents, named=given is not None, aliases=aliases)
+
+    # Names take their numbers in Kafka Streams' order.
     prefix = "FK-JOIN-SUBSCRIPTION"
     topic = processor(f"{prefix}-REGISTRATION", "-subscription-registration") + "-topic"
     subscribe = processor(f"{prefix}-REGISTRATION", "-subscription-registration-processor")
-    subscription_ends = (
-        processor("SINK", "-subscription-registration-sink"),
-        processor("SOURCE", "-subscription-registration-source"),
+    topic_ends = ends("registration")
+    generated = names.store(f"KTABLE-{prefix}-")
+    store = generated if given is None else f"{given}-subscription-store"
+    graph.add_store(StoreSpec(name=store, named_by_user=given is not None, **of_bytes))
+    subscribing = ForeignKeySubscribe(
+        join=join, foreign_key=foreign_key, left_key=left_key, left_value=left_value, foreign=foreign
     )
-    generated_store = names.store(f"KTABLE-{prefix}-")
-    store = generated_store if given is None else f"{given}-subscription-store"
-    receive = processor(f"{prefix}-PROCESSOR", "-subscription-receive")
-    answer = processor(f"{prefix}-PROCESSOR", "-subscription-join-foreign")
-    foreign_update = processor(f"{prefix}-PROCESSOR", "-foreign-join-subscription")
+    add(subscribe, subscribing, [left_node])
+    # In a left join, a row that names no key has an answer too: none.
+    to_right = Repartition(
+        topic=topic, key=foreign, value=SubscriptionSerde(left_key), keeps_null_keys=join == "left"
+    )
+    add(topic, to_right, [subscribe], topic_ends)
+    suffixes = ("-subscription-receive", "-subscription-join-foreign", "-foreign-join-subscription")
+    respond, *others = [processor(f"{prefix}-PROCESSOR", suffix) for suffix in suffixes]
+    responding = ForeignKeyRespond(
+        join=join, subscription_store=store, right_store=right_store, left_key=left_key, foreign=foreign
+    )
+    add(respond, responding, [topic, right_node], others)
     response_topic = processor(f"{prefix}-RESPONSE", "-subscription-response") + "-topic"
-    response_ends = (
-        processor("SINK", "-subscription-response-sink"),
-        processor("SOURCE", "-subscription-response-source"),
-    )
+    answers = ResponseSerde(known(right.value))
+    to_left = Repartition(topic=response_topic, key=left_key, value=answers, partitioner=response_partition)
+    add(response_topic, to_left, [respond], ends("response"))
     resolver = processor(f"{prefix}-RESPONSE-RESOLVER-PROCESSOR", "-subscription-response-resolver")
     node = processor("FK-JOIN-OUTPUT", "-result")
-    stored = materialized or Materialized()
-    reserved = names.store("KTABLE-FK-JOIN-OUTPUT-") if stored.name is None else ""
-
-    graph.add_store(
-        StoreSpec(name=store, kind="key-value", key=serdes.bytes, value=serdes.bytes, named_by_user=named)
-    )
-    graph.add(
-        subscribe,
-        ForeignKeySubscribe(
-            join=join, foreign_key=foreign_key, left_key=left_key, left_value=left_value, foreign=foreign
-        ),
-        [left_node],
-        named=named,
-    )
-    graph.add(
-        topic,
-        Repartition(
-            topic=topic,
-            key=foreign,
-            value=SubscriptionSerde(left_key),
-            keeps_null_keys=join == "left",  # a row that names no key has an answer too: none
-        ),
-        [subscribe],
-        named=named,
-        aliases=subscription_ends,
-    )
-    graph.add(
-        receive,
-        ForeignKeyRespond(
-            join=join,
-            subscription_store=store,
-            right_store=right_store,
-            left_key=left_key,
-            foreign=foreign,
-        ),
-        [topic, right_node],
-        named=named,
-        aliases=(answer, foreign_update),
-    )
-    graph.add(
-        response_topic,
-        Repartition(
-            topic=response_topic,
-            key=left_key,
-            value=ResponseSerde(right_value),
-            partitioner=response_partition,
-        ),
-        [receive],
-        named=named,
-        aliases=response_ends,
-    )
-    asked_store = f"{node}-asked-store"
+    stored, asked_store = materialized or Materialized(), f"{node}-asked-store"
     table = add_table(
         graph,
         node,
-        ForeignKeyResolve(
-            join=join,
-            joiner=joiner,
-            left_store=left_store,
-            left_key=left_key,
-            left_value=left_value,
-            asked_store=asked_store,
-        ),
+        ForeignKeyResolve(join=join, joiner=joiner, asked_store=asked_store, **of_left),
         [response_topic],
         key=stored.key or left.key,
         value=stored.value or value,
         materialized=materialized,
-        reserved=reserved,
+        reserved=names.store("KTABLE-FK-JOIN-OUTPUT-") if stored.name is None else "",
         logged=True,
-        named=named,
-        aliases=(resolver,),
+        named=given is not None,
+        aliases=[resolver],
     )
-    graph.add_store(
-        StoreSpec(name=asked_store, kind="key-value", key=serdes.bytes, value=serdes.bytes, logged=False)
-    )
+    graph.add_store(StoreSpec(name=asked_store, logged=False, **of_bytes))
     return table
