@@ -97,6 +97,8 @@ public class KafkaStreamsDescriptions {
     p("tt_windowed_join", b->{b.<String,String>stream("a").groupByKey().count().join(b.<String,String>stream("b").groupByKey().count(),(x,y)->x+y).toStream().to("out");});
     p("st_agg", b->{b.<String,String>stream("a").join(b.<String,String>stream("b").groupByKey().count(),(x,y)->x+y).to("out");});
     p("rekeyed_reused", b->{KStream<String,String> s=b.<String,String>stream("a").selectKey((k,v)->v); s.groupByKey().count(); s.join(b.<String,String>table("t"),vj).to("out");});
+    p("rekeyed_joined_twice", b->{KStream<String,String> s=b.<String,String>stream("a").selectKey((k,v)->v); s.join(b.<String,String>table("t"),vj).to("o1"); s.leftJoin(b.<String,String>table("u"),vj).to("o2"); s.join(b.<String,String>stream("b"),vj,jw).to("o3"); s.groupByKey().count();});
+    p("rekeyed_self_join", b->{KStream<String,String> s=b.<String,String>stream("a").selectKey((k,v)->v); s.join(s,vj,jw).to("o");});
     p("through_two", b->{b.<String,String>stream("a").selectKey((k,v)->v).toTable().join(b.<String,String>table("t"),vj).groupBy((k,v)->KeyValue.pair(v,v)).count().toStream().to("out");});
     p("same_topic_twice", b->{b.<String,String>stream("a").to("x"); b.<String,String>stream("a").mapValues(v->v).to("y");});
     p("rekeyed_mapped_join", b->{b.<String,String>stream("a").selectKey((k,v)->v).mapValues(v->v).join(b.<String,String>table("b"),vj).to("out");});

@@ -563,6 +563,21 @@ def rekeyed_reused(b: StreamsBuilder) -> None:
 
 
 @topology
+def rekeyed_joined_twice(b: StreamsBuilder) -> None:
+    s = b.stream("a").select_key(by_value)
+    s.join(b.table("t"), joined).to("o1")
+    s.left_join(b.table("u"), joined).to("o2")
+    s.join(b.stream("b"), joined, NEAR).to("o3")
+    s.group_by_key().count()
+
+
+@topology
+def rekeyed_self_join(b: StreamsBuilder) -> None:
+    s = b.stream("a").select_key(by_value)
+    s.join(s, joined, NEAR).to("o")
+
+
+@topology
 def through_two(b: StreamsBuilder) -> None:
     a = b.stream("a").select_key(by_value).to_table()
     a.join(b.table("t"), joined).group_by(value_twice).count().to_stream().to("out")

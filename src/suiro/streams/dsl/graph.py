@@ -113,27 +113,28 @@ class Graph:
         named: bool = False,
     ) -> str:
         """Adds a repartition behind a stream. It takes three numbers, because Kafka Streams has a sink, a filter of
-        null keys and a source."""
+        null keys and a source.
+
+        Joins of one stream that are not named share a repartition, and take its numbers nevertheless.
+        """
         topic = f"{base}-repartition"
         sink, nulls, source = (
             self.names.generate(f"KSTREAM-{what}-") for what in ("SINK", "FILTER", "SOURCE")
         )
         if not is_generated(base):
             sink, nulls, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
-        return self.add(
-            topic,
-            Repartition(
-                topic=topic,
-                key=known(key),
-                value=known(value),
-                partitions=partitions,
-                partitioner=partitioner,
-                asked_for=asked_for,
-            ),
-            [parent],
-            named=named,
-            aliases=(nulls, sink, source),
+        operator = Repartition(
+            topic=topic,
+            key=known(key),
+            value=known(value),
+            partitions=partitions,
+            partitioner=partitioner,
+            asked_for=asked_for,
         )
+        there = self.nodes.get(topic)
+        if there is not None and not named and there.operator == operator and there.parents == (parent,):
+            return topic
+        return self.add(topic, operator, [parent], named=named, aliases=(nulls, sink, source))
 
     # Tables
 
