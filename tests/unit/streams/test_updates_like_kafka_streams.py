@@ -345,3 +345,11 @@ def test_a_record_of_a_topic_that_the_topology_writes_waits_for_the_one_in_hand(
         driver.create_input_topic("in").pipe_input("k", 5_000, 0)
         found = driver.create_output_topic("out").read_key_values_to_list()
     assert found == [("k", number) for number in range(5_000, -1, -1)]
+
+
+def test_a_stream_merged_with_itself_has_each_record_twice() -> None:
+    def merged(builder: StreamsBuilder) -> Any:
+        stream = builder.stream("in", **TEXT)
+        return stream.merge(stream)
+
+    assert updates(merged, ("in", "k", "a", 1)) == [("k", "a", 1), ("k", "a", 1)]
