@@ -27,7 +27,7 @@ from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage, 
 from suiro.streams_spark.state_log import TaskState, pieces_of
 from suiro.streams_spark.stream_task import StreamTask
 
-ROWS_PER_RECORD = 16
+ROWS_PER_RECORD = 64
 """Where a table has more rows than this for each record of a micro-batch, the rules read single rows of it. That takes
 about so many times as long as a row of the whole table."""
 
