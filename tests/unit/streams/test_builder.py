@@ -23,6 +23,7 @@ from suiro.streams import (
     Suppressed,
     TimeWindows,
     Topology,
+    TopologyError,
     col,
     serdes,
 )
@@ -314,6 +315,19 @@ def test_changed_keys_are_brought_together(change: Any, cuts: int, use: Any) -> 
     builder = StreamsBuilder()
     use(builder, change(builder.stream("in")))
     assert len(operators(builder.build(), Repartition)) == cuts
+
+
+def test_joins_of_one_stream_share_a_repartition_by_the_serdes_that_are_known() -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    stream = builder.stream("in").select_key(by_value)
+    latest = builder.stream("other").select_key(by_value).to_table()
+    stream.join(latest, joined).to("one")
+    stream.join(builder.table("table"), joined).to("two")
+    cuts = operators(builder.build(), Repartition)
+    (cut,) = (each for each in cuts if each.topic.startswith("KSTREAM-KEY-SELECT"))
+    assert (cut.key, cut.value) == (serdes.string, serdes.json)
+    with pytest.raises(TopologyError, match="two operators have the name"):
+        stream.join(builder.table("long", key=serdes.long), joined)
 
 
 def test_a_repartition_by_hand() -> None:

@@ -132,8 +132,15 @@ class Graph:
             asked_for=asked_for,
         )
         there = self.nodes.get(topic)
-        if there is not None and not named and there.operator == operator and there.parents == (parent,):
-            return topic
+        if there is not None and not named and there.parents == (parent,):
+            assert isinstance(there.operator, Repartition)
+            key, value = (
+                _known(there.operator.key, operator.key),
+                _known(there.operator.value, operator.value),
+            )
+            if key is not None and value is not None:
+                self.replace(topic, key=key, value=value)
+                return topic
         return self.add(topic, operator, [parent], named=named, aliases=(nulls, sink, source))
 
     # Tables
@@ -224,6 +231,13 @@ class Graph:
 
     def _parent(self, node: str) -> str:
         return self.nodes[node].parents[0]
+
+
+def _known(one: Serde, other: Serde) -> Serde | None:
+    """Returns the one of two serdes that is known; None if they differ."""
+    if one == other or other == serdes.tagged:
+        return one
+    return other if one == serdes.tagged else None
 
 
 def _same(value: Any) -> Any:
