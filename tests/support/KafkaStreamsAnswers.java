@@ -30,7 +30,7 @@ public class KafkaStreamsAnswers {
     static final Duration LONG = Duration.ofMillis(100_000);
 
     StreamsBuilder builder = new StreamsBuilder();
-    final Map<Integer, Object> shared = new HashMap<>(); // tables that several operators are made of
+    final Map<Integer, Object> shared = new HashMap<>(); // streams and tables that several operators are made of
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -114,6 +114,8 @@ public class KafkaStreamsAnswers {
             case "without_windows": return table(build(a)).toStream((k, v) -> ((Windowed<?>) k).key());
             case "repartition": return stream(build(a)).repartition(Repartitioned.with(KEY, VALUE));
             case "filter": return stream(build(a)).filter((k, v) -> passes(b.asInt(), k, v));
+            case "filter_not": return stream(build(a)).filterNot((k, v) -> passes(b.asInt(), k, v));
+            case "map": return stream(build(a)).map((k, v) -> KeyValue.pair(selected(b.asInt(), v), mapped(b.asInt(), v)));
             case "map_values": return stream(build(a)).mapValues(v -> mapped(b.asInt(), v));
             case "flat_map": return stream(build(a)).flatMap((k, v) -> v == null ? List.<KeyValue<Object, Object>>of()
                 : List.<KeyValue<Object, Object>>of(KeyValue.pair(selected(b.asInt(), v), v), KeyValue.pair("all", v)));
@@ -180,6 +182,12 @@ public class KafkaStreamsAnswers {
                 String kind = node.get(6).asText();
                 if (kind.equals("join")) return left.join(right, join, windows, with);
                 return kind.equals("left_join") ? left.leftJoin(right, join, windows, with) : left.outerJoin(right, join, windows, with);
+            }
+            case "self_join": {
+                KStream<Object, Object> both = stream(build(b));
+                JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, Duration.ofMillis(1_000))
+                    .before(Duration.ofMillis(c.asLong())).after(Duration.ofMillis(d.asLong()));
+                return both.join(both, (l, r) -> joined(0, l, r), windows, StreamJoined.with(KEY, VALUE, VALUE));
             }
             case "global": {
                 KStream<Object, Object> stream = stream(build(b));

@@ -183,7 +183,7 @@ def _plain(key: Any) -> Any:
 
 
 def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
-    """`shared`: tables that several operators are made of, by number."""
+    """`shared`: streams and tables that several operators are made of, by number."""
     what, *rest = chain
     if what == "shared":
         number, above = rest
@@ -209,8 +209,14 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
             return _of_any_value(build(above).to_stream(lambda key, value: key.key))
         case "repartition", [above]:
             return build(above).repartition()
-        case "filter", [above, number]:
-            return build(above).filter(lambda key, value: passes(number, key, value))
+        case "filter" | "filter_not", [above, number]:
+            return getattr(build(above), what)(lambda key, value: passes(number, key, value))
+        case "map", [above, number]:
+            return build(above).map(
+                lambda key, value: (selected(number, value), mapped(number, value)),
+                key=serdes.string,
+                value=serdes.json,
+            )
         case "map_values", [above, number]:
             return build(above).map_values(lambda value: mapped(number, value), value=serdes.json)
         case "select_key", [above, number]:
@@ -259,6 +265,9 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
                 value=serdes.json,
                 materialized=_rows(store),
             )
+        case "self_join", [kind, stream, before, after]:
+            windows, both = JoinWindows.of(before=before, after=after, grace=1_000), build(stream)
+            return getattr(both, kind)(both, lambda left, right: joined(0, left, right), windows)
         case "stream_table", [kind, stream, table, grace]:
             sides = build(stream), build(table)
             options = {} if grace is None else {"grace": grace}
@@ -457,7 +466,7 @@ class _Pen:
         self.is_in_order = False  # all records come in the order of their times
         self.has_versions = False
         self.has_headers = True
-        self._gives_one = False  # for a record, at the most
+        self.all_times_are_even = False
         self._gives_one = False  # for a record, at the most
 
     def topic(self) -> str:
@@ -497,17 +506,27 @@ class _Pen:
     def stream(self, depth: int) -> list[Any]:
         if depth == 0:
             return ["stream", self.topic()]
-        steps: list[str] = ["repartition", "filter", "map_values", "select_key", "merge", "global", "split"]
+        steps: list[str] = ["repartition", "filter", "filter_not", "map_values", "select_key", "map"]
+        steps += ["merge", "global", "split"]
         steps += ["table", "table", "table", "grace", "to_stream", "to_stream"]
         if not self._gives_one:
             steps += ["flat_map", "several", "stream", "stream", "process", "process", "windows"]
+            steps += ["twice", "twice", "self_join"]
         match self.one_of(*steps):
             case "repartition":
                 return ["repartition", self.stream(depth - 1)]
-            case "filter" | "map_values" as what:
+            case "filter" | "filter_not" | "map_values" | "select_key" | "map" | "flat_map" as what:
                 return [what, self.stream(depth - 1), self.one_of(0, 1, 2)]
-            case "select_key" | "flat_map" as what:
-                return [what, self.stream(depth - 1), self.one_of(0, 1, 2)]
+            case "twice":
+                return self.twice(depth)
+            case "self_join":
+                return [
+                    "self_join",
+                    "join",
+                    self.stream(depth - 1),
+                    self.one_of(0, 2, 10),
+                    self.one_of(2, 10),
+                ]
             case "several":
                 return ["flat_map_values", self.stream(depth - 1), self.one_of(0, 1)]
             case "split":
@@ -519,6 +538,8 @@ class _Pen:
                 return self.one_of(["to_stream", table], ["to_stream_by", table, self.one_of(0, 1, 2)])
             case "windows":
                 table = self.windows()
+                if table[0] == "stream_table":
+                    return ["select_key", table, self.one_of(0, 1, 2)]
                 return ["to_stream" if table[0] == "table_group" else "without_windows", table]
             case "merge":
                 return ["merge", self.stream(depth - 1), self.stream(0)]
@@ -529,14 +550,37 @@ class _Pen:
                 return self.streams(depth)
             case "grace":
                 # A record without a key ends the application in Kafka Streams (difference 5).
-                self._stores += 1
                 self.all_times_differ = self.has_versions = True
                 self.has_headers = False  # difference 12
                 keyed = ["filter", self.stream(depth - 1), 3]
-                table = ["table", self.topic(), f"s{self._stores}", 20]
+                table = ["table", self.topic(), self.store(named=True), 20]
                 return ["stream_table", self.one_of("join", "left_join"), keyed, table, self.one_of(0, 4, 20)]
         kind = self.one_of("join", "left_join")
         return ["stream_table", kind, self.stream(self.one_of(0, depth - 1)), self.table(depth - 1), None]
+
+    def twice(self, depth: int) -> list[Any]:
+        """A stream of which two things are made, that meet again."""
+        number = self.number()
+        one, other = ["shared", number, self.stream(depth - 1)], ["shared", number, None]
+        match self.one_of("merge", "table", "count", "tables"):
+            case "merge":
+                # Not the stream itself, whose records Kafka Streams has once then (difference 18).
+                return [
+                    "merge",
+                    one,
+                    self.one_of(["filter", other, self.one_of(0, 1, 2)], ["map_values", other, 0]),
+                ]
+            case "tables":
+                joins = [
+                    ["stream_table", self.one_of("join", "left_join"), side, self.table(0), None]
+                    for side in (one, other)
+                ]
+                return ["merge", *joins]
+            case "table":
+                table = ["to_table", other, *self.rows()]
+            case _:
+                table = ["group", other, None, None, "reduce", self.store()]
+        return ["stream_table", self.one_of("join", "left_join"), one, table, None]
 
     def streams(self, depth: int) -> list[Any]:
         """Unmatched records leave as in Kafka Streams where all come in order and both sides wait alike (difference
@@ -612,6 +656,8 @@ class _Pen:
             case "time":
                 return self._time_windows(above, number, kind)
             case "sliding":
+                if self.one_of(True, False, False):
+                    return self.suppressed("sliding", above, number, kind)
                 window = [
                     "sliding",
                     self.one_of(3, 10),
@@ -620,6 +666,8 @@ class _Pen:
                     self.one_of(True, False),
                 ]
             case "session":
+                if self.one_of(True, False, False):
+                    return self.suppressed("session", above, number, kind)
                 window = [
                     "session",
                     self.one_of(3, 10),
@@ -629,7 +677,7 @@ class _Pen:
                 ]
                 table = ["group", above, number, window, kind, self.store()]
                 self.has_headers = False
-                if kind == "count" or window[4]:
+                if kind == "count" or window[4] or not _gives_one_for_one(above):
                     return table
                 self.all_times_differ = True  # a session updated at its own time, see difference 14
                 grouped = ["table_group", table, self.one_of(0, 1, 2), self.one_of("count", "reduce"), None]
@@ -641,6 +689,15 @@ class _Pen:
                 return ["cogroup", above, self.stream(0), window, None]
         return ["group", above, number, window, kind, self.store()]
 
+    def suppressed(self, what: str, above: list[Any], number: int | None, kind: str) -> list[Any]:
+        """Windows whose ends are inclusive close one millisecond later here (difference 2). No end is at that time."""
+        self.all_times_are_even = True
+        self.has_headers &= what != "session"
+        # Sliding windows end at times of records, and a difference and a millisecond later.
+        grace = self.one_of(1, 5, 31) if what == "sliding" else self.one_of(0, 4, 30)
+        window = [what, self.one_of(3, 9), grace, None, False]
+        return ["suppress", ["group", above, number, window, kind, self.store()], "close"]
+
     def _time_windows(self, above: list[Any], number: int | None, kind: str) -> list[Any]:
         window = ["time", 10, self.one_of(0, 5, 30), self.one_of(4, 10), self.one_of(True, False, False)]
         table = ["group", above, number, window, kind, self.store()]
@@ -650,9 +707,20 @@ class _Pen:
             return ["suppress", table, "close"]
         if kind == "count":
             return table
-        match self.one_of("nothing", "filter", "group", "join", "join"):
+        match self.one_of("nothing", "filter", "map", "group", "join", "join", "stream"):
             case "filter":
-                return ["table_filter", table, self.one_of(0, 1, 2), None, None]
+                found = ["table_filter", table, self.one_of(0, 1, 2), None, None]
+                return self.one_of(found, ["suppress", found, "close"])
+            case "map":
+                found = ["table_map_values", table, self.one_of(0, 1, 2), None, None]
+                return self.one_of(found, ["suppress", found, "close"])
+            case "stream":
+                shared = self.number()
+                stream = ["to_stream", ["shared", shared, table]]
+                other = ["shared", shared, None]
+                if self.one_of(True, False):
+                    other = ["group", self.stream(0), None, [*window[:4], False], "reduce", None]
+                return ["stream_table", self.one_of("join", "left_join"), stream, other, None]
             case "group":
                 grouped = self.one_of("count", "reduce", "aggregate")
                 return ["table_group", table, self.one_of(0, 1, 2), grouped, self.store()]
@@ -674,6 +742,8 @@ def drawn(seed: int) -> Drawn:
         timestamp = max(0, now - random.choice([0, 0, 0, 1, 3, 12]))
         if pen.is_in_order:
             timestamp = now
+        if pen.all_times_are_even:
+            timestamp = 100 + 2 * timestamp
         if not pen.all_times_differ or all(timestamp != sent[3] for sent in records):
             sent = random.choice(pen.topics), random.choice(KEYS), random.choice(VALUES), timestamp
             records.append(sent)
@@ -689,6 +759,12 @@ def _with_punctuators_that_agree(chain: list[Any], *, has_one_topic: bool) -> li
     if found[0] == "process" and not (has_one_topic and _is_of_one_task(found[1])):
         found[3] = 3
     return found
+
+
+def _gives_one_for_one(chain: list[Any]) -> bool:
+    """Whether no record gives two with one time, for sure."""
+    known = ("stream", "filter", "filter_not", "map", "map_values", "select_key", "split", "repartition")
+    return chain[0] in known and all(_gives_one_for_one(each) for each in chain if isinstance(each, list))
 
 
 def _is_of_one_task(chain: list[Any]) -> bool:
