@@ -103,7 +103,8 @@ class Task:
         }
         self._inputs_of = _inputs_of(sub_topology)
         held_up = _held_up(sub_topology)
-        self._followers = {name: time for name, time in self.times.items() if name not in held_up}
+        by_records = held_up | _limited(sub_topology)
+        self._followers = {name: time for name, time in self.times.items() if name not in by_records}
         self._passed: Mapping[str, int] = {}
         for node in sub_topology.nodes:
             init = getattr(self._rules[node.name], "init", None)
@@ -324,6 +325,16 @@ def _held_up(sub: SubTopology) -> set[str]:
         if not (holding | found).isdisjoint(node.parents):
             found.add(node.name)
     return found
+
+
+def _limited(sub: SubTopology) -> set[str]:
+    """Returns the operators that hold updates back for a time, whatever they are. Which one of a key's updates leaves
+    depends on when they look at time, so only their own records advance it: a batch ends anywhere."""
+    return {
+        node.name
+        for node in sub.nodes
+        if isinstance(node.operator, Suppress) and node.operator.time_limit_ms is not None
+    }
 
 
 def _holds_up(node: Node) -> bool:

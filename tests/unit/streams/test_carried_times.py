@@ -130,3 +130,17 @@ def test_a_session_is_not_extended_once_its_input_partition_has_closed_it(cut: b
     else:
         found = bucket.batch([("k", 0, 0), ("k", 5, 1001)])
     assert [(key.start, key.end, value) for key, value, _ in found] == [(0, 0, 1), (5, 5, 1)]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_which_update_leaves_after_a_time_limit_does_not_depend_on_where_batches_end(cut: bool) -> None:
+    """Between the two records of this task, its input partition came to 11 with one for another task."""
+    builder = StreamsBuilder()
+    counts = _keyed(builder).count()
+    counts.suppress(Suppressed.until_time_limit(3)).to_stream().to("out")
+    bucket = Bucket(builder.build())
+    batches = [[("k", 0, 0)], [("k", 13, 13)]]
+    if not cut:
+        batches = [batches[0] + batches[1]]
+    found = [each for records in batches for each in bucket.batch(records, reached=11)]
+    assert found == [("k", 2, 13)]
