@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import suiro
@@ -91,3 +94,16 @@ def test_a_build_does_not_mix_with_an_earlier_one(built: Packages, tmp_path: Pat
     shutil.copy(built.wheel, tmp_path)
     with pytest.raises(PackageError, match="is not empty"):
         packages._build(ROOT, tmp_path, epoch=EPOCH)
+
+
+def test_the_oldest_protobuf_runs_the_code_that_pyspark_brings() -> None:
+    """Code that protoc has made refuses a runtime that is older than the compiler."""
+    generated = Path(pyspark.__file__).parent / "sql" / "streaming" / "proto" / "StateMessage_pb2.py"
+    made_by = re.search(
+        r"ValidateProtobufRuntimeVersion\(\s*[\w.]+,\s*(\d+),\s*(\d+),\s*(\d+)", generated.read_text()
+    )
+    assert made_by is not None
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (lowest,) = (re.search(r">=([\d.]+)", entry) for entry in extras["spark"] if entry.startswith("protobuf"))
+    assert lowest is not None
+    assert tuple(map(int, lowest[1].split("."))) >= tuple(map(int, made_by.groups()))
