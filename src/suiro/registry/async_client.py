@@ -27,8 +27,8 @@ class AsyncRegistryClient(InThreads):
     async def latest(self, subject: str) -> RegisteredSchema:
         return await self._call(self._client.latest, subject)
 
-    async def version(self, subject: str, version: int) -> RegisteredSchema:
-        return await self._call(self._client.version, subject, version)
+    async def version(self, subject: str, version: int, *, fresh: bool = False) -> RegisteredSchema:
+        return await self._call(self._client.version, subject, version, fresh=fresh)
 
     async def subjects(self) -> list[str]:
         return await self._call(self._client.subjects)
