@@ -13,36 +13,15 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from tasks import Handle
+
 from suiro.streams_spark.state_log import StateCache, StateLog
 
 MIB = 1024 * 1024
 
 
-class Segments:
-    """Spark's state, in memory."""
-
-    def __init__(self) -> None:
-        self.directory: bytes | None = None
-        self.segments: dict[int, bytes] = {}
-
-    def get(self) -> bytes | None:
-        return self.directory
-
-    def put(self, directory: bytes) -> None:
-        self.directory = directory
-
-    def get_segment(self, number: int) -> bytes | None:
-        return self.segments.get(number)
-
-    def put_segment(self, number: int, data: bytes) -> None:
-        self.segments[number] = data
-
-    def remove_segment(self, number: int) -> None:
-        del self.segments[number]
-
-
-def written(rows: int, size: int) -> Segments:
-    store = Segments()
+def written(rows: int, size: int) -> Handle:
+    store = Handle()
     log = StateLog(store, StateCache(), "task")
     found = log.load().map("store")
     for number in range(rows):

@@ -21,7 +21,7 @@ from suiro.errors import ConfigError, DataLossError, SuiroError, UnknownTopicErr
 from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions, evenly_limited, least_of, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from suiro.spark.record_sizes import Limited, RecordSizes
+from suiro.spark.record_sizes import FetchingClient, Limited, RecordSizes
 
 SETTLE_MS = 10_000  # a new leader's last stable offset may be behind for a moment
 SETTLE_WAIT_MS = 50
@@ -31,21 +31,12 @@ SHORT_WAIT_MS = 25
 _log = logging.getLogger(__name__)
 
 
-class SourceClient(Protocol):
+class SourceClient(FetchingClient, Protocol):
     """`suiro.client.Client`, as far as a source uses it."""
 
     def metadata(self, topics: Sequence[str] | None = None) -> Mapping[str, Any]: ...
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
-    ) -> Mapping[TopicPartition, Any]: ...
-    def fetch(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        read_committed: bool,
-        max_bytes: int,
-        partition_max_bytes: int,
-        max_wait_ms: int,
     ) -> Mapping[TopicPartition, Any]: ...
 
 
