@@ -120,7 +120,15 @@ def drive(job: Job) -> None:
     socket.create_connection = lambda address, *args, **kwargs: connect(  # type: ignore[assignment]
         instead if tuple(address) == target else address, *args, **kwargs
     )
-    sys.exit(supervise(job))
+    code = supervise(job)
+    exit_file(job.directory, os.getpid()).write_text(str(code))
+    sys.exit(code)
+
+
+def exit_file(directory: Path, pid: int) -> Path:
+    """Where a driver that was not killed leaves its exit code. The start of a process in another thread may take away
+    what multiprocessing says of it: whoever waits then gets 255."""
+    return directory / f"exit-{pid}"
 
 
 def supervise(job: Job) -> int:

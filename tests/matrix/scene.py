@@ -85,8 +85,11 @@ class Running:
         if self._process.is_alive():
             self.kill()
             raise AssertionError(f"the driver did not end within {DEADLINE_S} s")
-        assert self._process.exitcode is not None
-        return self._process.exitcode
+        try:
+            return int(driver.exit_file(self.job.directory, self._pid).read_text())
+        except FileNotFoundError:
+            assert self._process.exitcode is not None
+            return self._process.exitcode
 
     @property
     def has_ended(self) -> bool:
