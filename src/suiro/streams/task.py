@@ -235,7 +235,7 @@ class Task:
             self.origin = origin
 
     def _failed(self, node: Node, record: Record, error: Exception) -> None:
-        policy = self._policy_for(error)
+        policy = self.policy_for(error)
         if policy == "skip":
             self.drop("processing error")
         elif policy.startswith("dead-letter:"):
@@ -256,7 +256,7 @@ class Task:
 
     def _punctuator_failed(self, node: str, time_ms: int, error: Exception) -> None:
         """A punctuator has no record that could be a dead letter."""
-        if self._policy_for(error) != "fail":
+        if self.policy_for(error) != "fail":
             self.drop("processing error")
             return
         raise ProcessingError(
@@ -264,7 +264,8 @@ class Task:
             'set on_processing_error to "skip" or "dead-letter:<topic>"'
         ) from error
 
-    def _policy_for(self, error: Exception) -> str:
+    def policy_for(self, error: Exception) -> str:
+        """What to do with the record that caused the error: as `on_processing_error` of the settings."""
         if isinstance(error, RegistryError | ConfigError):
             return "fail"  # nothing is wrong with the record: the registry is down, refuses, or was not named
         return self.settings.on_processing_error

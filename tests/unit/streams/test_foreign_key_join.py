@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from suiro.errors import RegistryUnavailableError
 from suiro.streams import StreamsBuilder, serdes
+from suiro.streams.errors import ProcessingError
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.operators.foreign_key_messages import (
@@ -136,6 +138,38 @@ def test_a_row_that_fails_leaves_nothing_of_the_row_before_it(join: str) -> None
         assert sent("orders", "k", None) == ([] if join == "join" else [("k", None)])
         assert sent("names", "y", "YY") == []
         assert driver.dropped_records_total == 2
+
+
+class OnceAway:
+    """A serde whose registry is away for one request, once it `fails`."""
+
+    name = "once away"
+    fails = False
+
+    def serialize(self, topic: str, value: str) -> bytes:
+        if self.fails:
+            self.fails = False
+            raise RegistryUnavailableError("the registry does not answer", 0, 0)
+        return value.encode()
+
+    def deserialize(self, topic: str, data: bytes) -> str:
+        return data.decode()
+
+
+def test_a_registry_that_is_away_leaves_no_subscription_behind() -> None:
+    """Nothing is wrong with the row before, so it is not as if it had been left out."""
+    builder = StreamsBuilder()
+    serde = OnceAway()
+    orders = builder.table("orders", key=serdes.string, value=serdes.json)
+    names = builder.table("names", key=serde, value=serdes.string)
+    joined = orders.join(names, lambda order, name: [order["n"], name], foreign_key=lambda order: order["of"])
+    joined.to_stream().to("out")
+    with TopologyTestDriver(builder.build(), on_processing_error="skip") as driver:
+        sent = driver.create_input_topic("orders").pipe_input
+        sent("k", {"n": 1, "of": "x"})
+        serde.fails = True
+        with pytest.raises(ProcessingError, match="the registry does not answer"):
+            sent("k", {"n": 2, "of": "y"})
 
 
 def test_updates_of_versioned_tables_that_are_not_the_latest_are_left_out() -> None:

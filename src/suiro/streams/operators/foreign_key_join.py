@@ -77,8 +77,8 @@ class ForeignKeySubscribeRule:
         try:
             key = None if value is None else self._foreign_key(value)
             return key, b"" if key is None else self._bytes_of(key)
-        except Exception:
-            if self._context.task.settings.on_processing_error == "fail":
+        except Exception as error:
+            if self._context.task.policy_for(error) == "fail":
                 raise
             return None, b""  # the row was left out when it came
 
