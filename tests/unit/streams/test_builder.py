@@ -330,6 +330,15 @@ def test_joins_of_one_stream_share_a_repartition_by_the_serdes_that_are_known() 
         stream.join(builder.table("long", key=serdes.long), joined)
 
 
+def test_a_join_does_not_share_a_repartition_that_was_asked_for() -> None:
+    """Its partitioner sends the records elsewhere than the table's."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    stream = builder.stream("in").select_key(by_value, name="changed")
+    stream.repartition(name="changed", partitioner=lambda topic, key, value, partitions: 0)
+    with pytest.raises(TopologyError, match="two operators have the name 'changed-repartition'"):
+        stream.join(builder.table("table"), joined)
+
+
 def test_a_repartition_by_hand() -> None:
     builder = StreamsBuilder()
     builder.stream("in").repartition(name="wide", partitions=8, key=serdes.string).group_by_key().count()

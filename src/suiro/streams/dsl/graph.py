@@ -132,7 +132,8 @@ class Graph:
             asked_for=asked_for,
         )
         there = self.nodes.get(topic)
-        if there is not None and not named and there.parents == (parent,):
+        # One that the user asked for by this name may have other partitions than the joins need.
+        if there is not None and not (named or there.named_by_user) and there.parents == (parent,):
             assert isinstance(there.operator, Repartition)
             key, value = (
                 _known(there.operator.key, operator.key),
