@@ -79,6 +79,16 @@ def test_a_beginning_that_retention_removed_is_named(
     check_inputs(client, spec(topic, startingOffsets="earliest"))
 
 
+def test_of_what_was_processed_nothing_is_needed(
+    client: Client, bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(2)
+    lose(bootstrap, topic, 2)
+    check_inputs(client, spec(topic), processed={(topic, 1): 2})
+    with pytest.raises(InputsGoneError, match=f"{topic}-1 begins at offset 2"):
+        check_inputs(client, spec(topic), processed={(topic, 0): 2, (topic, 1): 1})
+
+
 @pytest.mark.parametrize(("policy", "is_gone"), [("compact", False), ("compact,delete", True)])
 def test_of_a_compacted_topic_the_last_of_each_key_is_there(
     policy: str, is_gone: bool, client: Client, bootstrap: str, new_topic: Callable[..., str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -278,6 +279,36 @@ def test_lost_state_is_not_rebuilt_from_inputs_without_their_beginning(world: Wo
     assert f"{world.topic}-1 begins at offset 20" in str(status.error)
     assert not status.is_transient
     assert world.cuts(spec) == before
+
+
+STATELESS = """
+from suiro.streams import serdes
+from suiro.views import view
+
+@view("{name}", key="word")
+def words(builder):
+    words = builder.stream("{topic}", key=serdes.string, value=serdes.string)
+    keyed = words.map(lambda key, word: (word, {{"last": word}}), key=serdes.string, value=serdes.json)
+    return keyed.to_table()
+"""
+
+
+def test_a_version_without_state_goes_on_where_it_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no record again that it has processed, so retention may have removed them."""
+    monkeypatch.setattr(sys.modules[__name__], "APP", STATELESS)
+    world.send(50)
+    spec, code = world.spec(1)
+    first = world.start(spec, code)
+    world.until_all_is_read(first, spec)
+    first.kill()
+    before = world.cuts(spec)
+    shutil.rmtree(world.place(spec))
+    world.client.admin.delete_records({(world.topic, 1): 20})
+    world.send(50)
+    second = world.start(spec, code)
+    world.until_all_is_read(second, spec)
+    assert world.cuts(spec)[: len(before)] == before
+    assert second.stop().state == "ended"
 
 
 def test_runs_and_records_of_a_version_are_reported(

@@ -7,9 +7,11 @@ A compacted topic is complete, because it has the last record of each key.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from suiro.client import EARLIEST, Client
 from suiro.errors import UnknownTopicError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.views.definition import VersionSpec
 
 
@@ -50,8 +52,11 @@ def check_names(client: Client, spec: VersionSpec) -> None:
         )
 
 
-def check_inputs(client: Client, spec: VersionSpec) -> None:
-    """Raises `UnknownTopicError` if a topic does not exist, and `InputsGoneError` if one lacks its beginning."""
+def check_inputs(
+    client: Client, spec: VersionSpec, *, processed: Mapping[TopicPartition, int] = MappingProxyType({})
+) -> None:
+    """Raises `UnknownTopicError` if a topic does not exist, and `InputsGoneError` if one lacks its beginning.
+    `processed`: the offsets below which no record is needed any more."""
     found = client.metadata(list(spec.inputs))
     missing = sorted(set(spec.inputs) - set(found))
     if missing:
@@ -63,7 +68,9 @@ def check_inputs(client: Client, spec: VersionSpec) -> None:
         return
     places = [(topic, item.partition) for topic, info in found.items() for item in info.partitions]
     starts = client.list_offsets(dict.fromkeys(places, EARLIEST))
-    late = {place: item.offset for place, item in sorted(starts.items()) if item.offset > 0}
+    late = {
+        place: item.offset for place, item in sorted(starts.items()) if item.offset > processed.get(place, 0)
+    }
     policies = client.describe_configs(sorted({topic for topic, _ in late})) if late else {}
     gone = {
         place: offset
