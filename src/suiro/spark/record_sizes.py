@@ -1,7 +1,8 @@
 """Limits a micro-batch by bytes: samples how many bytes the records take that a micro-batch would read.
 
 A sample is a few batches of each partition, from where the micro-batch begins and from its middle. One request asks for
-all partitions. The larger of both sizes counts. It is the size of records without compression, as tasks hold them.
+all partitions, and further ones for those of which nothing is known yet and whose batches are large. The larger of both
+sizes counts. It is the size of records without compression, as tasks hold them.
 
 The process that plans loads neither Arrow nor kernels: a sample reads the headers of batches and decompresses them.
 """
@@ -27,6 +28,8 @@ PARTITIONS_MAX = 100
 """Of those with the most records. The others count as these do."""
 FETCHED_BYTES_MAX = 8 * 1024 * 1024
 PARTITION_BYTES_MAX = 64 * 1024
+BATCH_BYTES_MAX = 1_100_000
+"""A little more than the default of max.message.bytes."""
 ENOUGH_BYTES = 256 * 1024
 """A sample ends with the batch that fills it."""
 
@@ -54,6 +57,7 @@ class RecordSizes:
         self._clock = clock
         self._sizes: dict[TopicPartition, float] = {}
         self._sampled_at_ms: int | None = None
+        self._turn = 0
 
     def count_within(
         self, max_bytes: int, begins: _Offsets, ends: _Offsets, limited: Limited, max_offsets: int | None
@@ -83,6 +87,9 @@ class RecordSizes:
         self._sampled_at_ms = now_ms
         lags = {place: end - begins[place] for place, end in ends.items() if end > begins[place]}
         lagging = nlargest(PARTITIONS_MAX, lags, key=lambda place: lags[place])
+        # The first one of a request has an answer, however large its batches are.
+        first = self._turn % max(1, len(lagging))
+        lagging, self._turn = lagging[first:] + lagging[:first], self._turn + 1
         middles = {place: (begins[place] + ends[place]) // 2 for place in lagging}
         found = [self._found({place: begins[place] for place in lagging}), self._found(middles)]
         for place in lagging:
@@ -91,14 +98,26 @@ class RecordSizes:
                 self._sizes[place] = max(sizes)
 
     def _found(self, offsets: _Offsets) -> dict[TopicPartition, float]:
-        """Bytes for each offset. Partitions that did not fit into the answer are left out."""
+        """Bytes for each offset. A broker leaves out a partition whose first batch is larger than the limit, but never
+        the first partition that has records. Such a one keeps the size that is known of it until it comes first."""
+        found = self._asked(offsets, PARTITION_BYTES_MAX)
+        while left := {
+            place: at for place, at in offsets.items() if place not in found and place not in self._sizes
+        }:
+            more = self._asked(left, BATCH_BYTES_MAX)
+            if not more:
+                break
+            found |= more
+        return found
+
+    def _asked(self, offsets: _Offsets, partition_max_bytes: int) -> dict[TopicPartition, float]:
         try:
             fetched = self._client.fetch(
                 offsets,
                 read_committed=False,
                 max_wait_ms=0,
                 max_bytes=FETCHED_BYTES_MAX,
-                partition_max_bytes=PARTITION_BYTES_MAX,
+                partition_max_bytes=partition_max_bytes,
             )
         except SuiroError as error:
             _log.debug("the records cannot be sampled, going on: %s", error)

@@ -16,7 +16,7 @@ from suiro.spark.offsets import evenly_limited
 from suiro.spark.record_sizes import FETCHED_BYTES_MAX, MAX_AGE_MS, RecordSizes, bytes_per_offset
 
 Place = tuple[str, int]
-A0, A1 = ("a", 0), ("a", 1)
+A0, A1, A2 = ("a", 0), ("a", 1), ("a", 2)
 
 
 def batch(first: int, count: int, size: int, *, codec: int = 0) -> bytes:
@@ -43,10 +43,14 @@ class Log:
         self.asked.append(dict(offsets))
         if self.failure is not None:
             raise self.failure
-        return {
-            place: Fetched(b"" if place in self.leaves_out else self._from(place, offset))
-            for place, offset in offsets.items()
-        }
+        found: dict[Place, Fetched] = {}
+        for place, offset in offsets.items():
+            data = b"" if place in self.leaves_out else self._from(place, offset)
+            has_room = len(data) // 2 <= limits["partition_max_bytes"] or not any(
+                one.data for one in found.values()
+            )
+            found[place] = Fetched(data if has_room else b"")  # as brokers do
+        return found
 
     def _from(self, place: Place, offset: int) -> bytes:
         first = offset - offset % 10
@@ -130,6 +134,23 @@ def test_a_partition_that_did_not_fit_into_the_answer_counts_as_the_others() -> 
     found = count(made(log), 1_000_000, {A0: 10**6, A1: 10**6})
     assert found is not None
     assert 950 < found < 1000
+
+
+def test_partitions_with_large_batches_are_asked_for_again() -> None:
+    log, clock = Log({A0: {0: 10}, A1: {0: 20_000}, A2: {0: 30_000}}), ManualClock()
+    sizes, ends = RecordSizes(log, clock), {A0: 2_000_000, A1: 1_000_000, A2: 1_000_000}
+    found = count(sizes, 1_000_000, ends)
+    assert found is not None
+    assert 57 < found <= 60  # a third of each
+    assert [list(asked) for asked in log.asked] == [[A0, A1, A2], [A1, A2]] * 2
+    # What is known of them is looked at again in turn.
+    log.asked.clear()
+    log.sizes = {A0: {0: 10}, A1: {0: 20}, A2: {0: 30_000}}
+    clock.advance(MAX_AGE_MS)
+    found = count(sizes, 1_000_000, ends)
+    assert found is not None
+    assert 95 < found <= 100
+    assert [list(asked) for asked in log.asked] == [[A1, A2, A0]] * 2
 
 
 def test_few_records_are_read_without_a_look() -> None:
