@@ -16,7 +16,7 @@ from heapq import nlargest
 from typing import Any, Protocol
 
 from suiro.clock import Clock
-from suiro.errors import CorruptRecordError, SuiroError
+from suiro.errors import CorruptRecordError, OffsetOutOfRangeError, SuiroError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import decompressed_parts
 from suiro.protocol.record_batch import HEADER_SIZE, iter_headers
@@ -119,6 +119,12 @@ class RecordSizes:
                 max_bytes=FETCHED_BYTES_MAX,
                 partition_max_bytes=partition_max_bytes,
             )
+        except OffsetOutOfRangeError as error:
+            place = error.topic, error.partition
+            if error.log_start_offset <= offsets[place]:
+                return {}
+            # Retention was faster than the query. One partition must not keep the others from being sampled.
+            return self._asked({**offsets, place: error.log_start_offset}, partition_max_bytes)
         except SuiroError as error:
             _log.debug("the records cannot be sampled, going on: %s", error)
             return {}
