@@ -137,8 +137,8 @@ class TaskState:
 
 
 class StateCache:
-    """Drops the least recently used tasks when it holds too many bytes. The last one always stays: to drop it would
-    not lower the peak of memory."""
+    """Drops the least recently used tasks when it holds too many bytes, before another one is loaded. The last one
+    always stays: to drop it would not lower the peak of memory."""
 
     def __init__(self, bytes_max: int | None = None) -> None:
         self._bytes_max = bytes_max or max(CACHED_BYTES_MIN, memory_bytes() // CACHED_SHARE)
@@ -153,9 +153,13 @@ class StateCache:
 
     def put(self, key: Hashable, state: TaskState) -> None:
         self.take(key)
+        self.make_room(state.size)
         self._entries[key] = state
         self._bytes += state.size
-        while self._bytes > self._bytes_max and len(self._entries) > 1:
+
+    def make_room(self, size: int) -> None:
+        """For a task of so many bytes."""
+        while self._entries and self._bytes + size > self._bytes_max:
             _, oldest = self._entries.popitem(last=False)
             self._bytes -= oldest.size
 
@@ -177,6 +181,7 @@ class StateLog:
         state = self._cache.take(self._key)
         if state is None or directory.numbers[: len(state.numbers)] != state.numbers:
             state = TaskState()
+            self._cache.make_room(directory.size)
         for number in directory.numbers[len(state.numbers) :]:
             for name, keys, rows in read_columns(self._segment(number)):
                 if in_columns and name in in_columns:

@@ -231,6 +231,24 @@ def test_the_cache_keeps_the_last_task_however_large_it_is() -> None:
     assert cache.take("bucket") is not None
 
 
+def test_the_cache_lets_go_of_another_large_task_before_it_loads_one() -> None:
+    """Both would not fit into the memory at once."""
+    first, second, cache = SparkStore(), SparkStore(), StateCache(bytes_max=1)
+    micro_batch(second, StateCache(), {b"k": bytes(10)})
+    log = StateLog(first, cache, "first")
+    log.load().map("s").put(b"k", bytes(10))
+    log.save()
+    there_while_loading: list[bool] = []
+
+    def get_segment(number: int) -> bytes | None:
+        there_while_loading.append(cache.take("first") is not None)
+        return second.segments.get(number)
+
+    second.get_segment = get_segment  # type: ignore[method-assign]
+    assert loaded(second, cache) == {b"k": bytes(10)}
+    assert there_while_loading == [False]
+
+
 def test_another_format_and_a_missing_segment_are_said() -> None:
     store = SparkStore()
     micro_batch(store, StateCache(), {b"a": b"1"})
