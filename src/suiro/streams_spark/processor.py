@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -14,7 +17,7 @@ from suiro.streams_spark.state_log import SparkState, StateCache, StateLog
 if TYPE_CHECKING:
     import pandas as pd
 
-_cache = StateCache()
+_LOCAL = re.compile(r"local\[(\d+)")
 
 
 class TaskProcessor(StatefulProcessor):
@@ -39,13 +42,24 @@ class TaskProcessor(StatefulProcessor):
         if number == STAGED or program.plan.subs[number].level != self._level:
             yield from _frames((number, partition, data) for data in messages)
             return
-        log = StateLog(self._state, _cache, (program.run, number, partition))
+        log = StateLog(self._state, _cache(), (program.run, number, partition))
         with StageOfTask(program.sink) as stage:
             found = run_task(program, number, partition, messages, log, Topics(stage))
         yield from _frames(found)
 
     def close(self) -> None:
         pass
+
+
+@cache
+def _cache() -> StateCache:
+    """Of this process. The machine has as many workers as Spark has cores there."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    local = _LOCAL.match(str(context and context.getLocalProperty("spark.master")))
+    cpus = os.cpu_count() or 1
+    return StateCache(workers=min(int(local[1]), cpus) if local else cpus)
 
 
 def _frames(rows: Iterable[Row]) -> Iterator[pd.DataFrame]:

@@ -38,9 +38,9 @@ DELTAS_MAX = 64
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
 _ROW_BYTES = 16
 CACHED_BYTES_MIN = 512 * 1024 * 1024
-CACHED_SHARE = 16
-"""Segments whose maps one worker process keeps: this part of the memory, or the minimum. Maps take about twice as much.
-A task whose map is not kept loads all of its state in every micro-batch."""
+CACHED_SHARE = 8
+"""Segments whose maps the worker processes of a machine keep: this part of its memory in all, or the minimum each. Maps
+take about twice as much. A task whose map is not kept loads all of its state in every micro-batch."""
 
 _HEAD = struct.Struct(">HI")
 _ITEM = struct.Struct(">qI")
@@ -138,10 +138,10 @@ class TaskState:
 
 class StateCache:
     """Drops the least recently used tasks when it holds too many bytes, before another one is loaded. The last one
-    always stays: to drop it would not lower the peak of memory."""
+    always stays: to drop it would not lower the peak of memory. `workers`: how many processes of a machine have one."""
 
-    def __init__(self, bytes_max: int | None = None) -> None:
-        self._bytes_max = bytes_max or max(CACHED_BYTES_MIN, memory_bytes() // CACHED_SHARE)
+    def __init__(self, bytes_max: int | None = None, *, workers: int = 1) -> None:
+        self._bytes_max = bytes_max or max(CACHED_BYTES_MIN, memory_bytes() // (CACHED_SHARE * workers))
         self._entries: OrderedDict[Hashable, TaskState] = OrderedDict()
         self._bytes = 0
 

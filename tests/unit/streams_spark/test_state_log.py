@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from suiro.errors import FatalError
-from suiro.streams_spark import state_log
+from suiro.streams_spark import processor, state_log
 from suiro.streams_spark.state_log import Directory, StateCache, StateLog
 
 
@@ -247,6 +248,35 @@ def test_the_cache_lets_go_of_another_large_task_before_it_loads_one() -> None:
     second.get_segment = get_segment  # type: ignore[method-assign]
     assert loaded(second, cache) == {b"k": bytes(10)}
     assert there_while_loading == [False]
+
+
+@pytest.mark.parametrize(
+    ("master", "bytes_max"),
+    [
+        ("local[2]", 4 << 30),
+        ("local[64]", 1 << 30),
+        ("local[*]", 1 << 30),
+        (None, 1 << 30),
+        ("local[1]", 8 << 30),
+    ],
+)
+def test_the_workers_of_a_machine_share_its_memory(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, bytes_max: int
+) -> None:
+    monkeypatch.setattr(state_log, "memory_bytes", lambda: 64 << 30)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    context = SimpleNamespace(getLocalProperty={"spark.master": master}.get)
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: context)
+    processor._cache.cache_clear()
+    try:
+        assert processor._cache()._bytes_max == bytes_max
+    finally:
+        processor._cache.cache_clear()
+
+
+def test_each_worker_keeps_some_state_on_a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_log, "memory_bytes", lambda: 0)
+    assert StateCache(workers=64)._bytes_max == 512 << 20
 
 
 def test_another_format_and_a_missing_segment_are_said() -> None:
