@@ -431,6 +431,7 @@ def test_a_list_becomes_a_feed_of_its_changes(
             Answer(200, {"items": []}, {"Link": '<http://evil.example/x>; rel="next"'}),
             "on another host",
         ),
+        (Answer(200, {"items": []}, {"Link": '<http://x:99999/>; rel="next"'}), "on another host"),
     ],
 )
 def test_an_answer_that_is_no_use_is_said(

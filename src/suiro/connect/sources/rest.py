@@ -176,7 +176,11 @@ class RestSource:
         )
 
     def _require_own_host(self, url: str) -> None:
-        if _server(url) != _server(self._settings.url):
+        try:
+            is_own = _server(url) == _server(self._settings.url)
+        except ValueError:  # of its port
+            is_own = False
+        if not is_own:
             raise self._error(
                 f"the next page is {self._shown(url)}, on another host than {self._shown(self._settings.url)}, which "
                 "would be sent the headers"
