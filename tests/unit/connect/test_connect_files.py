@@ -143,10 +143,12 @@ def test_a_rotated_file_goes_on_under_its_new_name(lines: Folder, restart: bool)
     assert {part["path"] for part in lines.parts.values()} == {"app.log", "app.log.1"}
 
 
+@pytest.mark.parametrize("forget_after_ms", [0, 1_000])
 def test_a_file_that_is_rotated_during_a_look_at_the_folder_is_not_read_again(
-    lines: Folder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_after_ms: int
 ) -> None:
     """After its inode was seen under the name, and before its content is compared."""
+    lines = Folder(tmp_path, format_of_files="lines", forget_after_ms=forget_after_ms)
     path = lines.write("app.log", "one\n")
     assert lines.values() == [b"one"]
     lines.write("app.log", "two\n", more=True)

@@ -212,7 +212,7 @@ class FilesSource:
         if later:
             self._next_scan_ms = 0
         self._open = {key: reading for key, reading in self._open.items() if key in found}
-        self._forget_deleted(changed)
+        self._forget_deleted(found, changed)
         return changed
 
     def _forget_content(self, key: str) -> dict[str, Any]:
@@ -255,12 +255,12 @@ class FilesSource:
             if fnmatch(path.name, self._settings.pattern) and (info := file_info(path)) is not None:
                 yield info
 
-    def _forget_deleted(self, changed: dict[str, Any]) -> None:
+    def _forget_deleted(self, found: Mapping[str, FileInfo], changed: dict[str, Any]) -> None:
         now_ms = self._clock.monotonic_ms()
         for key in self._unchanged_since_ms.keys() - self._known_files.keys():
             del self._unchanged_since_ms[key]
         for key in list(self._states):
-            if key in self._known_files:
+            if key in found:
                 self._gone_since_ms.pop(key, None)
             elif now_ms - self._gone_since_ms.setdefault(key, now_ms) >= self._settings.forget_after_ms:
                 del self._states[key], self._gone_since_ms[key]
