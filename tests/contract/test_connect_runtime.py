@@ -729,19 +729,21 @@ def test_a_topic_that_ends_before_what_was_read_is_said(
     assert "on_data_loss" not in told["error"]
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest"])
 @pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
 @NODE_ONLY
 def test_a_topic_that_is_created_again_while_a_sink_reads_it(
-    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str,
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str, start: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """It has more records at once than the sink had read, so no offset is out of range. Brokers forget the offsets that
     they have of it. A sink with offsets of its own has those of other records."""
     monkeypatch.setattr(sink_task, "LOOK_FOR_PARTITIONS_MS", 20)
     topic = new_topic()
-    send(client, topic, ["old 0", "old 1"])
-    with running(tmp_path, bootstrap, sink(unique, topic, kind)) as runtime:
-        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+    with running(tmp_path, bootstrap, sink(unique, topic, kind, f'start = "{start}"')) as runtime:
+        reaches(runtime, unique, lambda at: at["offsets"] == {f"{topic}-0": 0}, "a start")
+        send(client, topic, ["old 0", "old 1"])
+        reaches(runtime, unique, lambda at: at["records"] == 2, "two records")
         runtime.pause(unique)
         reaches(runtime, unique, lambda at: at["state"] == "PAUSED", "paused")
         client.delete_topics([topic])

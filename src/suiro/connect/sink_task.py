@@ -193,33 +193,39 @@ class _Running:
         else:
             committed = self._client.offset_fetch(self._group, partitions)
             stored = {target: item.offset for target, item in committed.items() if item is not None}
-        self._check_topics({topic for topic, _ in stored})
-        # A partition without an offset is read from where the sink begins. If others have offsets, it is a new one.
-        begin = EARLIEST if stored else FROM[self._settings.start]
+        again = self._created_again()
+        self._check_topics(again & {topic for topic, _ in stored})
+        # A partition without an offset is read from where the sink begins. If others have offsets, or the sink has read
+        # an earlier topic of the name, it is a new one.
+        begin = EARLIEST if stored or again else FROM[self._settings.start]
         missing = {target: begin for target in partitions if target not in stored}
         listed = self._client.list_offsets(missing, read_committed=True) if missing else {}
         self._stored = {
             target: stored[target] if target in stored else listed[target].offset for target in partitions
         }
         self._read = dict(self._stored)
-        if begin == LATEST:
+        if begin == LATEST or (again and missing):
             # "now" is this moment, also for partitions whose first record comes after a restart.
             self._store([], dict(self._stored))
-
-    def _check_topics(self, stored: set[str]) -> None:
-        """`stored`: the topics of the stored offsets. Brokers forget those that they have of a deleted topic."""
-        known = dict(self._known_ids)
         self._known_ids.update(self._topic_ids)
-        again = [
+
+    def _created_again(self) -> set[str]:
+        """Returns the topics that are not those of the last run. Brokers before 2.8 tell no ids."""
+        return {
             topic
             for topic, topic_id in self._topic_ids.items()
-            if topic in stored and known.get(topic) not in (None, topic_id)
-        ]
+            if None not in (topic_id, known := self._known_ids.get(topic)) and topic_id != known
+        }
+
+    def _check_topics(self, again: set[str]) -> None:
+        """`again`: the topics that were created again and have stored offsets. Brokers forget those that they have of a
+        deleted topic."""
         if again and self._settings.on_data_loss == "fail":
+            self._known_ids.update(self._topic_ids)
             raise DataLossError(
-                f"{self._context.name}: topic {', '.join(again)} was deleted and created again, so the stored offsets "
-                "are of other records. To read it from its start, give the connector another name. A restart continues "
-                "at the stored offsets"
+                f"{self._context.name}: topic {', '.join(sorted(again))} was deleted and created again, so the stored "
+                "offsets are of other records. To read it from its start, give the connector another name. A restart "
+                "continues at the stored offsets"
             )
 
     def _fetch(self) -> None:
