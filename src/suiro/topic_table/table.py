@@ -125,6 +125,10 @@ class TopicTable(Generic[S, R]):
             self.positions.get(partition, -1) >= offset for partition, offset in offsets.items()
         )
 
+    def look_soon(self) -> None:
+        """Do not wait until `LOOK_S` is over: the topic may have new partitions."""
+        self._look_at_s = 0.0
+
     def wait(self, reached: Callable[[], bool], timeout_ms: int) -> bool:
         """Wait until `reached()` is true, and return its last value. Also returns if the table stops or fails."""
         with self.changed:

@@ -179,7 +179,7 @@ def test_partitions_that_the_topic_of_a_global_table_gets_are_read(
     client: Client, opened: Callable[..., ReadOnlyStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pipeline reads them, too, from its next micro-batch on."""
-    monkeypatch.setattr(table, "LOOK_S", 0.0)
+    monkeypatch.setattr(table, "LOOK_S", 3600.0)
     write(client, "growing", (b"k", b"1", 5))
     builder = StreamsBuilder()
     builder.global_table(

@@ -164,6 +164,8 @@ class ReadOnlyStore:
 
     def wait_for(self, offsets: Mapping[int, int], *, timeout_ms: int | None = None) -> None:
         """Waits until the copy reflects these changelog offsets."""
+        if not offsets.keys() <= self.offsets.keys():  # some are of new partitions
+            self._table.look_soon()
         self._wait(lambda: self._table.has_read(offsets), timeout_ms)
 
     def catch_up(self, *, timeout_ms: int | None = None) -> None:
