@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -262,19 +263,20 @@ def test_file_regions_go_out_whole_to_a_slow_peer(peer: Peer, tmp_path: Path) ->
 
 
 class Handshake:
-    """TLS that first wants to send, and then waits for the client."""
+    """TLS that wants to send until a call, and then waits for the client."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, sends_until: int) -> None:
         self.socket = sock
         self.wants_write = True
         self.calls = 0
+        self._sends_until = sends_until
 
     def fileno(self) -> int:
         return self.socket.fileno()
 
     def handshake(self) -> None:
         self.calls += 1
-        self.wants_write = self.calls < 2
+        self.wants_write = self.calls < self._sends_until
         raise BlockingIOError
 
     def recv_into(self, buffer: memoryview) -> int:
@@ -286,17 +288,45 @@ class Handshake:
         self.socket.close()
 
 
-def test_a_handshake_that_waits_for_its_client_leaves_the_loop_alone(peer: Peer) -> None:
-    client, node = socket.socketpair()
-    tls: Any = Handshake(node)
+def handshaking(peer: Peer, tls: Any) -> Connection:
     address = ("127.0.0.1", 3)
-    connection = Connection(
+    return Connection(
         socket.socket(), PLAIN, peer.context, peer=address, local_address=address, tls=tls, now_ms=0
     )
+
+
+def test_a_handshake_that_waits_for_its_client_leaves_the_loop_alone(peer: Peer) -> None:
+    client, node = socket.socketpair()
+    tls: Any = Handshake(node, sends_until=2)
+    connection = handshaking(peer, tls)
     with client:
         connection._on_handshake(tls)
         peer.run_until(lambda: tls.calls >= 2)
         turns = iter(range(100))
         peer.run_until(lambda: next(turns) > 20)
         assert tls.calls == 2
+        client.send(b"its next message")
+        peer.run_until(lambda: tls.calls >= 3)
+        connection.close()
+
+
+def test_a_handshake_that_cannot_send_does_not_read_its_client(peer: Peer) -> None:
+    """A client that takes nothing, and has sent more than it was asked for, would keep the loop busy."""
+    client, node = socket.socketpair()
+    node.setblocking(False)
+    full = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            full += node.send(bytes(1 << 16))
+    tls: Any = Handshake(node, sends_until=2)
+    connection = handshaking(peer, tls)
+    with client:
+        client.send(b"more")
+        peer.run_until(lambda: tls.calls >= 1)
+        turns = iter(range(100))
+        peer.run_until(lambda: next(turns) > 20)
+        assert tls.calls == 1
+        while full:
+            full -= len(client.recv(full))
+        peer.run_until(lambda: tls.calls >= 3)
         connection.close()

@@ -175,22 +175,30 @@ class Connection:
         if tls is None:
             self.read_again()
         else:
-            self._reading = True
-            self._loop.add_reader(self._fd, self._on_handshake, tls)
+            self._read_handshake(tls)
 
     # TLS
+
+    def _read_handshake(self, tls: TlsStream) -> None:
+        if not self._reading:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_handshake, tls)
 
     def _on_handshake(self, tls: TlsStream) -> None:
         try:
             tls.handshake()
         except BlockingIOError:
-            # While the client is to send something, a socket that it could be sent to would call again and again.
-            if tls.wants_write and not self._writing:
-                self._writing = True
-                self._loop.add_writer(self._fd, self._on_handshake, tls)
-            elif self._writing and not tls.wants_write:
+            # The socket is watched for one direction only: ready for the other one, it would call again and again.
+            if tls.wants_write:
+                self._pause_reading()
+                if not self._writing:
+                    self._writing = True
+                    self._loop.add_writer(self._fd, self._on_handshake, tls)
+                return
+            if self._writing:
                 self._writing = False
                 self._loop.remove_writer(self._fd)
+            self._read_handshake(tls)
             return
         except OSError as error:
             self._owner.handshake_failed(self, error)
