@@ -17,6 +17,7 @@ from suiro.broker.net import server as module
 from suiro.broker.net.connection import Connection
 from suiro.broker.net.listeners import Listener, SecurityProtocol
 from suiro.broker.net.server import Server, bind_socket
+from suiro.broker.net.turns import MOST_UNFINISHED
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
@@ -127,6 +128,43 @@ def test_a_connection_is_not_idle_while_an_answer_or_a_request_is_on_its_way() -
             await until(lambda: connection.last_active_ms == clock.monotonic_ms())
         assert await is_open_after(idle_ms)
         assert not await is_open_after(1)
+        writer.close()
+        server.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        clock = ManualClock()
+        settings = NodeSettings()
+
+        class Sink:
+            def handle(self, connection: Connection, frame: memoryview) -> bool:
+                connection.send([b"answer"])
+                return True
+
+            def is_in_steps(self, frame: memoryview) -> bool:
+                return True
+
+        server = Server(loop=loop, sink=Sink(), clock=clock, metrics=Metrics(), settings=lambda: settings)
+        server.listen(
+            [Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)]
+        )
+        turns = server._context.turns
+        turns.unfinished = MOST_UNFINISHED
+        reader, writer = await asyncio.open_connection(server.listeners[0].host, server.listeners[0].port)
+        writer.write((5000).to_bytes(4, "big") + bytes(5000))
+        while not any(connection.rests for connection in server.connections):
+            await asyncio.sleep(0)
+        clock.advance(settings.connections_max_idle_ms + 1)
+        server.close_idle()
+        turns.unfinished = 0
+        assert await reader.readexactly(6) == b"answer"
+        clock.advance(settings.connections_max_idle_ms + 1)
+        server.close_idle()
+        assert not server.connections
         writer.close()
         server.close()
 

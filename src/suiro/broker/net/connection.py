@@ -149,7 +149,8 @@ class Connection:
         self._output: deque[Piece | memoryview] = deque()
         self._on_sent: Callable[[], None] | None = None
         self._busy = False
-        self._rests = False  # until others have had their turn
+        self.rests = False
+        """Whether it has requests to handle, once others have had their turn."""
         self._is_put_off = False  # it rests until other large requests are done
         self._muted: TimerHandle | None = None
         self._reading = False
@@ -270,7 +271,7 @@ class Connection:
             self._pump()
 
     def _blocked(self) -> bool:
-        return self._busy or self._rests or bool(self._output) or self._muted is not None
+        return self._busy or self.rests or bool(self._output) or self._muted is not None
 
     def _consume(self, view: memoryview) -> int:
         """Handle whole frames from the front of `view` until one must wait. Returns the bytes used."""
@@ -288,7 +289,7 @@ class Connection:
                 and self._sink.is_in_steps(view[position + 4 : position + 4 + size])
             )
             if self._is_put_off or turn.is_over():
-                self._rests = True
+                self.rests = True
                 self.turns.rest(self)
                 break
             position += 4 + size
@@ -405,7 +406,7 @@ class Connection:
 
     def go_on(self) -> None:
         """It is this connection's turn again."""
-        self._rests = False
+        self.rests = False
         self._continue()
 
     def _unmute(self) -> None:

@@ -357,11 +357,11 @@ class Server:
         """Close connections over which nothing went for `connections.max.idle.ms`."""
         oldest = self._clock.monotonic_ms() - self._settings().connections_max_idle_ms
         for connection in [c for c in self.connections if c.last_active_ms < oldest]:
-            if connection.on_abandoned is None:
+            if connection.on_abandoned is None and not connection.rests:
                 connection.close()
 
     def close_late(self) -> None:
-        """Close connections that do not log in in time, or whose incomplete requests make others wait for too long."""
+        """Close connections that do not log in in time, or whose requests that have not begun make others wait."""
         now_ms = self._clock.monotonic_ms()
         for acceptor in self._acceptors.values():
             acceptor.unauthenticated.expire(
