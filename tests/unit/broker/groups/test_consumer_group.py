@@ -157,6 +157,18 @@ def test_topics_of_expressions_are_found_when_the_clock_was_set_back(world: Grou
     assert len(member.places) == 5
 
 
+def test_topics_of_expressions_are_looked_at_again_when_the_clock_was_set_back(world: GroupWorld) -> None:
+    """What no new topic tells of, such as a topic that is deleted, is found by looking at them from time to time."""
+    world.topics.make("u", 1)
+    member = Consumer(world, "a")
+    member.join(regex="t|u")
+    member.beat()
+    world.topics.delete("u")
+    world.now -= 500_000
+    member.beat()
+    assert world.group.regexes["t|u"].topics == {"t"}
+
+
 def test_a_full_group_takes_nobody(world: GroupWorld) -> None:
     world.limits = replace(world.limits, max_size=1)
     Consumer(world, "a").join("t")

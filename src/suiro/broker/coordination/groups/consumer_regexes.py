@@ -49,8 +49,9 @@ def regexes_to_resolve(
     if not counts and not is_new:
         return frozenset()
     any_known = next(iter(resolved.values()), None)
+    waited_ms = 0 if any_known is None else at.now_ms - any_known.timestamp_ms
     # A time that is still to come was noted before the clock was set back.
-    if any_known is not None and 0 <= at.now_ms - any_known.timestamp_ms <= _REGEX_PAUSE_MS:
+    if any_known is not None and 0 <= waited_ms <= _REGEX_PAUSE_MS:
         return frozenset()
     if updated.topic_regex != member.topic_regex:
         if member.topic_regex:
@@ -63,7 +64,7 @@ def regexes_to_resolve(
         or len(wanted) != len(resolved)
         or any_known is None
         or any_known.version < at.image.version
-        or at.now_ms > any_known.timestamp_ms + at.limits.regex_refresh_ms
+        or not 0 <= waited_ms <= at.limits.regex_refresh_ms
     )
     return wanted if is_due else frozenset()
 
