@@ -109,8 +109,9 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path, *, node_id: int | None = None, cluster_id: str | None = None) -> DataDirectory:
-        """Lock the directory, and make it if it is absent: for node 1, if no `node_id` is given. Raises ConfigError if
-        another node has it, if it was handed over, or if it cannot be used."""
+        """Lock the directory, and make it if it is absent. Without a `node_id`, a new one belongs to the node that is
+        started on it first. Raises ConfigError if another node has it, if it was handed over, or if it cannot be
+        used."""
         try:
             return cls._open(path, node_id, cluster_id)
         except OSError as error:
@@ -402,7 +403,7 @@ def _locked(path: Path) -> FileHandle:
 
 def _cluster_id(path: Path, node_id: int | None, wanted: str | None) -> str:
     """The cluster that the directory belongs to; a new directory is given to `wanted`, or to a new cluster. It must
-    belong to the node `node_id`; None: any."""
+    belong to the node `node_id`. None: it may belong to any node, and to none yet."""
     try:
         meta = read_properties(path / META_PROPERTIES)
     except DamagedFileError as error:
@@ -419,9 +420,8 @@ def _cluster_id(path: Path, node_id: int | None, wanted: str | None) -> str:
     if found is not None and wanted is not None and found != wanted:
         raise ConfigError(f"{path} belongs to cluster {found}, not to {wanted}")
     cluster_id = found or wanted or id_text(uuid.uuid4())
-    if not meta:
-        made_for = 1 if node_id is None else node_id
-        write_meta_properties(path, cluster_id=cluster_id, node_id=made_for, directory_id=uuid.uuid4())
+    if not meta and node_id is not None:
+        write_meta_properties(path, cluster_id=cluster_id, node_id=node_id, directory_id=uuid.uuid4())
     return cluster_id
 
 

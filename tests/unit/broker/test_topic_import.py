@@ -83,6 +83,16 @@ def test_the_node_may_have_any_id(tmp_path: Path) -> None:
         DataDirectory.open(tmp_path / "node", node_id=1)
 
 
+def test_a_new_directory_belongs_to_the_node_that_is_started_on_it(tmp_path: Path) -> None:
+    import_topics(tmp_path / "node", source(tmp_path / "kafka", "flights-0"), configs={}, clock=CLOCK)
+    first = DataDirectory.open(tmp_path / "node", node_id=7)
+    assert first.clean_shutdown
+    first.close()
+    again = DataDirectory.open(tmp_path / "node", node_id=7)
+    assert again.cluster_id == first.cluster_id
+    again.close()
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
