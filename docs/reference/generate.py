@@ -121,7 +121,7 @@ STAGES = (
         ("queued.max.request.bytes", "queued.max.requests"),
         ("requestqueuesize", "memorypoolused", "requestqueuetimems", "stalledconnectionsclosed_total"),
         "The node reads no new requests; TCP slows the clients down. After 10 s, it closes the connections with the "
-        "largest incomplete requests.",
+        "largest requests that have not begun.",
     ),
     (
         "handlers",

@@ -18,7 +18,7 @@ _MOST_BYTES = 5  # of an unsigned varint with 32 bits
 _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 MAX_STRING_BYTES = 0x7FFF
-"""Of the older strings, which the keys of the coordinators' records have. Compact ones may be longer."""
+"""Of the older strings, which the keys of the coordinators' records have, and of the compact ones in requests."""
 
 
 def uvarint(value: int) -> bytes:

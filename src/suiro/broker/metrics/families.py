@@ -98,7 +98,7 @@ _ROWS: dict[str, partial[Family]] = {
         "Connections closed because of queued.max.response.bytes."
     ),
     "suiro_network_stalledconnectionsclosed_total": _counter(
-        "Connections closed because queued.max.request.bytes was used up and their requests were not whole."
+        "Connections closed because queued.max.request.bytes was used up and their requests had not begun."
     ),
     "suiro_network_unauthenticatedconnections": _gauge(
         "Open connections that have not logged in (max.unauthenticated.connections).", "listener"
