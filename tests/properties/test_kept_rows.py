@@ -8,6 +8,7 @@ import enum
 from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from support.spark_streams import encoded
 from suiro.streams import StreamsBuilder, serdes
 from suiro.streams import task as task_module
 from suiro.streams.interpreter import Interpreter
+from suiro.streams.serdes.serde import SerializationError
 from suiro.streams.stores import OrderedMap, decoded, open_store
 from suiro.streams.topology.nodes import StoreSpec
 
@@ -168,6 +170,15 @@ def test_a_store_that_keeps_values_is_a_store(kind: Any, serde: str, doing: list
         assert keeping.step(*step) == plain.step(*step), step
     assert keeping.step("changes", "", None, 0) == plain.step("changes", "", None, 0)
     assert keeping.step("all", "", None, 0) == plain.step("all", "", None, 0)
+
+
+@pytest.mark.parametrize("value", [{np.str_("k"): 1}, [np.str_("k")], [Text.A], {"a": [OrderedDict(b=1)]}])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_tagged_value_of_a_derived_class_is_refused_when_it_is_put(value: Any, keeps: bool) -> None:
+    spec = StoreSpec(name="s", kind="key-value", key=serdes.string, value=serdes.tagged)
+    store = open_store(spec, OrderedMap(), keeps=keeps)
+    with pytest.raises(SerializationError):
+        store.put("k", value)
 
 
 @given(

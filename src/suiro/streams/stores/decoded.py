@@ -271,13 +271,17 @@ def _json(value: Any) -> Any:
 def _tagged(value: Any) -> Any:
     """Unlike `_json`, refuses enumerations and classes derived from those of JSON.
 
-    `marshal` takes no derived classes. It takes more than JSON has (tuples, bytes), which `_json` finds to be unequal.
+    `marshal` takes no derived classes. It takes more than JSON has (tuples, bytes), which `_json` finds to be unequal. A
+    text of numpy's is equal, but marshal writes it as a buffer, in another size.
     """
     try:
-        marshal.dumps(value)
+        size = len(marshal.dumps(value, 0))
     except ValueError:
         raise _NotExact from None
-    return _json(value)
+    own = _json(value)
+    if len(marshal.dumps(own, 0)) != size:
+        raise _NotExact
+    return own
 
 
 _write, _read = msgspec.json.Encoder(order="sorted").encode, msgspec.json.Decoder().decode
