@@ -271,8 +271,8 @@ def _json(value: Any) -> Any:
 def _tagged(value: Any) -> Any:
     """Unlike `_json`, refuses enumerations and classes derived from those of JSON.
 
-    `marshal` takes no derived classes. It takes more than JSON has (tuples, bytes), which `_json` finds to be unequal. A
-    text of numpy's is equal, but marshal writes it as a buffer, in another size.
+    `marshal` takes no derived classes. It takes more than JSON has (tuples, bytes), which `_json` finds to be unequal.
+    A text of numpy's is equal, but marshal writes it as a buffer, in another size.
     """
     try:
         size = len(marshal.dumps(value, 0))
