@@ -12,8 +12,9 @@ ANSWER_BYTES_MAX = 32 * 1024 * 1024
 
 
 def shown_url(url: str) -> str:
-    """Returns the URL without its password, for messages."""
-    return re.sub(r"//[^/]*@", "//", url)[:200]
+    """Returns the URL without its password, for messages. It may not be a URL: the scheme may be missing, and the
+    password may have a slash."""
+    return re.sub(r"^(\w+://)?.*@", r"\1", url, flags=re.DOTALL)[:200]
 
 
 def ask_service(
@@ -47,7 +48,8 @@ def ask_service(
                 **({} if body is None else {"json": body}),
             )
     except (httpx.InvalidURL, UnicodeError) as error:  # a name that no host can have
-        raise UsageError(f"{named!r} is no URL: {error}") from None
+        # The error may name a part of the password.
+        raise UsageError(f"{named!r} is no URL" + ("" if "@" in url else f": {error}")) from None
     except httpx.UnsupportedProtocol:
         raise UsageError(f"{named!r}: expected http://HOST:PORT") from None
     except httpx.HTTPError as error:

@@ -142,6 +142,8 @@ def test_an_application_of_an_older_suiro_is_shown_without_what_it_does_not_tell
         (["list", "--app", "{url}/odd"], "does not answer as an application does: 200 OK: <html>"),
         (["list", "--app", "{url}/none"], "404 Not Found"),
         (["list", "--app", "http://ada:secret@127.0.0.1:1"], "no answer from http://127.0.0.1:1: "),
+        (["list", "--app", "ada:secret@127.0.0.1:1"], "'127.0.0.1:1': expected http://HOST:PORT"),
+        (["list", "--app", "http://ada:secret/x@127.0.0.1:1"], "'http://127.0.0.1:1' is no URL"),
         (["list", "--app", "{url}/another"], "does not answer as an application does"),
         (["graph", "--app", "{url}/another"], "does not answer as an application does"),
         (["list", "--app", "nonsense"], "expected http://HOST:PORT"),
@@ -156,6 +158,7 @@ def test_why_there_is_nothing_to_show(
     assert stopped.value.code == 1
     told = capsys.readouterr()
     assert (told.out, said in told.err, told.err.count("\n")) == ("", True, 1), told
+    assert "secret" not in told.err
 
 
 def test_those_that_answer_are_listed_beside_one_that_does_not(
