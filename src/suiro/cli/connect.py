@@ -124,7 +124,14 @@ def restart(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None
 
 
 def _ask(method: str, url: str, path: str, token: str | None) -> Any:
+    from suiro.foundation.settings import is_header_value
+
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    if not all(map(is_header_value, headers.values())):
+        fail(
+            "the token is empty or has a character that no header can have, such as a line break",
+            "suiro connect",
+        )
     with reporting("suiro connect"):
         return ask_service(method, url, path, expected=EXPECTED, headers=headers)
 

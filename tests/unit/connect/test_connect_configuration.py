@@ -119,6 +119,14 @@ def test_the_commands_check_and_status(path: Path) -> None:
     assert "Is `suiro connect run` running there?" in done.err
 
 
+@pytest.mark.parametrize("token", ["secret\n", "secr\u00e9t"])
+def test_a_token_that_no_header_can_have_is_not_shown(token: str) -> None:
+    done = suiro("connect", "status", "--url", "http://127.0.0.1:1", env={"SUIRO_CONNECT_TOKEN": token})
+    assert (done.code, done.out) == (1, "")
+    assert "the token is empty or has a character" in done.err
+    assert "secr" not in done.err
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         read_configuration(tmp_path / "no.toml")
