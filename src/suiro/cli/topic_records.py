@@ -287,6 +287,7 @@ def _from_json(
         headers = tuple((_name(one), _of_header(value)) for one, value in _list(found.get("headers")))
         timestamp = _whole("timestamp", found.get("timestamp"))
         named = _whole("partition", found.get("partition"))
+        key, value = _texts(text, found)
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         usage(f"line {number} is not a record in JSON: {error}")
     if "unclear" in found:
@@ -300,7 +301,6 @@ def _from_json(
                 f"line {number}: its {what} could not be decoded when it was printed, so these are not its bytes; "
                 f"print and write it with --{what}-format hex"
             )
-    key, value = _texts(text, found)
     return OutgoingRecord(
         key=key_of(found.get("key"), key),
         value=value_of(found.get("value"), value),

@@ -80,6 +80,7 @@ def test_a_text_in_json_stays_a_text(value: bytes, printed: Printed) -> None:
         ('{"headers": [["a", {"b": 1}]]}', "a header has the value {'b': 1}"),
         ('{"headers": [[1, "x"]]}', "a header has the name 1"),
         ('{"headers": [["\\ud800", "x"]]}', "surrogates not allowed"),
+        ('{"value": "\udcff"}', "surrogates not allowed"),  # of a standard input that is not UTF-8
         ('{"headers": [["a", {"hex": "f"}]]}', "non-hexadecimal number"),
     ],
 )
