@@ -33,7 +33,7 @@ API_TIMEOUT_MS = 20_000
 SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", "registry.password")
 _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
 """Keys of a profile that are not settings of a Kafka client."""
-_NOT_ASCII = re.compile(r"[^ -~]")
+_NOT_ASCII = re.compile(r"[^ -~]+")
 _encode = json.JSONEncoder(default=str).encode
 
 Profile = Annotated[
