@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpx
 import pytest
 
 from suiro.errors import ConfigError, RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
@@ -20,8 +21,10 @@ from suiro.registry import (
     Reference,
     RegistryClient,
     Schema,
+    Undecodable,
     codec_of,
     registry_client,
+    use_registry_client,
 )
 
 GZIP = b"\x1f\x8b"
@@ -195,3 +198,37 @@ def test_a_new_schema_refers_to_what_has_the_number_of_a_version_now(unique: str
         for subject in ("order", "money"):
             elsewhere.delete_subject(subject)
             elsewhere.delete_subject(subject, permanent=True)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "other"),
+    [
+        ("AVRO", '"Nothing"', '"int"'),
+        ("JSON", '{"$schema": "nonsense:"}', "{}"),
+        ("PROTOBUF", "nonsense", 'syntax = "proto3"; message A {}'),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_looked_at_once(
+    unique: str, language: str, text: str, other: str
+) -> None:
+    """Each of its records asked the registry for what the schema refers to."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        if "/ids/" in request.url.path:
+            reference = {"name": "other", "subject": "other", "version": 1}
+            return httpx.Response(
+                200, json={"schema": text, "schemaType": language, "references": [reference]}
+            )
+        return httpx.Response(
+            200, json={"id": 1, "subject": "other", "version": 1, "schema": other, "schemaType": language}
+        )
+
+    url = f"http://{unique}"
+    use_registry_client(url, RegistryClient(url, transport=httpx.MockTransport(answer)))
+    codec = codec_of(language, CodecSettings(registry=url))
+    for _ in range(3):
+        with pytest.raises(Undecodable, match="schema"):
+            codec.decode(struct.pack(">bI", 0, 7) + b"\x00")
+    assert asked == ["/schemas/ids/7", "/subjects/other/versions/1"]

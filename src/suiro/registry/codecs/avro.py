@@ -172,7 +172,7 @@ class AvroCodec:
             try:
                 found = self._readers[schema_id] = self._parse(schema)
             except ConfigError as error:
-                raise Undecodable(f"schema id {schema_id}: {error}") from None
+                raise self._wire.unusable(schema_id, f"schema id {schema_id}: {error}") from None
         return found
 
     def _resolved_into(self, schema_id: int, writer: Any) -> tuple[Any, frozenset[int]]:

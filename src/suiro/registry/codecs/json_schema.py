@@ -44,7 +44,7 @@ class JsonSchemaCodec:
             try:
                 found = self._by_id[schema_id] = self._validator(self._wire.schema(schema_id))
             except InvalidSchema as error:
-                raise Undecodable(f"schema {schema_id} cannot be used: {error}") from None
+                raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
         try:
             value = _READER.decode(data[PREFIX.size :].decode())
         except (ValueError, RecursionError) as error:

@@ -58,7 +58,7 @@ class ProtobufCodec:
         try:
             file = self._file(schema_id, self._wire.schema(schema_id))
         except (InvalidSchema, TooComplex) as error:
-            raise Undecodable(f"schema {schema_id} cannot be used: {error}") from None
+            raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
         kind = _at(file, path)
         if kind is None:
             raise Undecodable(f"schema {schema_id} has no message at {path}")

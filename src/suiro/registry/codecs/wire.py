@@ -76,6 +76,7 @@ class WireFormat:
         self.settings = settings
         self._latest: dict[str, tuple[float, int, Schema]] = {}
         self._written: dict[str, tuple[int, Schema]] = {}
+        self._unusable: dict[int, str] = {}
 
     def split(self, data: bytes) -> int:
         """Returns the schema id of the data. Raises `Undecodable`."""
@@ -90,8 +91,17 @@ class WireFormat:
             )
         return int(schema_id)
 
+    def unusable(self, schema_id: int, reason: str) -> Undecodable:
+        """Returns the error of a schema that is there and cannot be used. `schema` raises it from now on, so that its
+        records do not each ask the registry for what it refers to."""
+        self._unusable[schema_id] = reason
+        return Undecodable(reason)
+
     def schema(self, schema_id: int) -> Schema:
-        """Raises `Undecodable` if the registry does not have the id, or its schema is of another language."""
+        """Raises `Undecodable` if the registry does not have the id, or its schema is of another language or
+        `unusable`."""
+        if schema_id in self._unusable:
+            raise Undecodable(self._unusable[schema_id])
         try:
             found = registry_client(self.settings.registry).schema(schema_id)
         except SchemaNotFoundError:
