@@ -111,13 +111,19 @@ def _waited_ms(
     return None if since is None else max(now_ms - since, 0)
 
 
-def first_waits_since(client: Client, place: TopicPartition, offset: int) -> int | None:
+def first_waits_since(
+    client: Client, place: TopicPartition, offset: int, *, leader_wait_ms: int | None = None
+) -> int | None:
     """Returns the timestamp in ms of the first record from an offset on; None if no record can be read."""
-    first = client.list_offsets({place: EARLIEST})[place].offset
+    first = client.list_offsets({place: EARLIEST}, leader_wait_ms=leader_wait_ms)[place].offset
     position = max(offset, first)
     try:
         answer = client.fetch(
-            {place: position}, max_bytes=TIME_FETCH_BYTES, partition_max_bytes=TIME_FETCH_BYTES, max_wait_ms=0
+            {place: position},
+            max_bytes=TIME_FETCH_BYTES,
+            partition_max_bytes=TIME_FETCH_BYTES,
+            max_wait_ms=0,
+            leader_wait_ms=leader_wait_ms,
         )[place]
         found = next((one for one, _ in records_of(*place, position, answer, True) if one is not None), None)
     # The user may describe the topic but not read it; or the record is damaged, or gone by now.

@@ -27,7 +27,7 @@ PLACE = ("t", 0)
 
 def told(fetch: Any) -> Client:
     listed = {PLACE: ListedOffset(offset=0, timestamp=-1, leader_epoch=-1)}
-    return SimpleNamespace(list_offsets=lambda wanted: listed, fetch=fetch)  # type: ignore[return-value]
+    return SimpleNamespace(list_offsets=lambda wanted, **more: listed, fetch=fetch)  # type: ignore[return-value]
 
 
 def fetched(data: bytes) -> Fetched:

@@ -338,7 +338,7 @@ class Model:
                 before = waits.get(place)
                 at = before[1] if before is not None and before[0] == offset else None
                 if at is None:
-                    at = first_waits_since(client, place, offset)
+                    at = first_waits_since(client, place, offset, leader_wait_ms=LEADER_WAIT_MS)
                 found_waits[place] = (offset, at)
                 if at is not None and (since is None or at < since):
                     since = at

@@ -21,6 +21,7 @@ from suiro.client import (
     TopicInfo,
 )
 from suiro.clock import ManualClock
+from suiro.console.groups import first_waits_since
 from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.web import model as modelling
 from suiro.console.web.model import Model
@@ -86,6 +87,10 @@ class ToldClient:
             for place, offset in self.committed[group].items()
         }
 
+    def fetch(self, offsets: Mapping[PLACE, int], **limits: int) -> Any:
+        self.waits.add(limits.get("leader_wait_ms"))
+        raise RetriableKafkaError("fetch: it has no leader", NO_LEADER)
+
     def close(self) -> None:
         pass
 
@@ -103,7 +108,7 @@ def client(clock: ManualClock) -> ToldClient:
 @pytest.fixture
 def model(client: ToldClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Model:
     since = clock.wall_ms() - 5_000
-    monkeypatch.setattr(modelling, "first_waits_since", lambda client, place, offset: since)
+    monkeypatch.setattr(modelling, "first_waits_since", lambda client, place, offset, **limits: since)
     return Model(lambda: client, clock=clock)  # type: ignore[arg-type, return-value]
 
 
@@ -169,6 +174,17 @@ def test_what_is_wrong_is_named(model: Model, client: ToldClient) -> None:
     assert "Nobody reads for group left, and its lag grows: 36 records" in said["#/groups/left"]
     assert "#/groups/application" not in said  # it commits without being a member
     assert model.topics["orders"].records is None  # of a partition without a leader nobody can say
+
+
+def test_a_group_waits_for_a_leader_no_longer_than_the_rest_of_the_round(
+    model: Model, client: ToldClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited 20 s, and the overview said that the cluster does not answer."""
+    monkeypatch.setattr(modelling, "first_waits_since", first_waits_since)
+    client.committed = {"late": {("orders", 0): 4}}
+    rounds(model, client)
+    assert (model.overview.error, client.waits) == (None, {LEADER_WAIT_MS})
+    assert model.groups["late"].lag == 6
 
 
 def test_new_dead_letters_are_a_problem_for_some_minutes(model: Model, client: ToldClient) -> None:
