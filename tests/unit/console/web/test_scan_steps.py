@@ -218,6 +218,21 @@ def test_a_search_goes_on_in_the_other_partitions_and_does_not_look_whole() -> N
     assert cluster.waits == {LEADER_WAIT_MS}
 
 
+@pytest.mark.parametrize("endpoint", [records._scan, records._export])
+def test_each_partition_without_a_leader_is_a_step(endpoint: Any) -> None:
+    """Each takes two seconds. A reader that had gone was noticed after the last one."""
+    cluster = OneLed(1, 1, 1, records=1)
+    parts = endpoint(asking(cluster)).parts
+    cluster.leaders[:2] = [-1, -1]
+    if endpoint is records._export:
+        with pytest.raises(TransientError, match="partition 0"):
+            list(parts)
+    else:
+        next(parts)
+        next(parts)
+    assert cluster.fetched == []
+
+
 def test_a_search_ends_where_the_records_are_gone() -> None:
     """It asked for them for ever, as after a topic was deleted and made anew."""
     cluster = OneLed(1, records=3)  # of the three, one arrives

@@ -275,11 +275,11 @@ class _Scan:
     def steps(self) -> Iterator[list[tuple[LogRecord, Decoded, Decoded]]]:
         progress = self.progress
         found: list[tuple[LogRecord, Decoded, Decoded]] = []
-        done = empty = 0
+        done = 0
         with self._console.client() as client:
             until = self._clock.monotonic_ms() + SCAN_STEP_MS
             for partition, start in self._starts.items():
-                place, at, end = (self._topic, partition), start, self._ends[partition]
+                place, at, end, empty = (self._topic, partition), start, self._ends[partition], 0
                 while at < end:
                     try:
                         fetched = client.fetch(
@@ -293,6 +293,10 @@ class _Scan:
                         if error.code_name != NO_LEADER:
                             raise
                         self.leaderless.append(partition)
+                        # It took its time. The next partitions may have lost theirs, too.
+                        yield found
+                        found = []
+                        until = self._clock.monotonic_ms() + SCAN_STEP_MS
                         break
                     progress.bytes += len(fetched.data)
                     before = at
