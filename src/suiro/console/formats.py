@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -239,8 +240,9 @@ class _Guessing:
         if schema_id is None or self._registry is None or self._is_unknown(schema_id):
             return self._by_bytes(data)
         try:
-            schema_waits(self._registry).wait(schema_id)
-            return self._by_schema(self._registry, schema_id, data)
+            decode = partial(self._by_schema, self._registry, schema_id, data)
+            schema_waits(self._registry).wait(schema_id, decode)
+            return decode()
         except SchemaNotFoundError:
             if len(self._unknown) >= UNKNOWN_IDS_MAX:
                 self._unknown.clear()

@@ -1,12 +1,13 @@
 """Waits for schemas of a registry that may not answer, so that it holds up neither a page nor the others for long.
 
-Schemas are fetched on threads of their own, into the cache of the registry's client. If one does not come in time, all
-requests do without the registry for a while.
+Schemas, with those that they refer to, are fetched on threads of their own and stay in memory. If one does not come in
+time, all requests do without the registry for a while.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from suiro.clock import Clock, SystemClock
@@ -23,16 +24,16 @@ READY_MAX = 10_000
 class SchemaWaits:
     """The waits for one registry, by all requests."""
 
-    def __init__(self, registry: str, clock: Clock) -> None:
-        self._registry = registry
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._asking: dict[int, Future[None]] = {}
         self._ready: set[int] = set()
         self._failure: tuple[str, int] | None = None
 
-    def wait(self, schema_id: int) -> None:
-        """Returns when the client has the schema. Raises `RegistryError`."""
+    def wait(self, schema_id: int, decode: Callable[[], object]) -> None:
+        """`decode` decodes a record of the schema, which fetches all that it needs. Returns when one was decoded, or is
+        not of the schema. Raises `RegistryError`."""
         if schema_id in self._ready:
             return
         with self._lock:
@@ -45,7 +46,7 @@ class SchemaWaits:
                     raise RegistryUnavailableError("the registry is slow to answer", 0, 0)
                 asked = self._asking[schema_id] = Future()
                 threading.Thread(
-                    target=self._ask, args=(schema_id, asked), name="console-schema", daemon=True
+                    target=self._ask, args=(schema_id, asked, decode), name="console-schema", daemon=True
                 ).start()
         try:
             asked.result(WAIT_S)
@@ -55,12 +56,12 @@ class SchemaWaits:
                 self._failure = said, self._clock.monotonic_ms()
             raise RegistryUnavailableError(said, 0, 0) from None
 
-    def _ask(self, schema_id: int, asked: Future[None]) -> None:
-        from suiro.registry import registry_client
-
+    def _ask(self, schema_id: int, asked: Future[None], decode: Callable[[], object]) -> None:
         failure: BaseException | None = None
         try:
-            registry_client(self._registry).schema(schema_id)
+            decode()
+        except (ValueError, RecursionError):  # of this record; the others may be of the schema
+            pass
         except BaseException as error:  # noqa: BLE001 - the requests that wait get it
             failure = error
         with self._lock:
@@ -85,4 +86,4 @@ _waits_lock = threading.Lock()
 def schema_waits(registry: str) -> SchemaWaits:
     """Returns the waits for the registry at this address."""
     with _waits_lock:
-        return _waits.setdefault(registry, SchemaWaits(registry, SystemClock()))
+        return _waits.setdefault(registry, SchemaWaits(SystemClock()))

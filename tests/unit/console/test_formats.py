@@ -14,7 +14,7 @@ from support.waiting import wait_until
 from suiro import registry
 from suiro.console import formats, registry_waits
 from suiro.console.formats import decoder
-from suiro.errors import SchemaNotFoundError
+from suiro.errors import RegistryUnavailableError, SchemaNotFoundError
 from suiro.registry.codecs import wire
 
 
@@ -80,6 +80,28 @@ def test_a_schema_that_lacks_a_reference_spoils_its_own_records_only(
     found = decoder("avro", f"http://{unique}")(struct.pack(">bI", 0, 7) + b"\x02")
     assert found.error is not None
     assert "other has no version 1" in found.error
+
+
+def test_a_reference_that_cannot_be_asked_for_is_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """Each record of a page asked for it again, on the thread of the page: three seconds, or up to a minute."""
+    asked: list[int] = []
+    schema = registry.Schema('"R"', "AVRO", (registry.Reference(name="R", subject="r", version=1),))
+
+    def version(subject: str, number: int, **more: Any) -> Any:
+        asked.append(threading.get_ident())
+        raise RegistryUnavailableError("the registry is away", 503, 0)
+
+    client = SimpleNamespace(schema=lambda number: schema, version=version)
+    monkeypatch.setattr(registry, "registry_client", lambda url: client)
+    monkeypatch.setattr(wire, "registry_client", lambda url: client)
+    decode = decoder("auto", f"http://{unique}")
+    data = struct.pack(">bI", 0, 7) + b"\x02"
+    assert decode(data).error == "the registry is away"
+    assert decode(data).value == data.hex()
+    assert len(asked) == 1
+    assert threading.get_ident() not in asked
 
 
 def test_half_of_a_surrogate_pair_stays_as_it_was_written(unique: str) -> None:
