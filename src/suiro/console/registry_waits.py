@@ -29,7 +29,8 @@ class SchemaWaits:
         self._lock = threading.Lock()
         self._asking: dict[int, Future[None]] = {}
         self._ready: set[int] = set()
-        self._failure: tuple[str, int] | None = None
+        self._failures: dict[int | None, tuple[str, int]] = {}
+        """Why schemas cannot be fetched, and since when: a schema that the registry refuses; None: all schemas."""
 
     def wait(self, schema_id: int, decode: Callable[[], object]) -> None:
         """`decode` decodes a record of the schema, which fetches all that it needs. Returns when one was decoded, or is
@@ -38,8 +39,9 @@ class SchemaWaits:
             return
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            if self._failure is not None and now_ms - self._failure[1] < PAUSE_MS:
-                raise RegistryUnavailableError(self._failure[0], 0, 0)
+            for failure in (self._failures.get(None), self._failures.get(schema_id)):
+                if failure is not None and now_ms - failure[1] < PAUSE_MS:
+                    raise RegistryUnavailableError(failure[0], 0, 0)
             asked = self._asking.get(schema_id)
             if asked is None:
                 if len(self._asking) >= ASKING_MAX:
@@ -53,7 +55,7 @@ class SchemaWaits:
         except TimeoutError:
             said = f"the registry does not answer within {WAIT_S:g} s"
             with self._lock:
-                self._failure = said, self._clock.monotonic_ms()
+                self._failures[None] = said, self._clock.monotonic_ms()
             raise RegistryUnavailableError(said, 0, 0) from None
 
     def _ask(self, schema_id: int, asked: Future[None], decode: Callable[[], object]) -> None:
@@ -66,9 +68,12 @@ class SchemaWaits:
             failure = error
         with self._lock:
             del self._asking[schema_id]
-            self._failure = None
+            self._failures.pop(None, None)
             if isinstance(failure, RegistryError) and not isinstance(failure, SchemaNotFoundError):
-                self._failure = str(failure), self._clock.monotonic_ms()
+                if len(self._failures) >= READY_MAX:
+                    self._failures.clear()
+                of = None if isinstance(failure, RegistryUnavailableError) else schema_id
+                self._failures[of] = str(failure), self._clock.monotonic_ms()
             if failure is None:
                 if len(self._ready) >= READY_MAX:
                     self._ready.clear()

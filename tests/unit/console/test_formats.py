@@ -14,7 +14,7 @@ from support.waiting import wait_until
 from suiro import registry
 from suiro.console import formats, registry_waits
 from suiro.console.formats import decoder
-from suiro.errors import RegistryUnavailableError, SchemaNotFoundError
+from suiro.errors import RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
 from suiro.registry.codecs import wire
 
 
@@ -102,6 +102,28 @@ def test_a_reference_that_cannot_be_asked_for_is_asked_for_once(
     assert decode(data).value == data.hex()
     assert len(asked) == 1
     assert threading.get_ident() not in asked
+
+
+def test_a_schema_that_the_registry_refuses_spoils_its_own_records_only(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """For ten seconds the console did without the registry, for all users and topics."""
+    asked: list[int] = []
+
+    def schema(number: int) -> Any:
+        asked.append(number)
+        if number != 7:
+            raise RegistryRefusedError("you may not read it", 403, 40301)
+        return registry.Schema('"long"')
+
+    client = SimpleNamespace(schema=schema)
+    monkeypatch.setattr(registry, "registry_client", lambda url: client)
+    monkeypatch.setattr(wire, "registry_client", lambda url: client)
+    refused = struct.pack(">bI", 0, 2**32 - 1) + b"\x54"
+    for _ in range(3):
+        assert "you may not read it" in str(decoder("auto", f"http://{unique}")(refused).error)
+    assert asked == [2**32 - 1]
+    assert decoder("auto", f"http://{unique}")(struct.pack(">bI", 0, 7) + b"\x54").value == 42
 
 
 def test_half_of_a_surrogate_pair_stays_as_it_was_written(unique: str) -> None:
