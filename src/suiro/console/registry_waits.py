@@ -46,10 +46,11 @@ class SchemaWaits:
             if asked is None:
                 if len(self._asking) >= ASKING_MAX:
                     raise RegistryUnavailableError("the registry is slow to answer", 0, 0)
-                asked = self._asking[schema_id] = Future()
+                asked = Future()
                 threading.Thread(
                     target=self._ask, args=(schema_id, asked, decode), name="console-schema", daemon=True
                 ).start()
+                self._asking[schema_id] = asked  # not if there can be no more threads
         try:
             asked.result(WAIT_S)
         except TimeoutError:

@@ -126,6 +126,25 @@ def test_a_schema_that_the_registry_refuses_spoils_its_own_records_only(
     assert decoder("auto", f"http://{unique}")(struct.pack(">bI", 0, 7) + b"\x54").value == 42
 
 
+def test_a_thread_that_cannot_be_started_is_started_later(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """From then on the console waited for an answer to what it had not asked."""
+    client = SimpleNamespace(schema=lambda number: registry.Schema('"long"'))
+    monkeypatch.setattr(registry, "registry_client", lambda url: client)
+    monkeypatch.setattr(wire, "registry_client", lambda url: client)
+    data = struct.pack(">bI", 0, 7) + b"\x54"
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            decoder("auto", f"http://{unique}")(data)
+    assert decoder("auto", f"http://{unique}")(data).value == 42
+
+
 def test_half_of_a_surrogate_pair_stays_as_it_was_written(unique: str) -> None:
     """One such record, which JSON allows, was an error in place of every page that it was on."""
     url = f"{registry.MOCK_SCHEME}{unique}"
