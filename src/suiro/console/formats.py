@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -251,7 +251,7 @@ class _Guessing:
         except RegistryError as failure:
             found = self._by_bytes(data)
             if found.format == "long":  # which it may well be: the bytes of a long begin like a schema id
-                return found
+                return replace(found, schema_id=schema_id)
             error = str(failure)
         except ValueError as failure:
             found, error = self._by_bytes(data), str(failure)

@@ -14,7 +14,11 @@ from support.waiting import wait_until
 from suiro import registry
 from suiro.console import formats, registry_waits
 from suiro.console.formats import decoder
+from suiro.console.records import LogRecord
+from suiro.console.web import Masks
+from suiro.console.web.record_json import RecordView
 from suiro.errors import RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
+from suiro.foundation.http import Role
 from suiro.registry.codecs import wire
 
 
@@ -143,6 +147,22 @@ def test_a_thread_that_cannot_be_started_is_started_later(
         with pytest.raises(RuntimeError):
             decoder("auto", f"http://{unique}")(data)
     assert decoder("auto", f"http://{unique}")(data).value == 42
+
+
+def test_a_key_that_may_have_a_schema_stays_masked_while_the_registry_is_away(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """Eight bytes were shown as a long, without an error."""
+
+    def schema(number: int) -> Any:
+        raise RegistryUnavailableError("the registry is away", 503, 0)
+
+    monkeypatch.setattr(registry, "registry_client", lambda url: SimpleNamespace(schema=schema))
+    settings = SimpleNamespace(registry=f"http://{unique}", masks=Masks.parse(["t=email"]))
+    call: Any = SimpleNamespace(console=SimpleNamespace(settings=settings), query={}, role=Role.VIEWER)
+    key = struct.pack(">bI", 0, 7) + b"\x04ab"
+    one = LogRecord(topic="t", partition=0, offset=0, timestamp=0, key=key, value=None, headers=())
+    assert RecordView(call, "t").key_and_value(one)[0].format == "masked"
 
 
 def test_half_of_a_surrogate_pair_stays_as_it_was_written(unique: str) -> None:
