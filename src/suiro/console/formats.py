@@ -104,9 +104,10 @@ def _error_of(data: bytes | None, decoded: Decoded) -> str | None:
     return decoded.error
 
 
-def decoder(name: str, registry: str | None = None) -> Decoder:
-    """Returns a decoder for one of `FORMATS`, or "auto". Avro needs the URL of a registry."""
-    decode = _decode_of(name, registry)
+def decoder(name: str, registry: str | None = None, *, is_patient: bool = True) -> Decoder:
+    """Returns a decoder for one of `FORMATS`, or "auto". Avro needs the URL of a registry: it waits for an answer as
+    long as the registry's client if it `is_patient`, else like "auto"."""
+    decode = _decode_of(name, registry, is_patient)
 
     def decoded(data: bytes | None) -> Decoded:
         if data is None:
@@ -122,9 +123,11 @@ def decoder(name: str, registry: str | None = None) -> Decoder:
     return decoded
 
 
-def value_reader(name: str, registry: str | None = None) -> Callable[[bytes | None], Any]:
+def value_reader(
+    name: str, registry: str | None = None, *, is_patient: bool = True
+) -> Callable[[bytes | None], Any]:
     """Like `decoder`, but returns only the `value`, for filters that look at many records to show a few."""
-    decode = decoder(name, registry)
+    decode = decoder(name, registry, is_patient=is_patient)
     if name not in ("auto", "json"):
         return lambda data: decode(data).value
     parse = msgspec.json.decode
@@ -140,7 +143,7 @@ def value_reader(name: str, registry: str | None = None) -> Callable[[bytes | No
     return value_of
 
 
-def _decode_of(name: str, registry: str | None) -> Callable[[bytes], Decoded]:
+def _decode_of(name: str, registry: str | None, is_patient: bool) -> Callable[[bytes], Decoded]:
     match name:
         case "string":
             return _string
@@ -151,7 +154,7 @@ def _decode_of(name: str, registry: str | None) -> Callable[[bytes], Decoded]:
         case "hex":
             return _hex
         case "avro":
-            return _avro(registry)
+            return _avro(registry, is_patient)
         case "auto":
             return _Guessing(registry)
     raise UsageError(f"there is no format {name!r}; use one of {', '.join(FORMATS)}")
@@ -183,7 +186,7 @@ def _long(data: bytes) -> Decoded:
     return Decoded(value=number, text=str(number), format="long")
 
 
-def _avro(registry: str | None) -> Callable[[bytes], Decoded]:
+def _avro(registry: str | None, is_patient: bool) -> Callable[[bytes], Decoded]:
     from suiro.registry import CodecSettings, Undecodable, codec_of
 
     if registry is None:
@@ -191,8 +194,11 @@ def _avro(registry: str | None) -> Callable[[bytes], Decoded]:
     codec = codec_of("AVRO", CodecSettings(registry=registry))
 
     def decode(data: bytes) -> Decoded:
+        schema_id = _schema_id(data)
         try:
-            return _of_schema(codec.decode(data), "avro", _schema_id(data))
+            if schema_id is not None and not is_patient:
+                schema_waits(registry).wait(schema_id, partial(_by_schema, registry, schema_id, data))
+            return _of_schema(codec.decode(data), "avro", schema_id)
         # The registry may have the schema and not one that it refers to.
         except (Undecodable, SchemaNotFoundError) as error:
             raise ValueError(str(error)) from None
@@ -225,6 +231,17 @@ def _schema_id(data: bytes) -> int | None:
     return found
 
 
+def _by_schema(registry: str, schema_id: int, data: bytes) -> Decoded:
+    from suiro.registry import CodecSettings, Undecodable, codec_of, registry_client
+
+    language = registry_client(registry).schema(schema_id).type
+    try:
+        value = codec_of(language, CodecSettings(registry=registry)).decode(data)
+    except Undecodable as failure:
+        raise ValueError(str(failure)) from None
+    return _of_schema(value, {"JSON": "json-schema"}.get(language, language.lower()), schema_id)
+
+
 class _Guessing:
     """Guesses the format of bytes. If they begin like a schema id that the registry does not have, another format is
     used."""
@@ -240,7 +257,7 @@ class _Guessing:
         if schema_id is None or self._registry is None or self._is_unknown(schema_id):
             return self._by_bytes(data)
         try:
-            decode = partial(self._by_schema, self._registry, schema_id, data)
+            decode = partial(_by_schema, self._registry, schema_id, data)
             schema_waits(self._registry).wait(schema_id, decode)
             return decode()
         except SchemaNotFoundError:
@@ -261,16 +278,6 @@ class _Guessing:
 
     def _is_unknown(self, schema_id: int) -> bool:
         return self._clock.monotonic_ms() < self._unknown.get(schema_id, 0)
-
-    def _by_schema(self, registry: str, schema_id: int, data: bytes) -> Decoded:
-        from suiro.registry import CodecSettings, Undecodable, codec_of, registry_client
-
-        language = registry_client(registry).schema(schema_id).type
-        try:
-            value = codec_of(language, CodecSettings(registry=registry)).decode(data)
-        except Undecodable as failure:
-            raise ValueError(str(failure)) from None
-        return _of_schema(value, {"JSON": "json-schema"}.get(language, language.lower()), schema_id)
 
     def _by_bytes(self, data: bytes) -> Decoded:
         try:

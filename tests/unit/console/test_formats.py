@@ -149,6 +149,33 @@ def test_a_thread_that_cannot_be_started_is_started_later(
     assert decoder("auto", f"http://{unique}")(data).value == 42
 
 
+def test_the_format_avro_does_not_wait_long_in_the_console(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    answering = threading.Event()
+
+    def schema(number: int) -> Any:
+        assert answering.wait(60)
+        return registry.Schema('"long"')
+
+    client = SimpleNamespace(schema=schema)
+    monkeypatch.setattr(registry, "registry_client", lambda url: client)
+    monkeypatch.setattr(wire, "registry_client", lambda url: client)
+    monkeypatch.setattr(registry_waits, "WAIT_S", 0.01)
+    settings = SimpleNamespace(registry=f"http://{unique}", masks=Masks())
+    call: Any = SimpleNamespace(
+        console=SimpleNamespace(settings=settings), query={"value": "avro"}, role=Role.ADMIN
+    )
+    view = RecordView(call, "t")
+    data = struct.pack(">bI", 0, 7) + b"\x54"
+    one = LogRecord(topic="t", partition=0, offset=0, timestamp=0, key=None, value=data, headers=())
+    with pytest.raises(RegistryUnavailableError, match=r"within 0\.01 s"):
+        view.key_and_value(one)
+    answering.set()
+    monkeypatch.setattr(registry_waits, "PAUSE_MS", 0)
+    assert view.key_and_value(one)[1].value == 42
+
+
 def test_a_key_that_may_have_a_schema_stays_masked_while_the_registry_is_away(
     monkeypatch: pytest.MonkeyPatch, unique: str
 ) -> None:

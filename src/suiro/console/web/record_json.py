@@ -65,10 +65,10 @@ class RecordView:
 
     def __init__(self, call: Call, topic: str) -> None:
         settings = call.console.settings
-        self._key = decoder(_format(call, "key"), settings.registry)
-        self._value = decoder(_format(call, "value"), settings.registry)
+        self._key = decoder(_format(call, "key"), settings.registry, is_patient=False)
+        self._value = decoder(_format(call, "value"), settings.registry, is_patient=False)
         self._guessed_key = decoder("auto", settings.registry)
-        self._value_of = value_reader(_format(call, "value"), settings.registry)
+        self._value_of = value_reader(_format(call, "value"), settings.registry, is_patient=False)
         self._masks = settings.masks if call.role < Role.ADMIN else Masks()
         self._masked = self._masks.of(topic)
 
