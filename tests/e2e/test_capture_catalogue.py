@@ -10,8 +10,10 @@ from support.capturing import CaptureScene, Connection, dsn_of, make_slot
 from support.postgres import VERSION, Postgres
 
 from suiro.connect import CaptureOptions
+from suiro.connect.postgres.encoding.copy_binary import rows_of
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table, published_tables
+from suiro.connect.postgres.snapshot import ranges
 from suiro.connect.postgres.snapshot.ranges import Range, RangeReader
 
 OPTIONS = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="x", publication="p")
@@ -69,6 +71,27 @@ def test_a_table_that_is_taken_out_while_it_is_looked_at_is_left(
 
     monkeypatch.setattr(Database, "rows", then_changes)
     assert [table.name for table in looked(database)] == ["u"]
+
+
+def test_a_table_of_large_rows_that_loses_its_key_is_read_as_a_whole(
+    database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of rows that fit is remembered. By it, rows with a null in their key were in none of the parts."""
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 1 << 19)
+    connection.execute("create table t (k int primary key, v text); create publication p for table t")
+    connection.execute("insert into t select g, repeat('x', 10000) from generate_series(1, 200) g")
+    reader = RangeReader()
+    (table,) = looked(database)
+    with database.snapshot():
+        assert reader.read(database, table, "k", Range())[1] == Range()
+        assert reader.read(database, table, "k, v", Range())[1].until is not None
+    connection.execute("alter table t drop constraint t_pkey, alter k drop not null, replica identity full")
+    connection.execute("update t set k = null")
+    (table,) = looked(database)
+    with database.snapshot():
+        data, read = reader.read(database, table, "k", Range())
+    assert read == Range()
+    assert len(rows_of(data, 1)) == 200
 
 
 def test_a_table_stays_locked_between_two_of_its_ranges(database: Database, connection: Connection) -> None:

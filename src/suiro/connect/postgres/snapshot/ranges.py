@@ -277,7 +277,8 @@ class RangeReader:
     def read(self, database: Database, table: Table, selected: str, wanted: Range) -> tuple[bytes, Range]:
         """Returns rows in COPY's binary format and their range: the wanted one, or its beginning if the whole range is
         too large. Must be called in a transaction."""
-        rows = self._rows.get(table.oid)
+        # Without a unique key, nothing orders the rows; the table may have had one before.
+        rows = self._rows.get(table.oid) if table.key_is_unique else None
         part = wanted if rows is None else first_rows(database, table, wanted, rows)
         while True:
             statement = _copy_statement(table, selected, *_conditions(database, table, part))
