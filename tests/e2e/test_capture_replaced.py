@@ -100,6 +100,28 @@ def test_a_table_that_gets_a_name_that_is_not_captured(scene: CaptureScene, conn
     assert capture.stop() == 0
 
 
+def test_a_table_whose_name_is_not_captured_when_it_is_looked_at(
+    scene: CaptureScene, connection: Connection
+) -> None:
+    """The look does not list it, so it was not known whose changes were left out."""
+    connection.execute("create table t (k int primary key, v int); create table u (k int primary key, v int)")
+    connection.execute("create publication every for all tables")
+    capture = scene.start(publication="every", tables="t,u", heartbeat=FOREVER_S)
+    capture.ready()
+    connection.execute("insert into t values (1, 0)")
+    scene.wait_same(connection, "t", "t", ["k"])  # the first look is over
+    connection.execute("alter table t rename to o")
+    with connection.transaction():  # when its change comes, another table has its name: a look follows
+        connection.execute("alter table u add x int; insert into u values (1, 0, 0); drop table u")
+        connection.execute("create table u (k int primary key, v int); insert into u values (2, 0)")
+    scene.wait_same(connection, "u", "u", ["k"])
+    connection.execute("insert into o values (2, 0)")
+    connection.execute("alter table o rename to t")
+    connection.execute("insert into t values (3, 0)")
+    scene.wait_same(connection, "t", "t", ["k"])
+    assert capture.stop() == 0
+
+
 def test_a_table_that_is_replaced_between_two_ranges(
     scene: CaptureScene, connection: Connection, postgres: Postgres
 ) -> None:

@@ -188,9 +188,9 @@ class Snapshots:
 
     def restart_renamed_table(self, oid: int) -> None:
         """Called when the stream brings changes of a table under a name that is not captured. They are not written, so
-        a table that has a captured name again lacks them."""
-        for name, table in list(self._tables.published.items()):
-            if table.oid == oid and self._options.snapshot != "never":
+        its topic lacks them when it has its captured name again."""
+        for name, state in list(self.states.items()):
+            if state.oid == oid and self._options.snapshot != "never":
                 logger.info("table %s had another name for a while: it is read again", name)
                 self.restart(name, lost_changes=True)
 
