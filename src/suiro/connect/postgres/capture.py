@@ -45,6 +45,7 @@ from suiro.connect.postgres.server.slot import (
     create_slot,
     drop_slot,
     identify_system,
+    may_be_older,
     read_slot,
     release_slot,
 )
@@ -219,9 +220,8 @@ class PostgresCapture:
                     f"({', '.join(options.tables) or 'all'}): create them first, or add them to it"
                 )
             start, exported = self._start(database, replication, facts, timeline, position)
-            is_old = facts.version < SKIPS_UNPUBLISHED
-            if is_new_publication and is_old and position is None and exported is None:
-                start = self._skip_unpublished(database)
+            if exported is None and (position is None or self._snapshot == "new"):
+                start = self._skip_unpublished(database, facts, start, is_new_publication=is_new_publication)
             source: dict[str, str | int] = {
                 "system": system,
                 "database": facts.database,
@@ -291,9 +291,19 @@ class PostgresCapture:
             return created.lsn, created.snapshot
         return max(known or 0, state.confirmed_lsn), None
 
-    def _skip_unpublished(self, database: Database) -> int:
-        """Advances a slot that is older than the publication, which was just created, and returns its new place.
-        An older Postgres cannot decode earlier changes. None of them is published, and the tables are read later."""
+    def _skip_unpublished(
+        self, database: Database, facts: ServerInfo, start: int, *, is_new_publication: bool
+    ) -> int:
+        """Advances a slot that may be older than the publication, and returns where the stream begins. An older
+        Postgres cannot decode earlier changes. None of them is published, and the tables are read later."""
+        if facts.is_standby or facts.version >= SKIPS_UNPUBLISHED:
+            return start
+        # An earlier start may have created the publication and ended before it advanced the slot.
+        is_older = is_new_publication or (
+            self._snapshot != "never" and may_be_older(database, self.options.slot, self.options.publication)
+        )
+        if not is_older:
+            return start
         before = RecentTransactions()
         before.wait_for_all_before(database.new_transaction())
         wait = VisibilityWait(database)

@@ -202,6 +202,18 @@ def release_slot(database: Database, name: str) -> None:
         threading.Event().wait(RELEASE_POLL_S)
 
 
+def may_be_older(database: Database, name: str, publication: str) -> bool:
+    """Whether the slot may begin before the publication was created or altered. What ended before the slot's
+    `catalog_xmin` was there when it began."""
+    found = database.row(
+        "select age(p.xmin) <= age(s.catalog_xmin) from pg_publication p, pg_replication_slots s where p.pubname = %s"
+        " and s.slot_name = %s",
+        (publication, name),
+        what=f"compare slot {name} with publication {publication}",
+    )
+    return found is not None and bool(found[0])
+
+
 def advance_slot(database: Database, name: str, lsn: int) -> None:
     """Advances the slot after reading by SQL. The replication protocol confirms LSNs by itself."""
     database.rows(
