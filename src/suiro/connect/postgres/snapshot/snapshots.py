@@ -92,13 +92,18 @@ class Snapshots:
 
     def resume(self, table: Table) -> None:
         """Called for each table when a session starts. A table that was dropped meanwhile is forgotten."""
+        schema = self._schema_of(table)
+        if schema is not None:
+            self.consider(table, schema)
+
+    def _schema_of(self, table: Table) -> TableSchema | None:
+        """None if the table was dropped meanwhile. It is forgotten then."""
         try:
-            schema = self._tables.schema_of(table)
+            return self._tables.schema_of(table)
         except TableDroppedError as error:
             logger.info("%s", error)
             self.forget(table.full_name)
-            return
-        self.consider(table, schema)
+            return None
 
     def consider(self, table: Table, schema: TableSchema | None = None) -> None:
         """Begins a snapshot of a table that is new, that got values without a change, or whose topic was deleted."""
@@ -120,11 +125,8 @@ class Snapshots:
     def begin(self, table: Table, *, lost_changes: bool = False) -> None:
         """Begins a snapshot. Its first range is read once the stream has passed all changes from before the current
         catalogue. A table that was dropped meanwhile is forgotten."""
-        try:
-            schema = self._tables.schema_of(table)
-        except TableDroppedError as error:
-            logger.info("%s", error)
-            self.forget(table.full_name)
+        schema = self._schema_of(table)
+        if schema is None:
             return
         self._delivery.create_topics([schema.topic])
         before = self.states.get(table.full_name)
