@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
-from kio.static.protocol import ResponsePayload
-
 from suiro.broker.net.connection import Piece
 from suiro.protocol.fields import array_length
+from suiro.protocol.messages import ResponsePayload
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kio.schema.errors import ErrorCode
-
 from suiro.errors import CorruptRecordError, FatalError, SuiroError, TransientError, UsageError
+from suiro.protocol.messages import ErrorCode
 
 
 class LogError(SuiroError):

@@ -12,12 +12,17 @@ import io
 from functools import cache
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode as ErrorCode
-from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader, entity_writer
-
+from suiro.foundation.imports import as_if_missing
 from suiro.protocol.frame_check import check_counts, without_unknown_tags
+
+# If hypothesis is installed, kio registers strategies for its types. That takes 0.2 s of processor time in each
+# process, and 1.7 s in one that is started in a folder without hypothesis's cache, which is then written there.
+with as_if_missing("hypothesis"):
+    from kio.index import load_request_schema, load_response_schema
+    from kio.schema.errors import ErrorCode as ErrorCode
+    from kio.schema.index import api_key_map, schema_name_map
+    from kio.serial import entity_reader, entity_writer
+    from kio.static.protocol import ResponsePayload as ResponsePayload
 
 API_NAMES: dict[int, str] = dict(api_key_map)
 API_KEYS: dict[str, int] = {name: key for key, name in API_NAMES.items()}

@@ -21,6 +21,19 @@ from suiro.spark import java_started_early
 print(*sys.modules)
 """
 
+CALLS = """
+import sys
+import pyspark.sql
+from py4j.protocol import INPUT_CONVERTER
+from suiro.spark.session import numpy_only_for_numpy
+numpy_only_for_numpy()
+assert not any(converter.can_convert("text") for converter in INPUT_CONVERTER)
+print(*sys.modules)
+import numpy
+for value in (numpy.int64(5), numpy.arange(3)):
+    assert any(type(converter).__name__ == "_OfNumpy" and converter.can_convert(value) for converter in INPUT_CONVERTER)
+"""
+
 
 def loaded(program: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -30,8 +43,20 @@ def loaded(program: str) -> set[str]:
 def test_a_driver_loads_no_kernels_and_no_pandas() -> None:
     found = loaded(DRIVER)
     assert "suiro.streams_spark.runner" in found
-    heavy = {"numba", "llvmlite", "pandas", "pyarrow.compute", "suiro.protocol.kernels", "fastavro"}
+    heavy = {
+        "numba",
+        "llvmlite",
+        "pandas",
+        "pyarrow.compute",
+        "suiro.protocol.kernels",
+        "fastavro",
+        "hypothesis",
+    }
     assert not heavy & found
+
+
+def test_a_call_of_java_loads_no_pandas() -> None:
+    assert not {"pandas", "pyspark.testing"} & loaded(CALLS)
 
 
 def test_java_is_started_before_anything_that_takes_long_is_imported() -> None:
