@@ -15,9 +15,12 @@ from suiro.protocol.records import Record, encode_batch
 pytestmark = pytest.mark.spark
 
 APP = """
+import atexit, sys
+from pathlib import Path
 from suiro.streams import serdes
 
 def build(builder):
+    atexit.register(lambda: Path(__file__).with_suffix(".modules").write_text(" ".join(sys.modules)))
     words = builder.stream("in", key=serdes.string, value=serdes.string)
     words.group_by_key().count().to_stream().to("out", key=serdes.string, value=serdes.long)
 """
@@ -41,5 +44,8 @@ def test_a_topology_with_state_runs_with_one_line_on_the_terminal(tmp_path: Path
         assert (run.stdout, spoken) == ("", [f"suiro run: counting runs; its state is in {place}"])
         created = client.metadata(["out"])["out"]
         assert len(created.partitions) == 2  # as many as what is read has
+        of_the_driver = (tmp_path / "counting.modules").read_text().split()
+        assert "pyspark.sql" in of_the_driver
+        assert not {"pandas", "numba", "hypothesis"} & set(of_the_driver)
         answer = client.fetch({("out", partition): 0 for partition in (0, 1)})
         assert sum(len(one.data) > 0 for one in answer.values()) == 1
