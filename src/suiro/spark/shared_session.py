@@ -19,7 +19,7 @@ from suiro.spark.early_java import gateway_at
 from suiro.spark.java import set_in
 from suiro.spark.python_server import launcher
 from suiro.spark.python_stub import FOLDER, LOG
-from suiro.spark.session import quiet, register
+from suiro.spark.session import numpy_only_for_numpy, quiet, register
 
 
 def session_on_shared_jvm(
@@ -29,6 +29,7 @@ def session_on_shared_jvm(
     for it run in `folder`, and print into `log`. None where `settings` has one that is not a session's own: it is of a
     JVM, which this program must have alone.
     """
+    numpy_only_for_numpy()
     gateway = gateway_at(port, secret)
     jvm = gateway.jvm
     root = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
