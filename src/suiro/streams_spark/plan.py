@@ -121,13 +121,15 @@ class Plan:
         return f"{self.application_id}-{store}-changelog"
 
     def partitions_of(self, cut: Node) -> int:
-        """How many partitions a `Repartition` has: those of the tasks that read it. Where none does, as many as were
-        asked for, or as many as write it."""
+        """How many partitions a `Repartition` has: as many as were asked for, or as there are tasks that read it. Where
+        nothing reads it, as many as write it."""
         assert isinstance(cut.operator, Repartition)
-        if cut.name in self.readers:
-            return self.subs[self.readers[cut.name]].tasks
-        writer = next(sub.number for sub in self.topology.sub_topologies if cut in sub.outputs)
-        return cut.operator.partitions or self.subs[writer].tasks
+        if cut.operator.partitions is not None:
+            return cut.operator.partitions
+        sub = self.readers.get(cut.name)
+        if sub is None:
+            sub = next(sub.number for sub in self.topology.sub_topologies if cut in sub.outputs)
+        return self.subs[sub].tasks
 
     def repartition_topic(self, cut: Repartition) -> str:
         return f"{self.application_id}-{cut.topic}"

@@ -61,7 +61,8 @@ def create_internal_topics(client: Any, topics: Sequence[InternalTopic]) -> None
         if found is not None and len(found.partitions) != topic.partitions:
             raise TopologyError(
                 f"topic {topic.name!r} has {len(found.partitions)} partitions, the topology needs {topic.partitions}: "
-                "did a source topic get more partitions? A new application id reads from the beginning"
+                "did a source topic get more partitions, or repartition() another number? A new application id reads "
+                "from the beginning"
             )
     new = [
         NewTopic(topic.name, topic.partitions, configs=topic.configs)

@@ -75,6 +75,21 @@ def test_a_repartition_that_nothing_reads_has_its_partitions(asked_for: int | No
     assert [topic.partitions for topic in made.internal_topics] == [partitions]
 
 
+def test_a_repartition_with_a_number_has_it_beside_a_wider_topic() -> None:
+    """As in Kafka Streams 4.3.1: the tasks are four, and two of them get records of the repartition."""
+
+    def make(builder: StreamsBuilder) -> None:
+        narrow = builder.stream("a", **TEXT).repartition(name="two", partitions=2)
+        narrow.merge(builder.stream("b", **TEXT)).group_by_key().count(materialized=Materialized.as_("c"))
+
+    made = planned(make, a=1, b=4)
+    assert sorted(places(made)) == [(0, 1), (1, 4)]
+    assert {topic.name: topic.partitions for topic in made.internal_topics} == {
+        "app-c-changelog": 4,
+        "app-two-repartition": 2,
+    }
+
+
 def test_changelogs_of_windows_lose_rows_by_deletion_only() -> None:
     """A retention by the wall clock would take rows of long ago, which the store has."""
 
