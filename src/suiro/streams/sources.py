@@ -42,17 +42,6 @@ class DeadLetter:
     headers: Headers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadBlock:
-    """Records of an input partition, in its order. `rows`: the indices of the given records that they are; None:
-    all."""
-
-    keys: list[Any]
-    values: list[Any]
-    timestamps: list[int]
-    rows: list[int] | None = None
-
-
 class SourceReader:
     """Reads the records of one `Source`, or of a `Repartition`, in one task."""
 
@@ -154,52 +143,6 @@ class SourceReader:
             )
         ]
         return keys, values, times
-
-    def read_block(
-        self,
-        topic: str,
-        partition: int,
-        columns: pa.RecordBatch,
-        headers: Sequence[Headers] | None = None,
-        extracted: Sequence[int] | None = None,
-    ) -> ReadBlock:
-        """Returns what `read` gives for the records of one input partition, one after the other. `columns`: offset,
-        timestamp, key and value. `headers`: None if no record has any. `extracted`: the event times of records that
-        were read before."""
-        offsets, timestamps = columns.column("offset").to_pylist(), columns.column("timestamp").to_pylist()
-        raw_keys, raw_values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
-        keys, failed = decode_rows(self._key, raw_keys, topic)
-        values, failed_values = decode_rows(self._value, raw_values, topic)
-        failed = failed_values | failed  # of a record, the key is read first
-        times = timestamps if extracted is None else extracted
-        if not failed and (extracted is not None or self._are_times(times)):
-            if extracted is None and times:
-                self._passed_to(topic, partition, max(times))
-            return ReadBlock(keys=keys, values=values, timestamps=list(times))
-        rows: list[int] = []
-        kept: list[int] = []
-        for row, timestamp in enumerate(timestamps):
-            own = headers[row] if headers is not None else ()
-            if row in failed:
-                origin = Origin(topic, partition, offsets[row], timestamp, own)
-                self._undecodable(failed[row], origin, raw_keys[row], raw_values[row])
-                continue
-            time: int | None = times[row]
-            if extracted is None:
-                time = self._event_time(
-                    topic, partition, offsets[row], timestamp, keys[row], values[row], own
-                )
-            if time is not None:
-                rows.append(row)
-                kept.append(time)
-        if len(rows) == len(timestamps):
-            return ReadBlock(keys=keys, values=values, timestamps=kept)
-        return ReadBlock(
-            keys=[keys[row] for row in rows],
-            values=[values[row] for row in rows],
-            timestamps=kept,
-            rows=rows,
-        )
 
     def state(self) -> dict[TopicPartition, int]:
         """Returns the partition times by (topic, partition)."""

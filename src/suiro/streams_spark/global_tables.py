@@ -21,7 +21,8 @@ from suiro.streams.stores.decoded import Cells, Copy, copier_of
 from suiro.streams.stores.key_value import KeyValueStore
 from suiro.streams.topology.nodes import Node, StoreSpec
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.shuffle_message import InputPartition, headers_list
+from suiro.streams_spark.record_readers import TopicReader, reads
+from suiro.streams_spark.shuffle_message import InputPartition
 
 READ_BYTES_MAX = 64 * 1024 * 1024
 """Size of the records, as they are in the log, whose rows one process keeps for one table."""
@@ -125,15 +126,15 @@ class GlobalTable:
             dead_letter=found.dead_letters.append,
         )
         reader.restore([((input_partition.group, input_partition.partition), time)])
-        block = reader.read_block(
-            input_partition.group, input_partition.partition, columns, headers_list(columns)
-        )
-        for key, value, timestamp in zip(block.keys, block.values, block.timestamps, strict=True):
+        for read in filter(None, reads(TopicReader(reader, input_partition), columns)):
+            of, row = read
+            key, value, timestamp = of.keys[row], of.values[row], of.times[row]
             if key is None:
                 found.dropped.append("null key")
                 continue
-            row = None if value is None else self._cells.encoded(value, timestamp)
-            found.rows.append((self._spec.key.serialize(self._topic, key), row))
+            assert timestamp is not None
+            data = None if value is None else self._cells.encoded(value, timestamp)
+            found.rows.append((self._spec.key.serialize(self._topic, key), data))
         found.time = reader.state()[input_partition.group, input_partition.partition]
         return found
 

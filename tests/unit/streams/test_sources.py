@@ -24,6 +24,8 @@ from suiro.streams.extractors import (
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import Node, Source
+from suiro.streams_spark.record_readers import TopicReader, reads
+from suiro.streams_spark.shuffle_message import InputPartition, headers_array
 
 Cells = list[tuple[int, bytes | None, bytes | None]]
 
@@ -79,11 +81,24 @@ class Reading:
         return found
 
     def block(
-        self, cells: Cells, headers: Sequence[Headers] | None, extracted: list[int] | None
+        self,
+        cells: Cells,
+        headers: list[Headers] | None = None,
+        extracted: list[int] | None = None,
+        *,
+        takes_all: bool = False,
     ) -> list[Any]:
-        found = self.reader.read_block("in", 3, columns_of(cells), headers, extracted)
-        rows = range(len(cells)) if found.rows is None else found.rows
-        return list(zip(rows, found.keys, found.values, found.timestamps, strict=True))
+        columns = columns_of(cells)
+        if headers is not None:
+            columns = columns.append_column("headers", headers_array(headers))
+        if extracted is not None:
+            columns = columns.append_column("extracted", pa.array(extracted, pa.int64()))
+        reader = TopicReader(self.reader, InputPartition("in", 3))
+        sound = reader.block(columns, takes_all=True) if takes_all else None
+        read = reads(reader, columns) if sound is None else ((sound, row) for row in range(len(cells)))
+        rows = [(row, *each) for row, each in enumerate(read) if each is not None]
+        found = [(row, of.keys[at], of.values[at], of.times[at]) for row, of, at in rows]
+        return [each for each in found if each[3] is not None]
 
     def outcome(self, read: Callable[[], list[Any]]) -> Any:
         try:
@@ -99,19 +114,29 @@ JSONS = st.sampled_from([None, b"17", b"-4", b'"x"', b'{"a":1}', b"{", b"null"])
 CELLS = st.lists(st.tuples(st.integers(-2, 30), KEYS, JSONS), max_size=8)
 
 
-@given(cells=CELLS, more=CELLS, with_headers=st.booleans(), data=st.data())
+@given(
+    cells=CELLS, more=CELLS, with_headers=st.booleans(), takes_all=st.booleans(), data=st.data()
+)
 @settings(max_examples=examples(100))
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("extractor", EXTRACTORS, ids=lambda it: getattr(it, "__name__", type(it).__name__))
 def test_a_block_is_read_as_its_records(
-    extractor: Any, policy: str, cells: Cells, more: Cells, with_headers: bool, data: st.DataObject
+    extractor: Any,
+    policy: str,
+    cells: Cells,
+    more: Cells,
+    with_headers: bool,
+    takes_all: bool,
+    data: st.DataObject,
 ) -> None:
-    times = data.draw(st.none() | st.lists(st.integers(0, 40), min_size=len(more), max_size=len(more)))
     single, block = Reading(extractor, policy), Reading(extractor, policy)
+    asked_before = st.lists(st.integers(0, 40), min_size=len(more), max_size=len(more))
+    times = data.draw(st.none() | asked_before) if block.reader.has_extractor else None
     for part, extracted in ((cells, None), (more, times)):
         headers = [(("n", b"%d" % row),) for row in range(len(part))] if with_headers else None
         wanted = single.outcome(lambda: single.one_by_one(part, headers, extracted))  # noqa: B023
-        assert block.outcome(lambda: block.block(part, headers, extracted)) == wanted  # noqa: B023
+        found = block.outcome(lambda: block.block(part, headers, extracted, takes_all=takes_all))  # noqa: B023
+        assert found == wanted
         if isinstance(wanted, str):
             return
 
@@ -134,17 +159,18 @@ class Counting:
         return int(data)
 
 
-def test_a_users_serde_is_asked_once_for_each_record() -> None:
+def test_a_users_serde_is_asked_again_where_a_record_of_the_block_is_bad() -> None:
     serde = Counting()
     reading = Reading(None, "skip", serde)
-    found = reading.block([(1, None, b"1"), (2, None, b"x"), (3, None, None), (4, None, b"4")], None, None)
+    assert reading.block([(0, None, b"0")]) == [(0, None, 0, 0)]
+    found = reading.block([(1, None, b"1"), (2, None, b"x"), (3, None, None), (4, None, b"4")])
     assert found == [(0, None, 1, 1), (2, None, None, 3), (3, None, 4, 4)]
-    assert serde.asked == [b"1", b"x", b"4"]
+    assert serde.asked == [b"0", *([b"1", b"x", b"4"] * 2)]
     assert reading.told == ["deserialization error"]
 
 
 def test_no_record_is_left_out_for_a_registry_that_is_down() -> None:
     reading = Reading(None, "skip", Counting())
     with pytest.raises(RegistryError, match="does not answer"):
-        reading.block([(1, None, b"1"), (2, None, b"down")], None, None)
+        reading.block([(1, None, b"1"), (2, None, b"down")])
     assert reading.told == []
