@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.plan import ColumnarForm, columnar_form_of
 from suiro.streams.vectorised.stateless import FALLBACK, Reason
 from suiro.streams.vectorised.stream_table_join import InputChunks
+from suiro.streams_spark.record_readers import TopicReader, records_of
+from suiro.streams_spark.shuffle_message import InputPartition
 
 SETTINGS = TaskSettings(coalesces=True)
 TOPIC = "in"
@@ -155,7 +158,7 @@ class Columns:
                     columns_of(chunk, offset),
                     topic=TOPIC,
                     partition=0,
-                    reader=reader,
+                    records=partial(records_of, TopicReader(reader, InputPartition(TOPIC, 0))),
                     failures=gathered,
                     dropped=dropped,
                 )

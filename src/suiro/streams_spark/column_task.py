@@ -6,6 +6,7 @@ the data, and goes back to columns afterwards.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import pyarrow as pa
 
 from suiro.streams.stores import OrderedMap, Row
 from suiro.streams.task import TIMES
-from suiro.streams.topology.nodes import Source
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, InputChunks
@@ -23,6 +23,7 @@ from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.partition_group import may_be_taken
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import BufferedFrom
+from suiro.streams_spark.record_readers import records_of
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage, by_input_partition
 from suiro.streams_spark.state_log import TaskState, pieces_of
 from suiro.streams_spark.stream_task import StreamTask
@@ -99,13 +100,12 @@ class ColumnTask(StreamTask):
     def _prepared(
         self, columnar: ColumnarAggregate, input_partition: InputPartition, columns: pa.RecordBatch
     ) -> pa.RecordBatch:
-        is_raw = isinstance(columnar.source.operator, Source)
         self._topics.note_rows({columnar.source.name: columns.num_rows})
         return columnar.prepare(
             columns,
             topic=input_partition.group,
             partition=input_partition.partition,
-            reader=self._reader(columnar.source) if is_raw else None,
+            records=partial(records_of, self._record_reader(columnar.source, input_partition)),
             failures=self.outputs,
             dropped=self._topics.dropped,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, repeat
 
 import numpy as np
@@ -22,13 +23,14 @@ from suiro.spark import StageOfTask
 from suiro.streams.blocks import Block, Parcel
 from suiro.streams.operators.functions import partition_of
 from suiro.streams.records import Headers, Origin, Record
-from suiro.streams.sources import DeadLetter, SourceReader, letter_of
+from suiro.streams.sources import DeadLetter, letter_of
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, parcel_of
 from suiro.streams_spark.program import Program
+from suiro.streams_spark.record_readers import CarriedReader, RecordReader, records_of
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
 from suiro.streams_spark.shuffle_message import (
     STAGED,
@@ -257,10 +259,9 @@ class Outputs:
         message: ShuffleMessage,
         partition: int,
         topic: str,
-        reader: SourceReader | None = None,
+        reader: RecordReader,
     ) -> ShuffleMessage:
-        """Combines a message as the columnar form of its sub-topology asks for it. `reader`: for records as they are in
-        a topic."""
+        """Combines a message as the columnar form of its sub-topology asks for it."""
         columnar = columnar_forms_of(self._program).of(number)
         if message.columns is None or columnar is None or columnar.kind != "aggregate":
             return message
@@ -269,7 +270,7 @@ class Outputs:
             message.columns,
             topic=topic,
             partition=partition,
-            reader=reader,
+            records=partial(records_of, reader),
             failures=self,
             dropped=self.topics.dropped,
         )
@@ -530,6 +531,7 @@ class _Carrier:
                 ),
                 partition,
                 self._topic,
+                CarriedReader(self._cut, self._topic, partition),
             )
             yield self._reader.number, partition, message.pack()
         self._sequence += 1

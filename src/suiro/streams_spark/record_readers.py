@@ -147,6 +147,14 @@ def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[ReadRow | N
                 yield None if time is None else (found, row)
 
 
+def records_of(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[tuple[Record, Origin]]:
+    for of, row in filter(None, reads(reader, columns)):
+        time = of.times[row]
+        assert time is not None
+        headers = () if of.headers is None else of.headers[row]
+        yield Record(of.keys[row], of.values[row], time, headers), of.origin(row)
+
+
 def items(columns: pa.RecordBatch) -> Iterator[Any]:
     """Rows as tuples: offset, timestamp, key, value, headers and the time its extractor gave (None: not asked yet) of
     records of a topic; timestamp, the input partition's time, key, value and headers of those carried over a

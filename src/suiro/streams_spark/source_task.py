@@ -226,7 +226,11 @@ def _combining(
         dead_letter=outputs.add_dead_letter,
     )
     return lambda message: outputs.combined(
-        sub.number, message, input_partition.partition, input_partition.group, reader
+        sub.number,
+        message,
+        input_partition.partition,
+        input_partition.group,
+        TopicReader(reader, input_partition),
     )
 
 

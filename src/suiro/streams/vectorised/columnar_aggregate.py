@@ -7,7 +7,7 @@ times are those of the rules, so either can go on where the other stopped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +17,6 @@ import pyarrow as pa
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import TimeWindowedSerde, double
-from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology.nodes import (
@@ -33,7 +32,7 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, inputs_of
-from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts, headers_array, headers_of
+from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts, headers_array
 from suiro.streams.vectorised.columns import Chunk, Column, is_exact
 from suiro.streams.vectorised.emission import Emission, without_tail
 from suiro.streams.vectorised.numbers import Numbers, recognised
@@ -45,6 +44,8 @@ from suiro.streams.windows import EmitStrategy, TimeWindows
 
 _OPAQUE = pa.dictionary(pa.int8(), pa.null())
 """The type of windowed keys: no expression can look into them."""
+
+Records = Callable[[pa.RecordBatch], Iterable[tuple[Record, Origin]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +174,12 @@ class ColumnarAggregate:
         *,
         topic: str,
         partition: int,
-        reader: SourceReader | None,
+        records: Records,
         failures: Failures,
         dropped: dict[str, int],
     ) -> pa.RecordBatch:
         """Turns a chunk of an input partition into one payload. `columns`: as they are in the topic, or as they were
-        carried from another task."""
+        carried from another task. `records`: reads them one by one."""
         try:
             chunk = read_chunk(self.source, columns, topic)
             seen = _latest(chunk.timestamps)
@@ -191,7 +192,7 @@ class ColumnarAggregate:
                 drops_null_values=self.windows is None,
             )
         except FALLBACK:
-            inputs, seen, left_out = self._by_rules(columns, topic, partition, reader, failures)
+            inputs, seen, left_out = self._by_rules(records(columns), partition, failures)
         if "time" in columns.schema.names:
             seen = max(seen, _latest(columns.column("time").to_numpy()))
         add_counts(dropped, left_out)
@@ -204,12 +205,7 @@ class ColumnarAggregate:
         return Payload(columns=found.columns, seen=seen, reached=found.time).packed()
 
     def _by_rules(
-        self,
-        columns: pa.RecordBatch,
-        topic: str,
-        partition: int,
-        reader: SourceReader | None,
-        failures: Failures,
+        self, records: Iterable[tuple[Record, Origin]], partition: int, failures: Failures
     ) -> tuple[Inputs, int, dict[str, int]]:
         """Does the same record by record, also for the numbers."""
         path = RulePath(
@@ -223,9 +219,9 @@ class ColumnarAggregate:
         dropped: Counter[str] = Counter()
         seen = UNKNOWN
 
-        def records() -> Any:
+        def noted() -> Iterator[tuple[Record, Origin]]:
             nonlocal seen
-            for record, origin in _read_rows(self.source, columns, topic, partition, reader):
+            for record, origin in records:
                 seen = max(seen, record.timestamp)
                 yield record, origin
 
@@ -240,7 +236,7 @@ class ColumnarAggregate:
             timestamps.append(record.timestamp)
             headers.append(record.headers)
 
-        path.run(records(), arrive)
+        path.run(noted(), arrive)
         dropped.update(path.dropped)
         valid = np.array([number is not None for number in numbers], np.uint8)
         kind = np.float64 if self.numbers.is_double else np.int64
@@ -336,33 +332,6 @@ class ColumnarAggregate:
 
 def _latest(timestamps: Any) -> int:
     return int(timestamps.max()) if len(timestamps) else UNKNOWN
-
-
-def _read_rows(
-    node: Node, columns: pa.RecordBatch, topic: str, partition: int, reader: SourceReader | None
-) -> Any:
-    """Yields (record, origin) for each row, as a task is fed."""
-    headers = headers_of(
-        columns.column("headers") if "headers" in columns.schema.names else None, columns.num_rows
-    )
-    keys, values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
-    timestamps = columns.column("timestamp").to_pylist()
-    if isinstance(node.operator, Repartition):
-        cut = node.operator
-        for key, value, timestamp, each in zip(keys, values, timestamps, headers, strict=True):
-            read_key = None if key is None else cut.key.deserialize(topic, key)
-            read_value = None if value is None else cut.value.deserialize(topic, value)
-            yield (
-                Record(read_key, read_value, timestamp, each),
-                Origin(topic, partition, -1, timestamp, each),
-            )
-        return
-    assert reader is not None
-    offsets = columns.column("offset").to_pylist()
-    for offset, key, value, timestamp, each in zip(offsets, keys, values, timestamps, headers, strict=True):
-        record = reader.read(topic, partition, offset, timestamp, key, value, each)
-        if record is not None:
-            yield record, Origin(topic, partition, offset, timestamp, each)
 
 
 def _number_function(numbers: Numbers) -> Any:
