@@ -429,7 +429,6 @@ class KafkaStreams:
     def _prepared(self) -> tuple[Plan, Boundary | None, bool]:
         """Checks that the topology fits the cluster and the state directory, and then creates the internal topics. The
         last value tells whether it has to follow a running process."""
-        from suiro.streams.dsl.checks import check_co_partitioned
         from suiro.streams_spark.description import check_description
         from suiro.streams_spark.plan import plan
         from suiro.streams_spark.rebuild import boundary_of, has_offsets
@@ -444,7 +443,6 @@ class KafkaStreams:
                 create=self._create_topics,
             )
             counts = {topic: len(info.partitions) for topic, info in infos.items()}
-            check_co_partitioned(self.topology, counts)
             made = plan(self.topology, self.application_id, counts)
             sink = self._sink_options()
             if self._replace:

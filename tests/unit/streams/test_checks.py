@@ -22,8 +22,8 @@ from suiro.streams import (
     WallclockTimestampExtractor,
     col,
 )
-from suiro.streams.dsl.checks import check_co_partitioned
 from suiro.streams.durations import LONGEST_MS
+from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import check_picklable
 
 NEAR = JoinWindows.of_time_difference("1 minute")
@@ -261,25 +261,25 @@ def test_different_partition_counts(name: str) -> None:
     builder = StreamsBuilder()
     TOPOLOGIES[name](builder)
     topology = builder.build()
-    check_co_partitioned(topology, {"a": 3, "b": 3})
-    with pytest.raises(TopologyError, match=r"'a' has 3 and 'b' has 4; give the topics the same count"):
-        check_co_partitioned(topology, {"a": 3, "b": 4})
+    plan(topology, "app", {"a": 3, "b": 3})
+    with pytest.raises(TopologyError, match=r"different partition counts: a \(3\), b \(4\)"):
+        plan(topology, "app", {"a": 3, "b": 4})
 
 
 @pytest.mark.parametrize("name", ["ss_join_rekeyed", "st_left_rekeyed", "fk_join", "sg_join", "merge"])
 def test_partition_counts_may_differ(name: str) -> None:
     builder = StreamsBuilder()
     TOPOLOGIES[name](builder)
-    check_co_partitioned(builder.build(), {"a": 3, "b": 4})
+    plan(builder.build(), "app", {"a": 3, "b": 4})
 
 
 def test_repartition_of_a_given_width_must_agree() -> None:
     builder = StreamsBuilder()
     builder.stream("a").repartition(name="wide", partitions=8).join(builder.table("b"), joined).to("out")
     topology = builder.build()
-    check_co_partitioned(topology, {"a": 3, "b": 8})
-    with pytest.raises(TopologyError, match="'wide-repartition' has 8 and 'b' has 4"):
-        check_co_partitioned(topology, {"a": 4, "b": 4})
+    plan(topology, "app", {"a": 3, "b": 8})
+    with pytest.raises(TopologyError, match=r"b \(4\), wide-repartition \(8\)"):
+        plan(topology, "app", {"a": 4, "b": 4})
 
 
 def test_functions_that_cannot_be_sent() -> None:

@@ -1,9 +1,9 @@
-"""Checks of a topology while it is built, and of partition counts, which only a runner knows."""
+"""Checks of a topology while it is built."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,8 @@ from suiro.streams.topology.nodes import (
     ForeignKeyRespond,
     Function,
     Process,
-    Repartition,
     SessionAggregate,
     SlidingAggregate,
-    Source,
     StreamAggregate,
     StreamStreamJoin,
     StreamTableJoin,
@@ -137,34 +135,3 @@ def check_topology(topology: Topology) -> None:
                 f"the topology writes topic {topic!r} and reads it too, which is a cycle; to go on with the records "
                 "use the stream itself, or repartition() for a topic between"
             )
-
-
-def check_co_partitioned(topology: Topology, partition_counts: Mapping[str, int]) -> None:
-    """Raises TopologyError if topics that meet by key have different numbers of partitions. `partition_counts` has the
-    topology's source topics."""
-    for node in topology.nodes:
-        if not isinstance(node.operator, CoPartitioned) or len(node.parents) < 2:
-            continue
-        counts: dict[str, int] = {}
-        for parent in node.parents:
-            counts.update(_counts_above(topology, parent, partition_counts))
-        if len(set(counts.values())) > 1:
-            told = " and ".join(f"{topic!r} has {count}" for topic, count in counts.items())
-            raise TopologyError(
-                f"{node.name} brings records with one key together, but its topics have different partition counts: "
-                f"{told}; give the topics the same count, or put repartition(partitions=...) behind one of them"
-            )
-
-
-def _counts_above(topology: Topology, name: str, partition_counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the partition counts of the topics that a node's records come from. Repartitions without a count of their
-    own adapt to the others."""
-    operator = topology.node(name).operator
-    if isinstance(operator, Source):
-        return {topic: partition_counts[topic] for topic in operator.topics if topic in partition_counts}
-    if isinstance(operator, Repartition):
-        return {} if operator.partitions is None else {operator.topic: operator.partitions}
-    found: dict[str, int] = {}
-    for parent in topology.node(name).parents:
-        found.update(_counts_above(topology, parent, partition_counts))
-    return found
