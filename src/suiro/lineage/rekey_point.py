@@ -119,8 +119,6 @@ def _keeps_key(node: Node) -> bool:
     operator = node.operator
     if isinstance(operator, AsyncCall):
         return operator.kind != "map"
-    if isinstance(operator, ToStream) and operator.mapper is not None:
-        return False
     return isinstance(operator, _KEEPS_KEY | _WINDOWED)
 
 

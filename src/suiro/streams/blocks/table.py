@@ -7,8 +7,6 @@ from typing import Any
 
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.context import BlockContext
-from suiro.streams.blocks.stateless import called
-from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.keys import distinct
 from suiro.streams.operators.table import leaves_out, made_by
 from suiro.streams.records import Change
@@ -88,7 +86,6 @@ class TableStep:
 
 class ToStreamStep:
     def __init__(self, operator: ToStream, context: BlockContext) -> None:
-        self._mapper = None if operator.mapper is None else callable_of(operator.mapper, "key_value")
         self._coalesces = context.task.settings.coalesces
         self._waiting: dict[Hashable, Any] = {}
         self._context = context
@@ -118,8 +115,4 @@ class ToStreamStep:
             self._send(Block.of_rows(waiting.values()))
 
     def _send(self, block: Block) -> None:
-        plain = block.made(None, values=[change.new for change in block.values])
-        if self._mapper is not None:
-            rows, keys = called(self._context, plain, self._mapper)
-            plain = plain.made(rows, keys=keys)
-        self._context.forward(plain)
+        self._context.forward(block.made(None, values=[change.new for change in block.values]))

@@ -100,7 +100,6 @@ class ToStreamRule:
     update of the batch."""
 
     def __init__(self, operator: ToStream, context: Context) -> None:
-        self._mapper = None if operator.mapper is None else callable_of(operator.mapper, "key_value")
         self._context = context
         self._forward = context.forward
         self._waiting: dict[Hashable, tuple[Record, int]] | None = (
@@ -127,6 +126,4 @@ class ToStreamRule:
                 self._send(record)
 
     def _send(self, record: Record) -> None:
-        value = record.value.new
-        key = record.key if self._mapper is None else self._mapper(record.key, value)
-        self._forward(Record(key, value, record.timestamp, record.headers))
+        self._forward(record.with_value(record.value.new))

@@ -305,9 +305,7 @@ class TableAggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToStream:
-    """`mapper` (key, value) -> key, or None."""
-
-    mapper: Function | None = None
+    """A table's changes become records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,7 +133,7 @@ class Chain:
             pieces.setdefault(node.name, []).append(chunk)
             return
         match node.operator:
-            case Source() | Merge():
+            case Source() | Merge() | ToStream():
                 pass
             case Filter(predicate=predicate, negated=negated):
                 holds = _holds(predicate, chunk)
@@ -142,9 +142,6 @@ class Chain:
                 chunk = chunk.with_value(_computed(mapper, chunk))
             case SelectKey(mapper=mapper):
                 chunk = chunk.with_key(_computed(mapper, chunk))
-            case ToStream(mapper=mapper):
-                if mapper is not None:
-                    chunk = chunk.with_key(_computed(mapper, chunk))
             case Branch(predicates=predicates):
                 self._part(predicates, chunk, pieces)
                 return
@@ -180,8 +177,6 @@ class Chain:
                 types = Types(types.key, _result_type(node, mapper, types, "value"))
             case SelectKey(mapper=mapper):
                 types = Types(_result_type(node, mapper, types, "key_value"), types.value)
-            case ToStream(mapper=mapper) if mapper is not None:
-                types = Types(_result_type(node, mapper, types, "key_value"), types.value)
             case Branch(predicates=predicates):
                 for each, _ in predicates:
                     if each is not None:
@@ -201,7 +196,7 @@ def _expressions(node: Node) -> list[Expression]:
     match operator:
         case Filter():
             functions = [operator.predicate]
-        case MapValues() | SelectKey() | ToStream():
+        case MapValues() | SelectKey():
             functions = [operator.mapper]
         case Branch():
             functions = [predicate for predicate, _ in operator.predicates]
