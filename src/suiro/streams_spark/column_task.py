@@ -87,6 +87,8 @@ class ColumnTask(StreamTask):
                 payloads.append(item.columns)
             elif item.columns is not None:
                 payloads.append(self._prepared(columnar, input_partition, item.columns))
+        for _, letter in self._letters.take(0):
+            self.outputs.send(letter)
         for emission in columnar.run(
             payloads,
             self._rows,

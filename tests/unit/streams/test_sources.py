@@ -114,9 +114,7 @@ JSONS = st.sampled_from([None, b"17", b"-4", b'"x"', b'{"a":1}', b"{", b"null"])
 CELLS = st.lists(st.tuples(st.integers(-2, 30), KEYS, JSONS), max_size=8)
 
 
-@given(
-    cells=CELLS, more=CELLS, with_headers=st.booleans(), takes_all=st.booleans(), data=st.data()
-)
+@given(cells=CELLS, more=CELLS, with_headers=st.booleans(), takes_all=st.booleans(), data=st.data())
 @settings(max_examples=examples(100))
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("extractor", EXTRACTORS, ids=lambda it: getattr(it, "__name__", type(it).__name__))

@@ -517,3 +517,19 @@ def by_key(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
     for topic, key, value, timestamp, partition in rows:
         found[topic, key].append((value, timestamp, partition))
     return dict(found)
+
+
+def test_a_dead_letter_of_a_record_that_waited_since_the_rules_ran() -> None:
+    """They ran before the last start, which changed `on_processing_error`."""
+    builder = StreamsBuilder()
+    builder.stream(["left", "right"], key=serdes.long, value=serdes.long).group_by_key().count()
+    engine = Engine(builder.build(), "waiting letters")
+    engine.program = replace(engine.program, on_deserialization_error="dead-letter:dead")
+    engine.columnar_forms = columnar_forms_of(engine.program)
+    engine.only_rules(True)
+    left: list[Row] = [("8 bytes.", 1, 20), ("no long", 2, 21)]
+    engine.batch({("left", 0): (left, False), ("right", 0): ([("8 bytes!", 1, 15)], True)}, 10)
+    engine.only_rules(False)
+    found = engine.batch({("right", 0): ([("8 bytes!", 1, 40)], False)}, 10)
+    assert [(topic, key) for topic, key, *_ in found if topic == "dead"] == [("dead", b"no long")]
+    assert engine.dropped == {"deserialization error": 1}
