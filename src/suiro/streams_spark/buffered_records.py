@@ -82,7 +82,7 @@ class BufferedRecords:
 
     def add(self, input_partition: InputPartition, input_: str, number: int, columns: pa.RecordBatch) -> int:
         """From this number on, in as many rows as it takes. The number that follows."""
-        for piece in _pieces(columns):
+        for piece in pieces(columns, ROWS_MAX, BYTES_MAX):
             self.put(input_partition, input_, number, piece)
             number += 1
         return number
@@ -95,12 +95,13 @@ class BufferedRecords:
             self._rows.put(key, None)
 
 
-def _pieces(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def pieces(columns: pa.RecordBatch, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Halves the rows until each piece is small enough, or a single row."""
     count = columns.num_rows
-    if count > ROWS_MAX or (count > 1 and columns.nbytes > BYTES_MAX):
+    if count > rows_max or (count > 1 and columns.nbytes > bytes_max):
         half = count // 2
-        yield from _pieces(columns.slice(0, half))
-        yield from _pieces(columns.slice(half))
+        yield from pieces(columns.slice(0, half), rows_max, bytes_max)
+        yield from pieces(columns.slice(half), rows_max, bytes_max)
     elif count:
         yield columns
 

@@ -17,7 +17,7 @@ from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.buffered_records import BYTES_MAX, BufferedRecords, buffered_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
-from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, ReadRow, RecordReader, reads
+from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, ReadRow, RecordReader, blocks_of, reads
 from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters, Part, all_taken
 
@@ -102,7 +102,7 @@ class RecordQueue:
             if self._row == columns.num_rows:
                 self._pop()
                 continue
-            self._in_hand = self._reader.block(columns.slice(self._row, BLOCK_ROWS), takes_all=False)
+            self._in_hand = self._reader.block(next(blocks_of(columns.slice(self._row))), takes_all=False)
             if self._in_hand is None:
                 return False
             self._place = 0

@@ -13,12 +13,15 @@ from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import Repartition
+from suiro.streams_spark.buffered_records import pieces
 from suiro.streams_spark.changes import read_change, read_changes
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
 BLOCK_ROWS = 1024
 """Rows that are read at once. Those of a queue that are not taken then are read again in the next micro-batch."""
+BLOCK_BYTES = 4 * 1024 * 1024
+"""Of such rows. An operator may make many times as much of a block, and all of it is in memory together."""
 
 
 @dataclass(slots=True)
@@ -134,10 +137,15 @@ class CarriedReader:
         return ReadColumns(keys, values, timestamps, headers, times, origin)
 
 
+def blocks_of(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows, as many as are read at once."""
+    for start in range(0, columns.num_rows, BLOCK_ROWS):
+        yield from pieces(columns.slice(start, BLOCK_ROWS), BLOCK_ROWS, BLOCK_BYTES)
+
+
 def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[ReadRow | None]:
     """One for each row; None: the record is left out. Those that are not taken now are read again."""
-    for start in range(0, columns.num_rows, BLOCK_ROWS):
-        part = columns.slice(start, BLOCK_ROWS)
+    for part in blocks_of(columns):
         found = reader.block(part, takes_all=False)
         if found is None:
             for one in map(reader.one, items(part)):

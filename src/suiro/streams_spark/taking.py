@@ -18,7 +18,7 @@ from suiro.streams.records import Origin
 from suiro.streams.sources import DeadLetter
 from suiro.streams_spark.encoding import parcel_of
 from suiro.streams_spark.notes import NO_TIME
-from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, RecordReader, items
+from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, RecordReader, blocks_of, items
 
 TakenRow = tuple[str, ReadColumns, int]
 """The input, and a record as `ReadRow` has it."""
@@ -83,8 +83,7 @@ def all_taken(
     letters: Letters,
 ) -> Iterator[Taken]:
     """All rows of one queue."""
-    for start in range(0, columns.num_rows, BLOCK_ROWS):
-        part = columns.slice(start, BLOCK_ROWS)
+    for part in blocks_of(columns):
         found = reader.block(part, takes_all=True)
         if found is not None and None not in found.times:
             yield Taken(
