@@ -484,12 +484,11 @@ class KafkaStreams:
         options = {
             "startingOffsets": "earliest",
             "maxBytesPerTrigger": str(MAX_BYTES_PER_TRIGGER),
+            **({} if self._max_offsets is None else {"maxOffsetsPerTrigger": str(self._max_offsets)}),
             **given,
             "kafka.bootstrap.servers": self._bootstrap_servers,
             "subscribe": ",".join(topics),
         }
-        if self._max_offsets is not None:
-            options["maxOffsetsPerTrigger"] = str(self._max_offsets)
         return SourceOptions.parse(options)
 
     def _sink_options(self) -> SinkOptions:
@@ -550,4 +549,9 @@ def _check_names(settings: Iterable[str]) -> None:
             raise ConfigError(
                 f"settings[{name!r}] is for format suiro only: give `trigger` where micro-batches should wait; "
                 "progress is committed to the group of the application id"
+            )
+        if name.lower().startswith("ending") or name.lower() == "kafka.isolation.level":
+            raise ConfigError(
+                f"settings[{name!r}] is for format suiro only: an application has no end, and reads what is committed; "
+                "leave it out"
             )

@@ -265,7 +265,8 @@ def _check_co_partitioning(
             listed = ", ".join(f"{topic} ({count})" for topic, count in sorted(widths.items()))
             raise TopologyError(
                 f"{', '.join(joins)} brings together topics of different partition counts: {listed}. Records of one "
-                f"key would not meet; put repartition(Repartitioned(partitions={tasks[sub.number]})) in between"
+                "key would not meet; give the topics the same count, or put "
+                f"repartition(partitions={tasks[sub.number]}) in between"
             )
 
 

@@ -17,7 +17,14 @@ from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.buffered_records import BYTES_MAX, BufferedRecords, buffered_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
-from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, ReadRow, RecordReader, blocks_of, reads
+from suiro.streams_spark.record_readers import (
+    BLOCK_ROWS,
+    ReadColumns,
+    ReadRow,
+    RecordReader,
+    blocks_of,
+    reads,
+)
 from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters, Part, all_taken
 

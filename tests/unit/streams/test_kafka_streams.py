@@ -60,7 +60,7 @@ def test_topics_that_are_cut_differently(server: str, tmp_path: Path) -> None:
         builder.stream("two", **TEXT).join(table, lambda left, right: left, name="join").to("out")
 
     before = topics(server)
-    with pytest.raises(TopologyError, match=r"'two' has 2 and 'three' has 3; .*repartition"):
+    with pytest.raises(TopologyError, match=r"three \(3\), two \(2\). .*repartition"):
         streams(server, tmp_path, joined).start()
     assert topics(server) == before
     assert not list(tmp_path.iterdir())
@@ -87,11 +87,24 @@ def test_stores_are_read_from_what_runs(server: str, tmp_path: Path) -> None:
         streams(server, tmp_path, counted).store("counts")
 
 
-def test_a_partition_is_not_cut_into_pieces(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="several tasks, and their order lost"):
-        streams(
-            "nowhere:1",
-            tmp_path,
-            lambda b: b.stream("two", **TEXT).to("out"),
-            settings={"minPartitions": "4"},
-        )
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("minPartitions", "several tasks, and their order lost"),
+        ("endingOffsets", "an application has no end"),
+        ("kafka.isolation.level", "reads what is committed"),
+    ],
+)
+def test_settings_that_an_application_cannot_have(name: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=why):
+        streams("nowhere:1", tmp_path, lambda b: b.stream("two", **TEXT).to("out"), settings={name: "latest"})
+
+
+def test_a_limit_among_the_settings_counts(tmp_path: Path) -> None:
+    made = streams(
+        "nowhere:1",
+        tmp_path,
+        lambda b: b.stream("two", **TEXT).to("out"),
+        settings={"maxoffsetspertrigger": "7"},
+    )
+    assert made._source_options(("two",)).max_offsets_per_trigger == 7
