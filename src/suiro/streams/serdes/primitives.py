@@ -138,7 +138,11 @@ class _NumberSerde:
         raise NotImplementedError
 
     def deserialize(self, topic: str, data: bytes) -> Any:
-        return _read(self.name, topic, data, self.layout)
+        if len(data) != self.layout.size:
+            raise DeserializationError(
+                self.name, topic, f"it takes {self.layout.size} bytes, not {len(data)}"
+            )
+        return self.layout.unpack(data)[0]
 
     def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
         unpack = self.layout.unpack
@@ -160,10 +164,27 @@ class _IntegerSerde(_NumberSerde):
     kind = int
 
     def serialize(self, topic: str, value: Any) -> bytes:
-        return _write_integer(self.name, topic, value, self.layout)
+        number = integer_of(value)
+        if number is None:
+            raise SerializationError(self.name, topic, type(value).__name__, "it takes int")
+        try:
+            return self.layout.pack(number)
+        except struct.error:
+            bits = 8 * self.layout.size
+            raise SerializationError(
+                self.name, topic, type(value).__name__, f"{number} does not fit into {bits} bits"
+            ) from None
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        integers = _integers(self.name, topic, values, f"int{8 * self.layout.size}")
+        import pyarrow as pa
+
+        kind = values.type
+        if not (pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise SerializationError(self.name, topic, str(kind), "it takes integer columns")
+        try:
+            integers = values.cast(f"int{8 * self.layout.size}")
+        except pa.ArrowInvalid as error:
+            raise SerializationError(self.name, topic, str(kind), str(error)) from None
         return _encode_fixed(values, integers, self.dtype)
 
 
@@ -257,36 +278,6 @@ class BooleanSerde:
         if not (pa.types.is_boolean(values.type) or pa.types.is_null(values.type)):
             raise SerializationError(self.name, topic, str(values.type), "it takes boolean columns")
         return _encode_fixed(values, values.cast(pa.bool_()).cast(pa.uint8()), "u1")
-
-
-def _write_integer(name: str, topic: str, value: Any, layout: struct.Struct) -> bytes:
-    number = integer_of(value)
-    if number is None:
-        raise SerializationError(name, topic, type(value).__name__, "it takes int")
-    try:
-        return layout.pack(number)
-    except struct.error:
-        bits = 8 * layout.size
-        raise SerializationError(
-            name, topic, type(value).__name__, f"{number} does not fit into {bits} bits"
-        ) from None
-
-
-def _read(name: str, topic: str, data: bytes, layout: struct.Struct) -> Any:
-    if len(data) != layout.size:
-        raise DeserializationError(name, topic, f"it takes {layout.size} bytes, not {len(data)}")
-    return layout.unpack(data)[0]
-
-
-def _integers(name: str, topic: str, values: pa.Array, type_name: str) -> pa.Array:
-    import pyarrow as pa
-
-    if not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
-        raise SerializationError(name, topic, str(values.type), "it takes integer columns")
-    try:
-        return values.cast(type_name)
-    except pa.ArrowInvalid as error:
-        raise SerializationError(name, topic, str(values.type), str(error)) from None
 
 
 def _decode_fixed(name: str, topic: str, data: pa.Array, layout: str) -> pa.Array:
