@@ -20,7 +20,6 @@ KERNEL = "a compiled loop; numba does not inline across its parts for free"
 OPTIONS = "declares the options of the command"
 
 LONG_FILES = {
-    "streams/dsl/kstream.py": "the operators of streams, most of it their docstrings",
     "streams/vectorised/kernels.py": KERNEL,
 }
 LONG_FUNCTIONS = {

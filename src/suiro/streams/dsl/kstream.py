@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, processor_supplier, python_function
-from suiro.streams.dsl.graph import Graph, check_one_builder
+from suiro.streams.dsl.graph import check_one_builder
 from suiro.streams.dsl.kstream_async import AsyncOperators
 from suiro.streams.dsl.kstream_batches import BatchOperators
 from suiro.streams.dsl.named import (
@@ -37,7 +37,6 @@ from suiro.streams.topology.nodes import (
     Map,
     MapValues,
     Merge,
-    Operator,
     Peek,
     Process,
     SelectKey,
@@ -58,17 +57,7 @@ class KStream(AsyncOperators, BatchOperators):
     `results(stream, delays=[...])` gives (key, value, timestamp) of the results for records of its topic.
     """
 
-    __slots__ = ("graph", "key", "node", "rekeyed", "value")
-
-    def __init__(
-        self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, rekeyed: bool = False
-    ) -> None:
-        """Made by `StreamsBuilder` and by other operations. `key`, `value`: None if no serde is known."""
-        self.graph = graph
-        self.node = node
-        self.key = key
-        self.value = value
-        self.rekeyed = rekeyed
+    __slots__ = ()
 
     # Record by record
 
@@ -545,19 +534,6 @@ class KStream(AsyncOperators, BatchOperators):
             return self
         node = self.graph.repartition(self.node, base, key=self.key, value=self.value, named=named)
         return KStream(self.graph, node, key=self.key, value=self.value)
-
-    def _next(
-        self,
-        operator: Operator,
-        prefix: str,
-        name: Name,
-        *,
-        key: Serde | None,
-        value: Serde | None,
-        rekeyed: bool = False,
-    ) -> KStream:
-        node = self.graph.add_processor(prefix, name, operator, [self.node])
-        return KStream(self.graph, node, key=key, value=value, rekeyed=rekeyed or self.rekeyed)
 
 
 class BranchedKStream:

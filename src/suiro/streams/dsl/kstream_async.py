@@ -1,4 +1,4 @@
-"""Operators on streams that take `async def` functions: a part of `KStream`."""
+"""Operators on streams that take `async def` functions, and what all operators build on: parts of `KStream`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
 from suiro.streams.dsl.checks import async_function
+from suiro.streams.dsl.graph import Graph
 from suiro.streams.dsl.named import Name
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
@@ -23,7 +24,38 @@ CallOrder = Literal["key", "none"]
 RetryOn = type[Exception] | tuple[type[Exception], ...] | None
 
 
-class AsyncOperators:
+class StreamNode:
+    """A stream as a node of its graph, on which all its operators build."""
+
+    __slots__ = ("graph", "key", "node", "rekeyed", "value")
+
+    def __init__(
+        self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, rekeyed: bool = False
+    ) -> None:
+        """Made by `StreamsBuilder` and by other operations. `key`, `value`: None if no serde is known."""
+        self.graph = graph
+        self.node = node
+        self.key = key
+        self.value = value
+        self.rekeyed = rekeyed
+
+    def _next(
+        self,
+        operator: Operator,
+        prefix: str,
+        name: Name,
+        *,
+        key: Serde | None,
+        value: Serde | None,
+        rekeyed: bool = False,
+    ) -> KStream:
+        from suiro.streams.dsl.kstream import KStream
+
+        node = self.graph.add_processor(prefix, name, operator, [self.node])
+        return KStream(self.graph, node, key=key, value=value, rekeyed=rekeyed or self.rekeyed)
+
+
+class AsyncOperators(StreamNode):
     """All take the same options.
 
     `concurrency`: calls of the operator under way at a time in a process, at most. `timeout`: of an attempt; None for
@@ -37,21 +69,6 @@ class AsyncOperators:
     """
 
     __slots__ = ()
-
-    if TYPE_CHECKING:
-        key: Serde | None
-        value: Serde | None
-
-        def _next(
-            self,
-            operator: Operator,
-            prefix: str,
-            name: Name,
-            *,
-            key: Serde | None,
-            value: Serde | None,
-            rekeyed: bool = False,
-        ) -> KStream: ...
 
     def map_values_async(
         self,
@@ -73,8 +90,8 @@ class AsyncOperators:
         >>> results(delays.map_values_async(hours, concurrency=200, timeout="2 seconds"), delays=[("UA", 90, 0)])
         [('UA', 1.5, 0)]
         """
-        calls = _calls("map_values_async", concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("map_values", mapper, "the mapper of map_values_async", calls)
+        settings = (concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("map_values", "mapper", mapper, *settings)
         return self._next(operator, "KSTREAM-MAPVALUES-ASYNC-", name, key=self.key, value=value)
 
     def map_async(
@@ -98,8 +115,8 @@ class AsyncOperators:
         >>> results(delays.map_async(swapped), delays=[("UA", 3, 0)])
         [(3, 'UA', 0)]
         """
-        calls = _calls("map_async", concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("map", mapper, "the mapper of map_async", calls)
+        settings = (concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("map", "mapper", mapper, *settings)
         return self._next(operator, "KSTREAM-MAP-ASYNC-", name, key=key, value=value, rekeyed=True)
 
     def filter_async(
@@ -121,8 +138,8 @@ class AsyncOperators:
         >>> results(delays.filter_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('AA', 20, 1)]
         """
-        calls = _calls("filter_async", concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("filter", predicate, "the predicate of filter_async", calls)
+        settings = (concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("filter", "predicate", predicate, *settings)
         return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
     def filter_not_async(
@@ -144,8 +161,8 @@ class AsyncOperators:
         >>> results(delays.filter_not_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('UA', 3, 0)]
         """
-        calls = _calls("filter_not_async", concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("filter_not", predicate, "the predicate of filter_not_async", calls)
+        settings = (concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("filter_not", "predicate", predicate, *settings)
         return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
     def flat_map_values_async(
@@ -168,8 +185,8 @@ class AsyncOperators:
         >>> results(delays.flat_map_values_async(twice), delays=[("UA", 3, 0)])
         [('UA', 3, 0), ('UA', 3, 0)]
         """
-        calls = _calls("flat_map_values_async", concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("flat_map_values", mapper, "the mapper of flat_map_values_async", calls)
+        settings = (concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("flat_map_values", "mapper", mapper, *settings)
         return self._next(operator, "KSTREAM-FLATMAPVALUES-ASYNC-", name, key=self.key, value=value)
 
     def peek_async(
@@ -192,24 +209,24 @@ class AsyncOperators:
         UA
         [('UA', 3, 0)]
         """
-        calls = _calls("peek_async", concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("peek", action, "the action of peek_async", calls)
+        settings = (concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("peek", "action", action, *settings)
         return self._next(operator, "KSTREAM-PEEK-ASYNC-", name, key=self.key, value=self.value)
 
 
-def _operator(kind: CallKind, function: Any, what: str, calls: CallSettings) -> AsyncCall:
-    return AsyncCall(kind=kind, function=async_function(function, what), calls=calls)
-
-
-def _calls(
-    operator: str,
+def _operator(
+    kind: CallKind,
+    role: str,
+    function: Any,
     concurrency: int,
     timeout: Duration | None,
     retries: int,
     backoff: Duration,
     retry_on: RetryOn,
     order: CallOrder,
-) -> CallSettings:
+) -> AsyncCall:
+    """`role`: what the function is to the operator."""
+    operator = f"{kind}_async"
     for what, number, least, most in (
         ("concurrency", concurrency, 1, CONCURRENCY_MAX),
         ("retries", retries, 0, RETRIES_MAX),
@@ -230,7 +247,7 @@ def _calls(
         raise TopologyError(
             f"retry_on of {operator} is {retry_on!r}; give an exception class or a tuple of them, () for none"
         )
-    return CallSettings(
+    calls = CallSettings(
         concurrency=concurrency,
         timeout_ms=timeout_ms,
         retries=retries,
@@ -238,3 +255,4 @@ def _calls(
         retry_on=kinds,
         by_key=order == "key",
     )
+    return AsyncCall(kind=kind, function=async_function(function, f"the {role} of {operator}"), calls=calls)

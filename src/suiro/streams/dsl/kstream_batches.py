@@ -8,31 +8,18 @@ from typing import TYPE_CHECKING, Any, get_args
 from suiro.extras import is_installed, require
 from suiro.streams.batches import KEY, TIMESTAMP, VALUE, arrow_type
 from suiro.streams.dsl.checks import python_function
+from suiro.streams.dsl.kstream_async import StreamNode
 from suiro.streams.dsl.named import Name
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import BatchFormat, Columns, MapBatches, Operator
+from suiro.streams.topology.nodes import BatchFormat, Columns, MapBatches
 
 if TYPE_CHECKING:
     from suiro.streams.dsl.kstream import KStream
 
 
-class BatchOperators:
+class BatchOperators(StreamNode):
     __slots__ = ()
-
-    if TYPE_CHECKING:
-        key: Serde | None
-
-        def _next(
-            self,
-            operator: Operator,
-            prefix: str,
-            name: Name,
-            *,
-            key: Serde | None,
-            value: Serde | None,
-            rekeyed: bool = False,
-        ) -> KStream: ...
 
     def map_batches(
         self,
