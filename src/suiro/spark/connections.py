@@ -41,7 +41,8 @@ def lease(bootstrap_servers: str, settings: Mapping[str, str]) -> Iterator[Clien
         raise
     with _lock:
         waiting = _idle.setdefault(key, [])
-        if len(waiting) < IDLE_CLIENTS_MAX:
+        # One that was abandoned as the query was stopped is of no use to the next one.
+        if len(waiting) < IDLE_CLIENTS_MAX and not client.is_abandoned:
             waiting.append(client)
             return
     client.close()

@@ -13,6 +13,7 @@ from pyspark import SparkContext
 from suiro.client import Client
 from suiro.errors import DeadlineExceededError
 from suiro.spark import stopping
+from suiro.spark.connections import lease
 from suiro.spark.stopping import given_up_when_stopped
 
 
@@ -44,6 +45,14 @@ def test_a_client_that_is_abandoned_waits_for_nothing(silent: str) -> None:
         with pytest.raises(DeadlineExceededError, match="told not to"):
             asking.result(60)
     assert client.is_abandoned
+
+
+def test_a_client_that_was_abandoned_is_not_kept_for_the_next_task(silent: str) -> None:
+    """A task may have ended before it noticed."""
+    with lease(silent, {}) as client:
+        client.abandon()
+    with lease(silent, {}) as other:
+        assert not other.is_abandoned
 
 
 def test_only_what_waits_for_a_stopped_query_is_given_up(stopped: Event) -> None:
