@@ -127,7 +127,7 @@ def commit_micro_batch(
     writes = StagedWrites([item.records for item in messages])
     writes.check_inline_size()
     sink = _committer(options, messages)
-    with staging.keeper.keeping(_staging_areas(messages)), _in_use(sink, identity):
+    with staging.keeper.during(_staging_areas(messages)), _in_use(sink, identity):
         outcome = sink.process(plan, writes, planned, settle=settle, trailing_record=trailing_record)
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)

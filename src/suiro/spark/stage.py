@@ -59,7 +59,7 @@ class StageOfTask:
         )
         self._count = partition_counter(self._options, waiting=self._waiting, clock=self._clock)
         faults.reach("task_start", self.identity.batch_id)
-        self._exits.enter_context(staging.keeper.keeping([] if self._area is None else [self._area]))
+        self._exits.enter_context(staging.keeper.during([] if self._area is None else [self._area]))
         return self
 
     def __exit__(

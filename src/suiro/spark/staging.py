@@ -15,15 +15,15 @@ import hashlib
 import os
 import struct
 import uuid
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Any
 
 from suiro.errors import FatalError, UsageError
+from suiro.foundation.regularly import Regularly
 from suiro.foundation.types import TopicPartition
 from suiro.spark.private_folder import private_folder
 
@@ -220,40 +220,14 @@ class StagingArea:
                 continue  # its own query was quicker, or it is another user's
 
 
-class Keeper:
-    """Marks directories as in use while this process needs them: a task that waits for its rows, or a driver that waits
-    for the log, may do so for days. One thread does it, and what is done sooner costs nothing."""
-
-    def __init__(self, every_s: float = KEEP_EVERY_S) -> None:
-        self._every_s = every_s
-        self._lock = Lock()
-        self._areas: list[StagingArea] = []
-        self._thread: Thread | None = None
-
-    @contextmanager
-    def keeping(self, areas: Collection[StagingArea]) -> Iterator[None]:
-        with self._lock:
-            self._areas += areas
-            if self._areas and self._thread is None:
-                self._thread = Thread(target=self._run, name="suiro-staging", daemon=True)
-                self._thread.start()
-        try:
-            yield
-        finally:
-            with self._lock:
-                for area in areas:
-                    self._areas.remove(area)
-
-    def _run(self) -> None:
-        never = Event()
-        while not never.wait(self._every_s):
-            with self._lock:
-                areas = set(self._areas)
-            for area in areas:
-                area.keep()
+def _keep_all(areas: Iterable[StagingArea]) -> None:
+    for area in set(areas):
+        area.keep()
 
 
-keeper = Keeper()
+keeper = Regularly("suiro-staging", KEEP_EVERY_S, _keep_all)
+"""Marks directories as in use while this process needs them: a task that waits for its rows, or a driver that waits for
+the log, may do so for days."""
 
 
 def default_staging() -> Path:

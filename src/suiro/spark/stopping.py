@@ -8,10 +8,11 @@ after all of it; what takes less than its interval costs nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Lock, Thread
+
+from suiro.foundation.regularly import Regularly
 
 CHECK_S = 0.5
 _log = logging.getLogger(__name__)
@@ -25,12 +26,8 @@ def given_up_when_stopped(query_id: str, give_up: Callable[[], None]) -> Iterato
     if SparkContext._active_spark_context is None:
         yield
         return
-    watched = _Watched(query_id, give_up)
-    _watch.add(watched)
-    try:
+    with _watch.during([_Watched(query_id, give_up)]):
         yield
-    finally:
-        _watch.remove(watched)
 
 
 def is_active(query_id: str) -> bool:
@@ -56,37 +53,15 @@ class _Watched:
     give_up: Callable[[], None]
     is_old: bool = False
     """It was there at the last look."""
+    is_given_up: bool = False
 
 
-class _Watch:
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._all: list[_Watched] = []
-        self._thread: Thread | None = None
-
-    def add(self, watched: _Watched) -> None:
-        with self._lock:
-            self._all.append(watched)
-            if self._thread is None:
-                self._thread = Thread(target=self._run, name="suiro-stop", daemon=True)
-                self._thread.start()
-
-    def remove(self, watched: _Watched) -> None:
-        with self._lock:
-            if watched in self._all:
-                self._all.remove(watched)
-
-    def _run(self) -> None:
-        never = Event()
-        while not never.wait(CHECK_S):
-            with self._lock:
-                old = [watched for watched in self._all if watched.is_old]
-                for watched in self._all:
-                    watched.is_old = True
-            for watched in old:
-                if not is_active(watched.query_id):
-                    self.remove(watched)
-                    watched.give_up()
+def _give_up(all_: Iterable[_Watched]) -> None:
+    for watched in all_:
+        if watched.is_old and not watched.is_given_up and not is_active(watched.query_id):
+            watched.is_given_up = True
+            watched.give_up()
+        watched.is_old = True
 
 
-_watch = _Watch()
+_watch = Regularly("suiro-stop", CHECK_S, _give_up)

@@ -11,6 +11,7 @@ from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.errors import FatalError, UsageError
+from suiro.foundation.regularly import Regularly
 from suiro.spark import sink, staging
 from suiro.spark.committer import Outcome
 from suiro.spark.metrics import SinkCounts
@@ -99,7 +100,7 @@ def kept(area: StagingArea) -> bool:
 
 @pytest.fixture
 def _at_short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "keeper", staging.Keeper(every_s=0.01))
+    monkeypatch.setattr(staging, "keeper", Regularly("kept", 0.01, staging._keep_all))
 
 
 @pytest.mark.usefixtures("_at_short_intervals")
@@ -125,7 +126,7 @@ def test_what_a_driver_waits_with_for_days_is_not_removed(
     message = CommitMessage(written(waiting), identity, str(waiting.directory))
     sink.commit_micro_batch([message], 0, SinkOptions.parse(TO_T))
     assert mine.was_kept
-    assert staging.keeper._areas == []
+    assert staging.keeper._things == []
 
 
 @pytest.mark.usefixtures("_at_short_intervals")
@@ -135,7 +136,7 @@ def test_what_a_task_waits_with_for_days_is_not_removed(tmp_path: Path) -> None:
     with StageOfTask(SinkOptions.parse(TO_T | {"staging.dir": str(tmp_path)}), WAITING):
         written(waiting)
         assert kept(waiting)
-    assert staging.keeper._areas == []
+    assert staging.keeper._things == []
 
 
 def test_a_wait_goes_on_though_its_staged_files_cannot_be_reached(

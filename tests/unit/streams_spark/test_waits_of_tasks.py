@@ -13,6 +13,7 @@ import pytest
 from support.waiting import wait_until
 
 from suiro.errors import FatalError, TransientError
+from suiro.foundation.regularly import Regularly
 from suiro.spark import OffsetRange, SinkOptions, StageOfTask, staging
 from suiro.streams import Materialized, StreamsBuilder, serdes
 from suiro.streams_spark import changelog_rewrite, source_task
@@ -75,7 +76,7 @@ def test_what_a_task_reads_with_for_days_is_not_removed(
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
     stream.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to("out")
     program = Engine(builder.build(), "waits").program
-    monkeypatch.setattr(staging, "keeper", staging.Keeper(every_s=0.01))
+    monkeypatch.setattr(staging, "keeper", Regularly("kept", 0.01, staging._keep_all))
     sink = SinkOptions.parse({**KAFKA, "staging.dir": str(tmp_path)})
     log = AwayForDays(tmp_path)
     for module in (source_task, changelog_rewrite):
