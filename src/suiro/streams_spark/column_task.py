@@ -6,13 +6,15 @@ the data, and goes back to columns afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from suiro.streams.stores import OrderedMap, Row
+from suiro.streams.stores import OrderedMap
+from suiro.streams.stores import Row as HeldRow
 from suiro.streams.task import TIMES
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.stateless import FALLBACK
@@ -24,7 +26,7 @@ from suiro.streams_spark.partition_group import may_be_taken
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.record_readers import records_of
-from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage, by_input_partition
+from suiro.streams_spark.shuffle_message import InputPartition, Row, ShuffleMessage, by_input_partition
 from suiro.streams_spark.state_log import TaskState, pieces_of
 from suiro.streams_spark.stream_task import StreamTask
 
@@ -51,7 +53,7 @@ class ColumnTask(StreamTask):
         self._times = state.map(TIMES)
         self._lent: OrderedMap | None = None  # the rows, while the rules have them
 
-    def take(self, messages: list[ShuffleMessage]) -> None:
+    def take(self, messages: list[ShuffleMessage]) -> Iterator[Row]:
         self._condition.now = condition_after(
             is_behind=any(item.behind for item in messages),
             is_at_boundary=any(item.paused is not None for item in messages),
@@ -60,7 +62,7 @@ class ColumnTask(StreamTask):
         if isinstance(self._columnar, ColumnarAggregate):
             self._aggregate(self._columnar, messages)
         else:
-            self._join(self._columnar, messages)
+            yield from self._join(self._columnar, messages)
 
     def end_task(self) -> None:
         if self._lent is None:
@@ -118,9 +120,9 @@ class ColumnTask(StreamTask):
         self._buffered.clear()
         return found
 
-    def _join(self, columnar: ColumnarJoin, messages: list[ShuffleMessage]) -> None:
+    def _join(self, columnar: ColumnarJoin, messages: list[ShuffleMessage]) -> Iterator[Row]:
         if any(item.paused is not None for item in messages):
-            self._lend(messages)
+            yield from self._lend(messages)
             return
         waiting = [
             _Waiting(input_partition, input_, columns, behind)
@@ -141,7 +143,7 @@ class ColumnTask(StreamTask):
         try:
             arrived = columnar.arrive(chunks)
         except FALLBACK:
-            self._lend(messages)
+            yield from self._lend(messages)
             return
         for emission in columnar.run(
             arrived,
@@ -152,19 +154,20 @@ class ColumnTask(StreamTask):
             dropped=self._topics.dropped,
         ):
             self.outputs.emit_columns(emission)
+            yield from self.outputs.ready_rows()
         self._buffered.clear()
         for one, count, (_, others) in zip(waiting, cut, parts, strict=True):
             self._topics.note_rows({one.input: count})
             self._hold(one, others)
 
-    def _lend(self, messages: list[ShuffleMessage]) -> None:
+    def _lend(self, messages: list[ShuffleMessage]) -> Iterator[Row]:
         """Runs this micro-batch by the rules, on the table's rows as an ordered map."""
         store = self._columnar.store
         records = sum(item.columns.num_rows for item in messages if item.columns is not None)
         self._lent = _LentRows(self._rows, copies=len(self._rows) <= ROWS_PER_RECORD * records)
         self._state.maps[store] = self._lent
         self._state.stores.pop(store, None)
-        super().take(messages)
+        yield from super().take(messages)
 
     def _input_partitions(
         self, messages: list[ShuffleMessage]
@@ -207,7 +210,7 @@ class _LentRows(OrderedMap):
         self._read_row(key)
         return super().get(key)
 
-    def held(self, key: bytes) -> bytes | Row | None:
+    def held(self, key: bytes) -> bytes | HeldRow | None:
         self._read_row(key)
         return super().held(key)
 

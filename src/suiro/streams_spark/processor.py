@@ -44,8 +44,7 @@ class TaskProcessor(StatefulProcessor):
             return
         log = StateLog(self._state, _cache(), (program.run, number, partition))
         with StageOfTask(program.sink) as stage:
-            found = run_task(program, number, partition, messages, log, Topics(stage))
-        yield from _frames(found)
+            yield from _frames(run_task(program, number, partition, messages, log, Topics(stage)))
 
     def close(self) -> None:
         pass

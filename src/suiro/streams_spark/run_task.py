@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from suiro.streams_spark.changelog_rewrite import rewritten
 from suiro.streams_spark.column_task import ColumnTask
@@ -17,8 +17,9 @@ from suiro.streams_spark.stream_task import StreamTask
 
 def run_task(
     program: Program, number: int, partition: int, messages: Iterable[bytes], log: StateLog, topics: Topics
-) -> list[Row]:
-    """One micro-batch of one task."""
+) -> Iterator[Row]:
+    """One micro-batch of one task. Gives its messages to others as soon as they are large: all of them may be many
+    times what came. It is over when this is exhausted."""
     columnar = columnar_forms_of(program).of(number)
     if columnar is None or columnar.kind == "stateless":
         running = StreamTask(program, number, partition, log.load(), topics)
@@ -30,8 +31,8 @@ def run_task(
     topics.is_replayed = any(item.replayed for item in unpacked)
     topics.clock = max((item.clock for item in unpacked if item.clock is not None), default=None)
     rewrites = any(item.rewrites for item in unpacked)
-    running.take(unpacked)
-    rows = running.finish()
+    yield from running.take(unpacked)
+    yield from running.finish()
     changes = log.save()
     if rewrites:
         for spec in running.logged:
@@ -41,8 +42,7 @@ def run_task(
     for spec in running.logged:
         if spec in changes:
             running.outputs.changelog(spec, changes[spec], running.now)
-    rows += topics.finish()
+    yield from topics.finish()
     report = running.report()
     if report is not None:
-        rows.append((STAGED, 0, pack_report(report)))
-    return rows
+        yield STAGED, 0, pack_report(report)

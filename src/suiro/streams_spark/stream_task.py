@@ -7,7 +7,7 @@ order records of several input partitions are taken. Records of global tables co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -80,7 +80,7 @@ class StreamTask:
 
     # -- a micro-batch ---------------------------------------------------------------------------------------
 
-    def take(self, messages: list[ShuffleMessage]) -> None:
+    def take(self, messages: list[ShuffleMessage]) -> Iterator[Row]:
         """`messages`: emptied, so that the memory of records is free once they are taken."""
         for spec in self._sub.stores:
             if spec.name not in self._state.stores:
@@ -103,6 +103,7 @@ class StreamTask:
         messages.clear()
         for block in group.blocks(self._letters):
             self._task.process_block(block)
+            yield from self.outputs.ready_rows()
         times = group.times()
         if max(times.values(), default=NO_TIME) > NO_TIME:
             self._task.pass_to(times)
@@ -126,11 +127,12 @@ class StreamTask:
             self._topics.drop(reason, count)
         self._topics.note_rows(self._task.rows)
 
-    def finish(self) -> list[Row]:
+    def finish(self) -> Iterator[Row]:
         self.end_task()
         condition = self._condition
-        rows = list(self.outputs.finish(self._cuts, condition.now, tells=condition.tells))
-        rows += [(STAGED, 0, pack_report(item)) for item in self._waiting]
+        yield from self.outputs.finish(self._cuts, condition.now, tells=condition.tells)
+        for item in self._waiting:
+            yield STAGED, 0, pack_report(item)
         if condition.has_changed and self._cuts:
             self._notes.put(TOLD, condition.memory)
         for name, time in self.outputs.input_times.items():
@@ -138,7 +140,6 @@ class StreamTask:
         for name, reader in self._readers.items():
             for (topic, partition), time in reader.state().items():
                 note(self._notes, partition_time_key(name, topic, partition), time)
-        return rows
 
     def report(self) -> TaskReport | None:
         """None where there is nothing to tell. Asked for when the state is saved."""

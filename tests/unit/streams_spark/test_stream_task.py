@@ -27,6 +27,7 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.blocks import BlockTask, Parcel
+from suiro.streams.vectorised import stream_table_join
 from suiro.streams_spark import outputs, partition_group, record_readers
 from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME, note
@@ -134,6 +135,30 @@ def test_large_records_go_in_small_blocks(inputs: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("rules", [False, True])
+def test_what_goes_to_other_tasks_is_not_all_in_memory(rules: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flat map behind a join may make many times what came."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    table = builder.table("table")
+    joined = builder.stream("stream").left_join(table, lambda value, row: value)
+    joined.select_key(record_value() % 2, key=serdes.long).repartition(value=serdes.long).to("out")
+    engine = Engine(builder.build(), f"ready {rules}")
+    engine.only_rules(rules)
+    monkeypatch.setattr(outputs, "ROWS_MAX", 1_000)
+    monkeypatch.setattr(stream_table_join, "ROWS_AT_ONCE", 1_000)
+    monkeypatch.setattr(record_readers, "BLOCK_ROWS", 500)
+    waiting: list[int] = []
+    ready = outputs.Outputs.ready_rows
+
+    def counted(self: outputs.Outputs) -> Any:
+        waiting.append(sum(len(records) for one in self._carriers.values() for records, _ in one._ready))
+        return ready(self)
+
+    monkeypatch.setattr(outputs.Outputs, "ready_rows", counted)
+    engine.batch({("stream", 0): ([("a", number, number) for number in range(5_000)], False)}, 5_000)
+    assert 0 < max(waiting) <= 1_000
+
+
+@pytest.mark.parametrize("rules", [False, True])
 def test_columns_and_rules_tell_the_same_rows(rules: bool) -> None:
     builder = StreamsBuilder()
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
@@ -172,7 +197,7 @@ def test_a_record_left_out_of_a_global_table_is_one_dead_letter() -> None:
         for partition in range(sub.tasks):
             topics = Topics(stage)  # type: ignore[arg-type]
             log = StateLog(handles[sub.number, partition], engine.cache, (sub.number, partition))
-            run_task(program, sub.number, partition, [message], log, topics)
+            list(run_task(program, sub.number, partition, [message], log, topics))
     assert len(handles) == 2 * PARTITIONS
     assert [(topic, key, value) for topic, key, value, *_ in stage.rows] == [("dead", b"k", b"no long")]
 

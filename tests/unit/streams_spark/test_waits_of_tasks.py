@@ -65,7 +65,7 @@ def read_source(program: Program) -> None:
 def rewrite_changelog(program: Program) -> None:
     tick = ShuffleMessage(kind="tick", input_partition=None, rewrites=True).pack()
     with StageOfTask(program.sink, PROPERTIES) as stage:
-        run_task(program, 0, 0, [tick], StateLog(Handle(), StateCache(), "task"), Topics(stage))
+        list(run_task(program, 0, 0, [tick], StateLog(Handle(), StateCache(), "task"), Topics(stage)))
 
 
 @pytest.mark.parametrize("work", [read_source, rewrite_changelog])
