@@ -451,8 +451,9 @@ class KafkaStreams:
             if not is_following:
                 require_not_replaced(client, sink, self.checkpoint)
                 boundary = boundary_of(client, sink, made.topics, self.checkpoint, rebuild=self._rebuild)
-            check_description(made, self.checkpoint, is_planned=has_offsets(self.checkpoint))
-            create_internal_topics(client, made.internal_topics)
+            has_state = has_offsets(self.checkpoint)
+            check_description(made, self.checkpoint, is_planned=has_state)
+            create_internal_topics(client, made.internal_topics, has_state=has_state)
         return made, boundary, is_following
 
     def _program(self, plan: Plan, boundary: Boundary | None, parallelism: int, *, follows: bool) -> Any:

@@ -49,8 +49,9 @@ def require_topics(
     return {topic: there[topic] for topic in read}
 
 
-def create_internal_topics(client: Any, topics: Sequence[InternalTopic]) -> None:
-    """Those that exist must have the partitions that the topology needs now."""
+def create_internal_topics(client: Any, topics: Sequence[InternalTopic], *, has_state: bool = False) -> None:
+    """Those that exist must have the partitions that the topology needs now. `has_state`: micro-batches have run with
+    these topics."""
     from suiro.client import NewTopic
 
     if not topics:
@@ -64,9 +65,13 @@ def create_internal_topics(client: Any, topics: Sequence[InternalTopic]) -> None
                 "did a source topic get more partitions, or repartition() another number? A new application id reads "
                 "from the beginning"
             )
-    new = [
-        NewTopic(topic.name, topic.partitions, configs=topic.configs)
-        for topic in topics
-        if topic.name not in there
-    ]
+    missing = [topic for topic in topics if topic.name not in there]
+    if has_state:
+        for topic in missing:
+            _log.warning(
+                "topic %s was deleted and is made again; readers of it miss what was written before. Of a changelog, a "
+                "rebuild writes all rows (rebuild=True, suiro run --rebuild)",
+                topic.name,
+            )
+    new = [NewTopic(topic.name, topic.partitions, configs=topic.configs) for topic in missing]
     client.create_topics(new, exist_ok=True)

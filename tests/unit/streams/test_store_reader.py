@@ -250,7 +250,7 @@ def test_copies_of_other_kinds_hold_no_more_either(
 
 
 @pytest.mark.parametrize("store", ["windows", "sessions"])
-def test_rows_of_long_ago_stay_readable(store: str) -> None:
+def test_rows_of_long_ago_stay_readable(store: str, caplog: pytest.LogCaptureFixture) -> None:
     """Retention goes by the wall clock, and a store's rows by the times of the records: history is read again, too."""
     place = plan(topology(), "app", {"in": 2, "versions": 2, "table": 2})
     topics = [topic for topic in place.internal_topics if topic.name == f"app-{store}-changelog"]
@@ -263,3 +263,8 @@ def test_rows_of_long_ago_stay_readable(store: str) -> None:
             topology(), store, application_id="app", bootstrap_servers=log.bootstrap_servers
         ) as opened:
             assert [value for _, value in opened.all().value] == [1]
+        create_internal_topics(client, topics, has_state=True)
+        assert caplog.messages == []
+        client.delete_topics([topics[0].name])
+        create_internal_topics(client, topics, has_state=True)
+        assert "was deleted and is made again" in caplog.text
