@@ -6,11 +6,10 @@ from typing import Any, Protocol
 
 from suiro.streams.blocks import stateless, table
 from suiro.streams.blocks.aggregate import StreamAggregateStep
-from suiro.streams.blocks.async_call import AsyncCallStep
 from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.called import CalledStep
 from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
-from suiro.streams.blocks.map_batches import MapBatchesStep
 from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
 from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
 from suiro.streams.blocks.table_aggregate import TableAggregateStep, TableGroupByStep
@@ -72,8 +71,8 @@ _ONE_PORT: dict[type, Any] = {
     SelectKey: stateless.SelectKeyStep,
     Peek: stateless.PeekStep,
     Branch: stateless.BranchStep,
-    AsyncCall: AsyncCallStep,
-    MapBatches: MapBatchesStep,
+    AsyncCall: CalledStep,
+    MapBatches: CalledStep,
     StreamAggregate: StreamAggregateStep,
     TimeWindowAggregate: WindowedAggregateStep,
     SessionAggregate: WindowedAggregateStep,

@@ -1,4 +1,4 @@
-"""The rule of `operators.async_call` over blocks: the calls of a block overlap, and its results keep the order."""
+"""`operators.called` over blocks: the calls of a block overlap, or a block is a table. The results keep the order."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ from typing import Any
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.context import BlockContext
 from suiro.streams.calls import Failed
-from suiro.streams.operators.async_call import outcomes
-from suiro.streams.topology.nodes import AsyncCall
+from suiro.streams.operators.called import kind_of, outcomes, results_of
+from suiro.streams.topology.nodes import AsyncCall, MapBatches
 
 
-class AsyncCallStep:
-    def __init__(self, operator: AsyncCall, context: BlockContext) -> None:
-        self._operator = operator
+class CalledStep:
+    def __init__(self, operator: AsyncCall | MapBatches, context: BlockContext) -> None:
+        self._results = results_of(operator, context)
+        self._kind = kind_of(operator)
         self._context = context
 
     def process(self, block: Block, port: int) -> None:
-        context = self._context
-        results = context.task.caller.results(
-            context.node.name,
-            self._operator,
-            block.keys,
-            block.values,
-            ends_at_failure=context.task.settings.on_processing_error == "fail",
-        )
-        kind = self._operator.kind
+        context, kind = self._context, self._kind
+        ends_at_failure = context.task.settings.on_processing_error == "fail"
+        results = self._results(block.keys, block.values, block.timestamps, ends_at_failure)
         rows: list[int] = []
         keys: list[Any] = []
         values: list[Any] = []
