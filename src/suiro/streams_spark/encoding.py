@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from suiro.errors import UnknownTopicError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.streams.blocks import Block, Parcel
 from suiro.streams.operators.functions import partition_of, topic_of
@@ -76,25 +77,29 @@ def _partitions(
     partition_count: Callable[[str], int],
 ) -> list[int | None] | None:
     """None: where their keys belong. Adds to `wrong`."""
+    inner: Any = getattr(sink.key or natural, "inner", None)
+    if sink.partitioner is None and (inner is None or not any(isinstance(key, Windowed) for key in keys)):
+        return None
+    try:
+        count = partition_count(topic)
+    except UnknownTopicError as error:  # any other error is the log's, not the records'
+        for row in range(len(keys)):
+            wrong.setdefault(row, error)
+        return [None] * len(keys)
     if sink.partitioner is not None:
         found: list[int | None] = []
         for row, (key, value) in enumerate(zip(keys, values, strict=True)):
             chosen = None
             if row not in wrong:
                 try:
-                    count = partition_count(topic)
                     chosen = sink.partitioner(topic, key, value, count)
                     chosen = None if chosen is None else partition_of(chosen, topic, count)
                 except Exception as error:  # noqa: BLE001 - a user's function raises anything
                     wrong[row] = error
             found.append(chosen)
         return found
-    inner = getattr(sink.key or natural, "inner", None)
-    if inner is None or not any(isinstance(key, Windowed) for key in keys):
-        return None
     # All windows of a key belong into one partition, as Kafka Streams does it.
     plain, _ = encode_rows(inner, [key.key if isinstance(key, Windowed) else None for key in keys], topic)
-    count = partition_count(topic)
     return [None if data is None else partition_for_key(data, count) for data in plain]
 
 

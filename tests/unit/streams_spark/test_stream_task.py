@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from suiro.clock import SystemClock
+from suiro.errors import DeadlineExceededError
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.protocol.records import decode_batch
 from suiro.spark import SinkOptions
@@ -27,6 +28,8 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.blocks import BlockTask, Parcel
+from suiro.streams.errors import ProcessingError
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.vectorised import stream_table_join
 from suiro.streams_spark import outputs, partition_group, record_readers
 from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
@@ -523,3 +526,32 @@ def test_records_that_wait_for_an_input_which_is_gone_are_told() -> None:
         TopologyError, match=r"records of late-0 wait for .*, which .*\. Put it back.*rebuild"
     ):
         second.batch({("stream", 0): ([("z", 1, 100)], False)}, 10)
+
+
+class _PassesOn:
+    def init(self, context: Any) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+
+@pytest.mark.parametrize("is_island", [False, True])
+@pytest.mark.parametrize("policy", ["skip", "dead-letter:dead"])
+def test_no_record_is_left_out_while_the_log_is_away(
+    policy: str, is_island: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the log knows how many partitions the topic of a sink has."""
+
+    def away(stage: Stage, topic: str) -> int:
+        raise DeadlineExceededError("no broker answers")
+
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    stream = builder.stream("stream")
+    stream = stream.process(_PassesOn) if is_island else stream.map_values(lambda value: value)
+    stream.to("out", partitioner=lambda topic, key, value, count: 0, value=serdes.long)
+    engine = Engine(builder.build(), f"away {policy} {is_island}")
+    engine.program = replace(engine.program, settings=TaskSettings(on_processing_error=policy))
+    monkeypatch.setattr(Stage, "partition_count", away)
+    with pytest.raises((DeadlineExceededError, ProcessingError), match="no broker answers"):
+        engine.batch({("stream", 0): ([("a", 1, 1)], False)}, 10)

@@ -22,7 +22,7 @@ from suiro.streams.blocks.outputs import BlockOutputs, Parcel, merged_parcels
 from suiro.streams.blocks.plan import BlockPlan, Edge
 from suiro.streams.blocks.steps import PortsStep, Step, step_of
 from suiro.streams.calls import Caller
-from suiro.streams.errors import ProcessingError
+from suiro.streams.errors import ProcessingError, said
 from suiro.streams.operators import Rule
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Headers, Origin, Record
@@ -324,7 +324,12 @@ class BlockTask(Task):
         else:
             key = (*self._key_in_hand(), self._sequence)
             self._sequence += 1
-            for parcel in self._leaves.sink(node, block, lambda row, error: errors.append(error)):
+            try:
+                parcels = self._leaves.sink(node, block, lambda row, error: errors.append(error))
+            except Exception as failure:
+                # Not the record's fault, which the island would think: the log could not say what partitions there are.
+                raise ProcessingError(f"{node.name} cannot write: {said(failure)}") from failure
+            for parcel in parcels:
                 self._add_parcel(parcel, _always(key))
         for error in errors:
             raise error
