@@ -136,9 +136,10 @@ class Plan:
 
     @property
     def internal_topics(self) -> list[InternalTopic]:
-        """Changelogs, and the repartition topics that were asked for. Settings are Kafka Streams', but for changelogs
-        of windows: rows that expire are deleted there by tombstones. Retention goes by the wall clock, and would also
-        delete rows of long ago that the store has."""
+        """Changelogs, and the repartition topics that were asked for. Settings are Kafka Streams', with two exceptions.
+        In changelogs of windows, rows that expire are deleted by tombstones: retention goes by the wall clock, and
+        would also delete rows of long ago that the store has. Repartition topics have the cluster's retention: Kafka
+        Streams purges them behind its own reader, and here only others read them."""
         found = []
         for sub in self.topology.sub_topologies:
             tasks = self.subs[sub.number].tasks
@@ -150,7 +151,7 @@ class Plan:
                     )
         for node in self.topology.nodes:
             if isinstance(node.operator, Repartition) and node.operator.asked_for:
-                configs = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": str(50 << 20)}
+                configs = {"cleanup.policy": "delete", "segment.bytes": str(50 << 20)}
                 name = self.repartition_topic(node.operator)
                 found.append(InternalTopic(name=name, partitions=self.partitions_of(node), configs=configs))
         return found

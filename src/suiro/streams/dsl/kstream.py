@@ -273,7 +273,8 @@ class KStream(AsyncOperators, BatchOperators):
         """Sends records through a separate topic, so that records with one key are together, in any number of
         partitions.
 
-        Records keep their timestamps. One with a null key is dropped, unless a left or outer join follows.
+        Records keep their timestamps. One with a null key is dropped, unless a left or outer join follows. The topic is
+        `<application id>-<name>-repartition`. Other programs may read it; it has the cluster's retention.
         `partitioner(topic, key, value, partitions)` gives a partition, or None for the key's. `TopologyError`: fewer
         than 1 partition.
 
