@@ -17,7 +17,8 @@ WAIT_S = 2.0
 """The time that a request waits. The client itself waits for up to a minute."""
 PAUSE_MS = 10_000
 """The pause after a failed request to a registry."""
-ASKING_MAX = 16
+ASKING_MAX = 64
+"""The most schemas that are fetched at once: more than the console has threads, each of which waits for one."""
 READY_MAX = 10_000
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from suiro.console import formats, registry_waits
 from suiro.console.formats import decoder
 from suiro.console.records import LogRecord
 from suiro.console.web import Masks
+from suiro.console.web.application import CALL_THREADS, STREAM_THREADS
 from suiro.console.web.record_json import RecordView
 from suiro.errors import RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
 from suiro.foundation.http import Role
@@ -64,6 +66,30 @@ def test_a_registry_that_does_not_answer_is_not_waited_for(
     assert asked == [7]
     answering.set()
     wait_until(lambda: decoder("auto", f"http://{unique}")(data).value == 42, what="the registry answers")
+
+
+def test_each_thread_of_the_console_may_wait_for_another_schema(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """The seventeenth was told at once that the registry is slow, although it was not."""
+    count = CALL_THREADS + STREAM_THREADS
+    all_asked = threading.Barrier(count)
+
+    def schema(number: int) -> Any:
+        all_asked.wait(60)
+        return registry.Schema('"long"')
+
+    client = SimpleNamespace(schema=schema)
+    monkeypatch.setattr(registry, "registry_client", lambda url: client)
+    long = SimpleNamespace(schema=lambda number: registry.Schema('"long"'))
+    monkeypatch.setattr(wire, "registry_client", lambda url: long)
+    monkeypatch.setattr(registry_waits, "WAIT_S", 60)
+    decode = decoder("auto", f"http://{unique}")
+    with ThreadPoolExecutor(count) as threads:
+        found = threads.map(
+            lambda number: decode(struct.pack(">bI", 0, number) + b"\x54").error, range(count)
+        )
+    assert set(found) == {None}
 
 
 def test_a_schema_that_lacks_a_reference_spoils_its_own_records_only(
