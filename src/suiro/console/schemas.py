@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +14,7 @@ from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.registry import Reference, RegisteredSchema, RegistryClient, Schema, SchemaType
 
 VERSIONS_MAX = 100
+VERSIONS_AT_ONCE = 8
 TEXT_CHARS_MAX = 8 * 1024 * 1024
 """The most characters of the versions that are described together, from the newest on."""
 DIFF_WORK_MAX = 1_000_000
@@ -77,8 +80,7 @@ def describe_subject(client: RegistryClient, subject: str) -> SubjectDetails:
     numbers = sorted(client.versions(subject), reverse=True)
     found: list[SchemaVersion] = []
     chars = 0
-    for number in numbers[:VERSIONS_MAX]:
-        one = client.version(subject, number, fresh=True)
+    for one in _newest(client, subject, numbers[:VERSIONS_MAX]):
         text = pretty(one.schema)
         chars += len(text)
         if found and chars > TEXT_CHARS_MAX:
@@ -98,6 +100,14 @@ def describe_subject(client: RegistryClient, subject: str) -> SubjectDetails:
         versions=tuple(found),
         earlier=len(numbers) - len(found),
     )
+
+
+def _newest(client: RegistryClient, subject: str, numbers: list[int]) -> Iterator[RegisteredSchema]:
+    """Yields the versions. A registry returns one in each request."""
+    with ThreadPoolExecutor(VERSIONS_AT_ONCE, thread_name_prefix="console-versions") as threads:
+        for at in range(0, len(numbers), VERSIONS_AT_ONCE):
+            asked = numbers[at : at + VERSIONS_AT_ONCE]
+            yield from threads.map(lambda number: client.version(subject, number, fresh=True), asked)
 
 
 def topic_of(subject: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -228,6 +229,22 @@ def test_versions_are_shown_in_bounds(registry: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(functions, "TEXT_CHARS_MAX", 1)
     found = functions.describe_subject(client, "s")
     assert ([one.version for one in found.versions], found.earlier) == ([6], 5)
+
+
+def test_versions_are_not_fetched_one_by_one(registry: str) -> None:
+    """A hundred versions took a hundred times as long as one."""
+    together = threading.Barrier(functions.VERSIONS_AT_ONCE)
+
+    def version(subject: str, number: int, *, fresh: bool) -> RegisteredSchema:
+        together.wait(60)
+        return RegisteredSchema(subject=subject, id=number, version=number, schema=Schema('"string"'))
+
+    numbers = list(range(1, 2 * functions.VERSIONS_AT_ONCE + 1))
+    client: Any = SimpleNamespace(
+        versions=lambda subject: numbers, version=version, compatibility=lambda subject: "NONE"
+    )
+    found = functions.describe_subject(client, "s")
+    assert [one.version for one in found.versions] == numbers[::-1]
 
 
 def test_numbers_in_a_schema_stay_as_they_were_written() -> None:
