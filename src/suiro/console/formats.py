@@ -18,7 +18,7 @@ import msgspec
 from suiro.clock import Clock, SystemClock
 from suiro.console.registry_waits import schema_waits
 from suiro.console.text import plain
-from suiro.errors import RegistryError, SchemaNotFoundError, UsageError
+from suiro.errors import RegistryError, RegistryUnavailableError, SchemaNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from suiro.console.records import LogRecord
@@ -104,10 +104,13 @@ def _error_of(data: bytes | None, decoded: Decoded) -> str | None:
     return decoded.error
 
 
-def decoder(name: str, registry: str | None = None, *, is_patient: bool = True) -> Decoder:
+def decoder(
+    name: str, registry: str | None = None, *, is_patient: bool = True, is_exact: bool = False
+) -> Decoder:
     """Returns a decoder for one of `FORMATS`, or "auto". Avro needs the URL of a registry: it waits for an answer as
-    long as the registry's client if it `is_patient`, else like "auto"."""
-    decode = _decode_of(name, registry, is_patient)
+    long as the registry's client if it `is_patient`, else like "auto". If the registry does not answer, Avro raises
+    `RegistryUnavailableError`; so does "auto" if it `is_exact`, else it guesses."""
+    decode = _decode_of(name, registry, is_patient, is_exact)
 
     def decoded(data: bytes | None) -> Decoded:
         if data is None:
@@ -124,10 +127,10 @@ def decoder(name: str, registry: str | None = None, *, is_patient: bool = True) 
 
 
 def value_reader(
-    name: str, registry: str | None = None, *, is_patient: bool = True
+    name: str, registry: str | None = None, *, is_patient: bool = True, is_exact: bool = False
 ) -> Callable[[bytes | None], Any]:
     """Like `decoder`, but returns only the `value`, for filters that look at many records to show a few."""
-    decode = decoder(name, registry, is_patient=is_patient)
+    decode = decoder(name, registry, is_patient=is_patient, is_exact=is_exact)
     if name not in ("auto", "json"):
         return lambda data: decode(data).value
     parse = msgspec.json.decode
@@ -143,7 +146,9 @@ def value_reader(
     return value_of
 
 
-def _decode_of(name: str, registry: str | None, is_patient: bool) -> Callable[[bytes], Decoded]:
+def _decode_of(
+    name: str, registry: str | None, is_patient: bool, is_exact: bool
+) -> Callable[[bytes], Decoded]:
     match name:
         case "string":
             return _string
@@ -156,7 +161,7 @@ def _decode_of(name: str, registry: str | None, is_patient: bool) -> Callable[[b
         case "avro":
             return _avro(registry, is_patient)
         case "auto":
-            return _Guessing(registry)
+            return _Guessing(registry, is_exact)
     raise UsageError(f"there is no format {name!r}; use one of {', '.join(FORMATS)}")
 
 
@@ -246,8 +251,9 @@ class _Guessing:
     """Guesses the format of bytes. If they begin like a schema id that the registry does not have, another format is
     used."""
 
-    def __init__(self, registry: str | None, clock: Clock | None = None) -> None:
+    def __init__(self, registry: str | None, is_exact: bool, clock: Clock | None = None) -> None:
         self._registry = registry
+        self._is_exact = is_exact
         self._clock = clock or SystemClock()
         # Ids that the registry does not have, and when it is asked for them again.
         self._unknown: dict[int, int] = {}
@@ -266,6 +272,8 @@ class _Guessing:
             self._unknown[schema_id] = self._clock.monotonic_ms() + UNKNOWN_PAUSE_MS
             return self._by_bytes(data)
         except RegistryError as failure:
+            if self._is_exact and isinstance(failure, RegistryUnavailableError):
+                raise
             found = self._by_bytes(data)
             if found.format == "long":  # which it may well be: the bytes of a long begin like a schema id
                 return replace(found, schema_id=schema_id)

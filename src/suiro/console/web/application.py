@@ -273,6 +273,9 @@ class ConsoleApplication:
                     if part:
                         await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except SuiroError as error:
+            # The connection closes without an end here, too. An event stream tells its errors itself.
+            logger.warning("a file for %s is cut off: %s", user or "-", error)
         finally:
             self.streams -= 1
             self._streams_of[user] -= 1

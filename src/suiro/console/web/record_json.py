@@ -57,18 +57,21 @@ class RecordJson:
 
 
 class RecordView:
-    """Shows records of one topic to the user of a request. `key` and `value` of the query are the formats.
+    """Shows records of one topic to the user of a request. `key` and `value` of the query are the formats. If it
+    `is_exact`, a registry that does not answer is an error (`decoder`).
 
     A dead letter is a copy of a record. So fields that are masked in its source topic are masked in it, and the headers
     that describe the error, which may quote the record, are hidden.
     """
 
-    def __init__(self, call: Call, topic: str) -> None:
+    def __init__(self, call: Call, topic: str, *, is_exact: bool = False) -> None:
         settings = call.console.settings
-        self._key = decoder(_format(call, "key"), settings.registry, is_patient=False)
-        self._value = decoder(_format(call, "value"), settings.registry, is_patient=False)
-        self._guessed_key = decoder("auto", settings.registry)
-        self._value_of = value_reader(_format(call, "value"), settings.registry, is_patient=False)
+        key, value = _format(call, "key"), _format(call, "value")
+        waits = {"is_patient": False, "is_exact": is_exact}
+        self._key = decoder(key, settings.registry, **waits)
+        self._value = decoder(value, settings.registry, **waits)
+        self._guessed_key = decoder("auto", settings.registry, **waits)
+        self._value_of = value_reader(value, settings.registry, **waits)
         self._masks = settings.masks if call.role < Role.ADMIN else Masks()
         self._masked = self._masks.of(topic)
 

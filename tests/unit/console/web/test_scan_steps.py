@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,16 +12,19 @@ from typing import Any
 
 import pytest
 
+from suiro import registry
 from suiro.client import EARLIEST, NO_LEADER, Fetched, ListedOffset, PartitionInfo, TopicInfo
 from suiro.clock import ManualClock
+from suiro.console import registry_waits
 from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.web import Masks
 from suiro.console.web.api import records
 from suiro.console.web.api.records import _Scan
 from suiro.console.web.endpoint import Call
-from suiro.errors import RetriableKafkaError, TransientError
+from suiro.errors import RegistryUnavailableError, RetriableKafkaError, TransientError
 from suiro.foundation.http import Role
 from suiro.protocol.records import Record, control_batch, encode_batch
+from suiro.registry.codecs import wire
 
 MARKERS = 100
 FETCH_MS = 50
@@ -84,6 +88,7 @@ class OneLed:
         self.fetched: list[list[Any]] = []
         self.positions: dict[Any, int] = {}
         self.waits: set[Any] = set()
+        self.value = b"{}"
         self._records = records
         self._loses = loses
 
@@ -117,7 +122,7 @@ class OneLed:
         self.positions |= offsets
         if not self._records:
             return {}
-        data = encode_batch([Record(offset=0, timestamp=1, key=None, value=b"{}")])
+        data = encode_batch([Record(offset=0, timestamp=1, key=None, value=self.value)])
         return {
             place: Fetched(
                 data=memoryview(data if at == 0 else b""),
@@ -130,7 +135,7 @@ class OneLed:
         }
 
 
-def asking(of: OneLed | None = None, **query: str) -> Call:
+def asking(of: OneLed | None = None, registry: str | None = None, **query: str) -> Call:
     cluster = of or OneLed()
 
     @contextmanager
@@ -138,7 +143,7 @@ def asking(of: OneLed | None = None, **query: str) -> Call:
         yield cluster
 
     console = SimpleNamespace(
-        client=client, clock=ManualClock(), settings=SimpleNamespace(registry=None, masks=Masks())
+        client=client, clock=ManualClock(), settings=SimpleNamespace(registry=registry, masks=Masks())
     )
     return Call(
         console=console,  # type: ignore[arg-type]
@@ -246,6 +251,34 @@ def test_a_file_does_not_look_whole_where_a_partition_loses_its_leader() -> None
         list(download.parts)
 
 
+@pytest.mark.parametrize("query", [{}, {"filter": "record_timestamp() > 0"}, {"format": "csv"}])
+def test_a_file_waits_for_its_schemas(
+    monkeypatch: pytest.MonkeyPatch, unique: str, query: dict[str, str]
+) -> None:
+    """Records that had come while the registry was slow were in the file as bytes, or as other numbers."""
+    answers: list[registry.Schema] = []
+
+    def schema(number: int) -> registry.Schema:
+        if not answers:
+            raise RegistryUnavailableError("the registry is away", 503, 0)
+        return answers[0]
+
+    client = SimpleNamespace(schema=schema)
+    monkeypatch.setattr(registry, "registry_client", lambda url: client)
+    monkeypatch.setattr(wire, "registry_client", lambda url: client)
+    monkeypatch.setattr(registry_waits, "PAUSE_MS", 0)
+    cluster = OneLed(1, records=1)
+    cluster.value = struct.pack(">bI", 0, 7) + b"\x04ab"  # also a long
+    parts = iter(records._export(asking(cluster, f"http://{unique}", **query)).parts)
+    assert [next(parts) for _ in range(4)][1:] == [b""] * 3
+    answers.append(registry.Schema('"string"'))
+    assert b"ab" in b"".join(parts)
+    answers.clear()
+    download = records._export(asking(cluster, f"http://{unique}-2", **query))
+    with pytest.raises(TransientError, match="t-0 offset 0 cannot be decoded: the registry is away"):
+        list(download.parts)
+
+
 def test_a_tail_goes_on_without_the_partition_that_loses_its_leader_and_then_where_it_was() -> None:
     """It failed after 20 s. To begin at the end once there is a leader again would leave records out."""
     cluster = OneLed(1, 1)
@@ -289,7 +322,7 @@ def test_what_reads_all_records_says_at_once_that_it_cannot(endpoint: Any) -> No
 def test_a_file_has_all_records_where_nobody_said_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had the first ten million, and did not say that there were more."""
     limits: list[int | None] = []
-    monkeypatch.setattr(records, "_Scan", lambda call, topic, *, limit: limits.append(limit))
+    monkeypatch.setattr(records, "_Scan", lambda call, topic, *, limit, is_exact: limits.append(limit))
     for query in ({}, {"limit": "7"}, {"limit": "20000000"}):
         records._export(
             Call(

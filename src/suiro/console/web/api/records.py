@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -26,9 +26,16 @@ from suiro.console.records import (
 from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.console.web.endpoint import Body, Call, Download, Endpoint, Events, NotFoundError, number_of
 from suiro.console.web.events import KEEP_ALIVE, event
-from suiro.console.web.record_files import FILE_FORMATS, FileFormat
+from suiro.console.web.record_files import FILE_FORMATS, FileFormat, Found
 from suiro.console.web.record_json import RecordJson, RecordView
-from suiro.errors import DeadlineExceededError, RetriableKafkaError, SuiroError, TransientError, UsageError
+from suiro.errors import (
+    DeadlineExceededError,
+    RegistryUnavailableError,
+    RetriableKafkaError,
+    SuiroError,
+    TransientError,
+    UsageError,
+)
 from suiro.foundation.http import Role
 from suiro.foundation.types import TopicPartition
 
@@ -44,6 +51,8 @@ SCAN_STEP_MS = 100
 """The same of a search or a file. A search tells its progress twice a second, also while the console reads the state of
 ten thousand topics."""
 SCAN_FETCH_BYTES = 1024 * 1024
+REGISTRY_WAIT_MS = 60_000
+"""The time that a file waits for the schema of a record."""
 EMPTY_FETCHES_MAX = 80
 """The most fetches of a search without records, each of `TAIL_WAIT_MS`, although there were some when it began."""
 TAIL_RECORDS = 40
@@ -218,9 +227,9 @@ def _entry(client: Client, topic: str, partition: int, offset: int) -> Any:
 class _Matching:
     """Finds the records that a request asks for, as its user may see them."""
 
-    def __init__(self, call: Call, topic: str) -> None:
+    def __init__(self, call: Call, topic: str, *, is_exact: bool = False) -> None:
         text = call.query.get("filter", "").strip()
-        self.view = RecordView(call, topic)
+        self.view = RecordView(call, topic, is_exact=is_exact)
         self.filter = Filter(text) if text else None
 
     def look(self, record: LogRecord) -> tuple[Decoded, Decoded] | None:
@@ -253,14 +262,16 @@ class _Progress:
 class _Scan:
     """Reads committed records from a start to the current end of the topic, partition by partition, so that the result
     is always the same. `steps` yields the records of each step. The rest of a partition that loses its leader meanwhile
-    is left out, and the partition is in `leaderless`."""
+    is left out, and the partition is in `leaderless`. If it `is_exact`, each record is decoded by its schema: it waits
+    for a registry that does not answer, and ends with an error."""
 
-    def __init__(self, call: Call, topic: str, *, limit: int | None) -> None:
+    def __init__(self, call: Call, topic: str, *, limit: int | None, is_exact: bool = False) -> None:
         self._console = call.console
         self._clock: Clock = call.console.clock
         self._topic = topic
         self._limit = limit
-        self.matching = _Matching(call, topic)
+        self._is_exact = is_exact
+        self.matching = _Matching(call, topic, is_exact=is_exact)
         self.view = self.matching.view
         self.progress = _Progress()
         self.leaderless: list[int] = []
@@ -272,9 +283,9 @@ class _Scan:
         self._ends = ends
         self._total = sum(max(ends[one] - self._starts[one], 0) for one in chosen) or 1
 
-    def steps(self) -> Iterator[list[tuple[LogRecord, Decoded, Decoded]]]:
+    def steps(self) -> Iterator[list[Found]]:
         progress = self.progress
-        found: list[tuple[LogRecord, Decoded, Decoded]] = []
+        found: list[Found] = []
         done = 0
         with self._console.client() as client:
             until = self._clock.monotonic_ms() + SCAN_STEP_MS
@@ -304,7 +315,10 @@ class _Scan:
                         at = following
                         if record is not None and record.offset < end:
                             progress.scanned += 1
-                            seen = self.matching.look(record)
+                            if self._is_exact:
+                                seen = yield from self._look_patiently(record)
+                            else:
+                                seen = self.matching.look(record)
                             if seen is not None:
                                 progress.matched += 1
                                 found.append((record, *seen))
@@ -330,6 +344,23 @@ class _Scan:
                 done += end - start
         progress.share = 1.0
         yield found
+
+    def _look_patiently(
+        self, record: LogRecord
+    ) -> Generator[list[Found], None, tuple[Decoded, Decoded] | None]:
+        """Like `look`. Yields nothing, step by step, while the registry does not answer."""
+        ends_ms = self._clock.monotonic_ms() + REGISTRY_WAIT_MS
+        while True:
+            try:
+                return self.matching.look(record)
+            except RegistryUnavailableError as error:
+                if self._clock.monotonic_ms() >= ends_ms:
+                    raise TransientError(
+                        f"{record.topic}-{record.partition} offset {record.offset} cannot be decoded: {error}; try "
+                        "again, or give formats that need no registry (key=..., value=...)"
+                    ) from error
+            yield []
+            self._clock.sleep_ms(SCAN_STEP_MS)
 
 
 def _scan(call: Call) -> Events:
@@ -465,7 +496,7 @@ def _export(call: Call) -> Download:
     kind = call.query.get("format", "jsonl")
     if kind not in FILE_FORMATS:
         raise UsageError(f"format={kind[:80]!r}: {' or '.join(FILE_FORMATS)}")
-    scan = _Scan(call, topic, limit=call.number("limit"))
+    scan = _Scan(call, topic, limit=call.number("limit"), is_exact=True)
     form = FILE_FORMATS[kind]
     return Download(name=f"{topic}.{kind}", media_type=form.media_type, parts=_exported(scan, form))
 
