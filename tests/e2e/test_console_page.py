@@ -490,6 +490,26 @@ def test_a_group_of_dead_letters_of_which_nothing_is_said_is_opened(open_page: O
         )
 
 
+def test_long_names_and_reasons_push_nothing_off_the_page(open_page: Open, console: FakeConsole) -> None:
+    """The groups of a topic, and the buttons beside a reason, could not be seen."""
+    page = open_page("#/overview")
+    long = "x" * 249
+    group = {"records": 2, "waiting": 2, "first": [0, 0], "last_timestamp": 1}
+    groups = [{"origin_topic": long, "exception": long * 2, "reason": long * 2, **group}]
+    page.route(
+        "**/api/v1/dead-letters/long",
+        lambda route: route.fulfill(json={"groups": groups, "read": 2, "complete": True}),
+    )
+    page.evaluate("hash => { location.hash = hash }", "#/dead-letters/long")
+    expect(page.get_by_role("button", name="Redrive: x")).to_be_in_viewport(ratio=1)
+    topic = console.cluster.topic("flights")
+    page.route(f"**/api/v1/topics/{long}", lambda route: route.fulfill(json={**(topic or {}), "name": long}))
+    page.evaluate("hash => { location.hash = hash }", f"#/topics/{long}")
+    expect(page.locator(".lineage").get_by_role("link", name="carrier-delays").first).to_be_in_viewport(
+        ratio=1
+    )
+
+
 def _changed_meanwhile(page: Any, path: str, button: str, change: Callable[[Any], None]) -> None:
     """The form is changed between a question for its plan and the answer."""
     held = _hold(page, path)

@@ -165,7 +165,7 @@ function Stores({ app, parts }) {
   const stores = app.stores ?? [];
   if (stores.length === 0) return html`<${Empty} title="This application has no stores" />`;
   return html`<${Panel} flush><${DataTable} label="Stores" rows=${stores} first="name" rowKey=${(/** @type {any} */ row) => row.name} onOpen=${(/** @type {any} */ row) => go(href([...parts, 'stores', row.name]))} columns=${[
-    { id: 'name', title: 'Store', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href([...parts, 'stores', row.name])}>${row.name}</a>` },
+    { id: 'name', title: 'Store', className: 'wrap', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href([...parts, 'stores', row.name])}>${row.name}</a>` },
     { id: 'kind', title: 'Kind', cell: (/** @type {any} */ row) => html`<${Badge}>${row.kind}<//>` },
     { id: 'rows', title: 'Rows', numeric: true, sort: (/** @type {any} */ row) => row.rows ?? -1, cell: (/** @type {any} */ row) => count(row.rows) },
     { id: 'bytes', title: 'Size, about', numeric: true, sort: (/** @type {any} */ row) => row.bytes ?? -1, cell: (/** @type {any} */ row) => bytes(row.bytes) },

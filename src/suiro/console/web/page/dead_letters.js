@@ -30,7 +30,7 @@ function List() {
         ? html`<${Empty} title="No topic of dead letters">A topology writes them with <code>on_processing_error="dead-letter:TOPIC"</code>, a connector with <code>dead_letter_topic</code>. Topics with “dead” or “dlq” in their names appear here.<//>`
         : html`<${Panel} flush><${DataTable} label="Topics of dead letters" rows=${data.topics} first="-records" rowKey=${(/** @type {any} */ row) => row.name}
             onOpen=${(/** @type {any} */ row) => go(href(['dead-letters', row.name]))} columns=${[
-              { id: 'name', title: 'Topic', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href(['dead-letters', row.name])}>${row.name}</a>` },
+              { id: 'name', title: 'Topic', className: 'clip', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href(['dead-letters', row.name])}>${row.name}</a>` },
               { id: 'now', title: 'In', numeric: true, width: '140px', cell: (/** @type {any} */ row) => rate(topics.value?.get(row.name)?.in_per_s) },
               { id: 'records', title: 'Records', numeric: true, width: '140px', sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => (row.records > 0 ? html`<b>${count(row.records)}</b>` : count(row.records)) },
             ]} /><//>`)}
@@ -70,7 +70,7 @@ function Topic({ topic }) {
         <${DataTable} label="Reasons" rows=${data.groups} first="-waiting" rowKey=${(/** @type {any} */ row) => `${row.origin_topic} ${row.exception} ${row.reason}`}
           rowClass=${(/** @type {any} */ row) => (row === chosen ? 'selected' : '')}
           onOpen=${(/** @type {any} */ row) => setQuery(placeOf(row))} columns=${[
-            { id: 'reason', title: 'Reason', sort: (/** @type {any} */ row) => row.reason, cell: (/** @type {any} */ row) => html`
+            { id: 'reason', title: 'Reason', className: 'wrap', sort: (/** @type {any} */ row) => row.reason, cell: (/** @type {any} */ row) => html`
               <a href=${href(['dead-letters', topic], placeOf(row))}>${row.reason || 'no reason given'}</a>
               <div class="muted small-text">${row.exception}</div>` },
             { id: 'origin', title: 'From', width: '180px', className: 'clip', sort: (/** @type {any} */ row) => row.origin_topic, cell: (/** @type {any} */ row) => (row.origin_topic ? html`<a class="mono" href=${href(['topics', row.origin_topic])}>${row.origin_topic}</a>` : html`<span class="muted">unknown</span>`) },

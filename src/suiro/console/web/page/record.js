@@ -3,7 +3,7 @@
 import { html, useState } from './lib.js';
 import { Failure, url, useLoad } from './api.js';
 import { FormDialog } from './dialog.js';
-import { bytes, count, Time } from './format.js';
+import { bytes, count, plural, Time } from './format.js';
 import { Icon } from './icons.js';
 import { may, topics } from './live.js';
 import { Badge, Copy, Facts, Field, Hex, Json, Loading, say, State } from './parts.js';
@@ -40,7 +40,7 @@ export function RecordContent({ record }) {
     <${Facts} items=${[
       ['Time', html`<${Time} ms=${record.timestamp} />`],
       ['Size', bytes(record.bytes)],
-      ...(batch ? [['Batch', `${count(batch.records)} records, ${bytes(batch.bytes)}${batch.codec && batch.codec !== 'none' ? `, ${batch.codec}` : ', not compressed'}`]] : []),
+      ...(batch ? [['Batch', `${plural(batch.records, 'record')}, ${bytes(batch.bytes)}${batch.codec && batch.codec !== 'none' ? `, ${batch.codec}` : ', not compressed'}`]] : []),
       ...(record.transaction ? [['Transaction', html`<${State} text=${record.transaction} />`]] : []),
     ]} />
     <${Content} title="Key" field=${record.key} hex=${record.key_hex} />

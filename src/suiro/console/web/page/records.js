@@ -63,7 +63,7 @@ function columnsOf(query, narrow) {
         ${record.transaction === 'open' && html`<${Badge} tone="warn">open<//> `}
         <${Text} field=${record.value} />`,
     },
-    ...(narrow ? [] : [{ id: 'bytes', title: 'Bytes', numeric: true, width: '82px', className: 'muted', cell: (/** @type {any} */ record) => count(record.bytes) }]),
+    ...(narrow ? [] : [{ id: 'bytes', title: 'Bytes', numeric: true, width: '104px', className: 'muted', cell: (/** @type {any} */ record) => count(record.bytes) }]),
   ];
 }
 

@@ -99,7 +99,7 @@ function Users({ adding, onClose }) {
     ${loading && html`<${Loading} />`}
     ${data && (data.users.length === 0 ? html`<${Empty} title="No SCRAM users" command="suiro user add billing --mechanism SCRAM-SHA-512" />`
       : html`<${Panel} flush><${DataTable} label="Users" rows=${data.users} first="name" rowKey=${(/** @type {any} */ row) => row.name} columns=${[
-        { id: 'name', title: 'Name', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<span class="mono">${row.name}</span>` },
+        { id: 'name', title: 'Name', className: 'wrap', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<span class="mono">${row.name}</span>` },
         { id: 'mechanisms', title: 'Mechanisms', cell: (/** @type {any} */ row) => Object.entries(row.mechanisms).map(([name, iterations]) => html`<${Badge} key=${name}>${name}, ${count(/** @type {number} */ (iterations))} iterations<//> `) },
         { id: 'remove', title: '', label: 'Remove', width: '90px', cell: (/** @type {any} */ row) => may('admin') && html`<button type="button" class="small" aria-label=${`Remove ${row.name}`} onClick=${() => setRemoving(row.name)}>Remove</button>` },
       ]} /><//>`)}
@@ -171,7 +171,7 @@ function Audit() {
     ${data && (data.events.length === 0 ? html`<${Empty} title="Nothing was changed through this console yet" />`
       : html`<${Panel} flush><${DataTable} label="Changes" rows=${data.events} first="-at" rowKey=${(/** @type {any} */ _, /** @type {number} */ at) => String(at)} columns=${[
         { id: 'at', title: 'Time', width: '180px', sort: (/** @type {any} */ row) => row.at, cell: (/** @type {any} */ row) => html`<${Time} ms=${row.at} brief />` },
-        { id: 'user', title: 'User', width: '140px', sort: (/** @type {any} */ row) => row.user, cell: (/** @type {any} */ row) => row.user ?? html`<span class="muted">no login</span>` },
+        { id: 'user', title: 'User', width: '140px', className: 'clip', sort: (/** @type {any} */ row) => row.user, cell: (/** @type {any} */ row) => row.user ?? html`<span class="muted">no login</span>` },
         { id: 'what', title: 'What', className: 'clip mono', cell: (/** @type {any} */ row) => html`<span title=${row.what}>${row.what}</span>` },
         { id: 'status', title: 'Outcome', width: '110px', sort: (/** @type {any} */ row) => row.status, cell: (/** @type {any} */ row) => html`<${State} text=${row.status < 400 ? 'done' : `refused, ${row.status}`} tone=${row.status < 400 ? 'good' : 'bad'} />` },
       ]} /><//>`)}

@@ -4,7 +4,7 @@ import { html, useMemo, useState } from './lib.js';
 import { Failure, url, useLoad } from './api.js';
 import { Chart, Sparkline } from './chart.js';
 import { ConfirmByName, FormDialog, whole } from './dialog.js';
-import { bytes, count, duration, rate } from './format.js';
+import { bytes, count, duration, plural, rate } from './format.js';
 import { Lineage } from './lineage.js';
 import { may, refreshTopics, topics } from './live.js';
 import { Badge, Empty, Field, Head, Loading, Menu, Panel, say, Search, State, Tabs, Tile } from './parts.js';
@@ -71,7 +71,7 @@ function Summary({ topic, row }) {
       <${Tile} label="Records in" value=${rate(row?.in_per_s)} />
       <${Tile} label="Records" value=${count(records)} note="by offsets" />
       <${Tile} label="Size" value=${bytes(size)} />
-      <${Tile} label="Partitions" value=${count(topic.partitions.length)} note=${`${topic.partitions[0]?.replicas.length ?? 0} replicas each`} />
+      <${Tile} label="Partitions" value=${count(topic.partitions.length)} note=${`${plural(topic.partitions[0]?.replicas.length ?? 0, 'replica')} each`} />
       <${Tile} label="Groups" value=${count(topic.groups.length)} />
     </div>
     ${times.length > 1 && html`<${Panel} title="Records in"><${Chart} times=${times} series=${series} label=${`Records into ${topic.name} per second`} height=${140} /><//>`}
