@@ -15,7 +15,7 @@ def setting(
     doc: str,
     *,
     low: int | None = None,
-    high: float | None = None,
+    high: float | None = MAX_INT,
     choices: tuple[str, ...] = (),
     topic: str | None = None,
     dynamic: bool = False,
@@ -26,9 +26,10 @@ def setting(
 ) -> Any:
     """Returns a dataclass field for one setting.
 
-    topic: the topic setting whose default this is; such a setting can always be altered. dynamic: it can be altered
-    while the node runs. sensitive: its value is never shown. kind: Kafka's type, unless the default implies it.
-    verbatim: the value is not a list, so spaces around commas are kept. of_kafka: Kafka has the setting, too.
+    high: a whole number that may be above `MAX_INT` is a LONG. topic: the topic setting whose default this is; such a
+    setting can always be altered. dynamic: it can be altered while the node runs. sensitive: its value is never shown.
+    kind: Kafka's type, unless the default implies it. verbatim: the value is not a list, so spaces around commas are
+    kept. of_kafka: Kafka has the setting, too.
     """
     return field(
         default=default,
@@ -52,7 +53,7 @@ def _kind(default: Any, high: float | None, *, sensitive: bool) -> str:
     if isinstance(default, bool):
         return "BOOLEAN"
     if isinstance(default, int):
-        return "LONG" if high is None or high > MAX_INT else "INT"
+        return "INT" if high is None or high <= MAX_INT else "LONG"
     if isinstance(default, float):
         return "DOUBLE"
     return "PASSWORD" if sensitive else "STRING"
@@ -63,4 +64,4 @@ def without_effect(
 ) -> Any:
     """A setting of Kafka that is accepted, so that files written for Kafka can be used, but has no effect."""
     doc = f"Accepted without effect: {why}."
-    return setting(default, doc, low=low, high=MAX_INT, kind=kind, dynamic=dynamic)
+    return setting(default, doc, low=low, kind=kind, dynamic=dynamic)

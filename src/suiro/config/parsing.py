@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from suiro.config.declare import MAX_LONG
 from suiro.config.kafka_names import UNITS
 from suiro.config.lookup import is_known_to_kafka, setting_fields, topic_settings
 from suiro.errors import ConfigError
@@ -29,10 +28,9 @@ def parse(name: str, text: str, *, source: str) -> Any:
         except ValueError:
             expected = "a whole number" if kind is int else "a number"
             raise ConfigError(f"{name} = {text!r} ({source}): expected {expected}") from None
-        top = MAX_LONG if high is None else high
         # NaN is in no range.
-        if not (low is None or number >= low) or not number <= top:
-            raise ConfigError(f"{name} = {number} ({source}): must be between {low} and {top}")
+        if not (low is None or number >= low) or not number <= high:
+            raise ConfigError(f"{name} = {number} ({source}): must be between {low} and {high}")
         return number
     if not setting.metadata["verbatim"]:
         text = ",".join(part.strip() for part in text.split(","))

@@ -15,7 +15,7 @@ OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValid
 class SettingsTable:
     """Every setting of a node. Defaults are Apache Kafka's unless the description gives a reason."""
 
-    node_id: int = setting(1, "This node's id in answers to clients.", low=0, high=MAX_INT)
+    node_id: int = setting(1, "This node's id in answers to clients.", low=0)
     auto_create_topics_enable: bool = setting(True, "Create a topic when a client first asks for it.")
     num_partitions: int = setting(
         1, "Partitions of a topic that is created without a number.", low=1, high=10_000
@@ -28,9 +28,7 @@ class SettingsTable:
         kind="LIST",
     )
     advertised_listeners: str = setting(
-        "",
-        "The addresses that clients get, with the same names. Empty: those of `listeners`.",
-        kind="LIST",
+        "", "The addresses that clients get, with the same names. Empty: those of `listeners`.", kind="LIST"
     )
     listener_security_protocol_map: str = setting(
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
@@ -44,27 +42,24 @@ class SettingsTable:
         "URL to which metrics are pushed by OTLP over HTTP; empty: OTEL_EXPORTER_OTLP_ENDPOINT.",
         of_kafka=False,
     )
-    socket_request_max_bytes: int = setting(104_857_600, "Largest request frame.", low=1024, high=MAX_INT)
+    socket_request_max_bytes: int = setting(104_857_600, "Largest request frame.", low=1024)
     socket_request_max_elements: int = setting(
         50_000,
         "Maximum number of topics, partitions and other array elements in one request; a request "
         "with more closes its connection.",
         low=1000,
-        high=MAX_INT,
         dynamic=True,
         of_kafka=False,
     )
     queued_max_requests: int = setting(
-        500,
-        "Connections whose next request may be read while one of theirs is being answered.",
-        low=1,
-        high=MAX_INT,
+        500, "Connections whose next request may be read while one of theirs is being answered.", low=1
     )
     queued_max_request_bytes: int = setting(
         536_870_912,
         "Bytes of all requests that were read, or are being read, and are not yet handled. At "
         "this limit, the node reads no further requests. (Kafka -1: no limit.)",
         low=1024,
+        high=MAX_LONG,
     )
     queued_max_response_bytes: int = setting(
         268_435_456,
@@ -72,6 +67,7 @@ class SettingsTable:
         "connections are closed.",
         low=1024,
         of_kafka=False,
+        high=MAX_LONG,
     )
     queued_max_unauthenticated_bytes: int = setting(
         33_554_432,
@@ -79,13 +75,13 @@ class SettingsTable:
         "with the most is closed.",
         low=1024,
         of_kafka=False,
+        high=MAX_LONG,
     )
     max_connections: int = setting(
         10_000,
         "Open client connections; further ones wait to be accepted. If the limit on open files "
         "allows fewer, the node warns at its start. (Kafka has no limit.)",
         low=1,
-        high=MAX_INT,
         dynamic=True,
     )
     max_unauthenticated_connections: int = setting(
@@ -94,35 +90,30 @@ class SettingsTable:
         "handshake. Above it, the oldest connection of the address with the most is closed, once "
         "it is a second old.",
         low=1,
-        high=MAX_INT,
         dynamic=True,
         of_kafka=False,
     )
     max_connections_per_ip: int = setting(
-        MAX_INT,
-        "Open connections from one address; further ones are closed.",
-        low=0,
-        high=MAX_INT,
-        dynamic=True,
+        MAX_INT, "Open connections from one address; further ones are closed.", low=0, dynamic=True
     )
     max_connections_per_ip_overrides: str = setting(
         "", "The same for single addresses: `HOST:COUNT,...`.", dynamic=True
     )
     max_connection_creation_rate: int = setting(
-        MAX_INT, "Connections accepted per second; further ones wait.", low=0, high=MAX_INT, dynamic=True
+        MAX_INT, "Connections accepted per second; further ones wait.", low=0, dynamic=True
     )
-    connections_max_idle_ms: int = setting(600_000, "Close a connection after this idle time.", low=1000)
-    fetch_max_bytes: int = setting(
-        57_671_680, "Maximum bytes of records in one Fetch response.", low=1024, high=MAX_INT
+    connections_max_idle_ms: int = setting(
+        600_000, "Close a connection after this idle time.", low=1000, high=MAX_LONG
     )
+    fetch_max_bytes: int = setting(57_671_680, "Maximum bytes of records in one Fetch response.", low=1024)
     fetch_max_wait_ms: int = setting(
-        60_000, "Maximum wait of a Fetch, whatever the client requests.", low=0, high=MAX_INT, of_kafka=False
+        60_000, "Maximum wait of a Fetch, whatever the client requests.", low=0, of_kafka=False
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        1000, "Incremental fetch sessions (KIP-227).", low=0, high=MAX_INT
+        1000, "Incremental fetch sessions (KIP-227).", low=0
     )
     max_request_partition_size_limit: int = setting(
-        2000, "Maximum number of partitions in one response to DescribeTopicPartitions.", low=1, high=MAX_INT
+        2000, "Maximum number of partitions in one response to DescribeTopicPartitions.", low=1
     )
     offsets_topic_num_partitions: int = setting(
         4,
@@ -131,31 +122,25 @@ class SettingsTable:
         high=1000,
     )
     offsets_retention_minutes: int = setting(
-        10_080, "How long committed offsets of a group without members are kept.", low=1, high=MAX_INT
+        10_080, "How long committed offsets of a group without members are kept.", low=1
     )
-    offsets_retention_check_interval_ms: int = setting(600_000, "How often that is checked.", low=1)
+    offsets_retention_check_interval_ms: int = setting(
+        600_000, "How often that is checked.", low=1, high=MAX_LONG
+    )
     offset_metadata_max_bytes: int = setting(
         4096, "Longest metadata of a committed offset.", low=0, high=32_767
     )
     group_initial_rebalance_delay_ms: int = setting(
-        0,
-        "How long a new group waits for more members. (Kafka 3000; its own sample files set 0.)",
-        low=0,
-        high=MAX_INT,
+        0, "How long a new group waits for more members. (Kafka 3000; its own sample files set 0.)", low=0
     )
-    group_min_session_timeout_ms: int = setting(
-        6000, "Shortest session.timeout.ms of a member.", low=1, high=MAX_INT
-    )
-    group_max_session_timeout_ms: int = setting(
-        1_800_000, "Longest session.timeout.ms of a member.", low=1, high=MAX_INT
-    )
-    group_max_size: int = setting(MAX_INT, "Members in one group.", low=1, high=MAX_INT)
+    group_min_session_timeout_ms: int = setting(6000, "Shortest session.timeout.ms of a member.", low=1)
+    group_max_session_timeout_ms: int = setting(1_800_000, "Longest session.timeout.ms of a member.", low=1)
+    group_max_size: int = setting(MAX_INT, "Members in one group.", low=1)
     group_max_member_bytes: int = setting(
         1_048_576,
         "Maximum size of what a member sends when it joins: the metadata of its protocols, its "
         "subscription, its ids.",
         low=4096,
-        high=MAX_INT,
         dynamic=True,
         of_kafka=False,
     )
@@ -163,7 +148,6 @@ class SettingsTable:
         16_777_216,
         "The same for all members of one group together, including their assignments.",
         low=4096,
-        high=MAX_INT,
         dynamic=True,
         of_kafka=False,
     )
@@ -173,9 +157,10 @@ class SettingsTable:
         low=4096,
         dynamic=True,
         of_kafka=False,
+        high=MAX_LONG,
     )
     group_consumer_max_size: int = setting(
-        MAX_INT, "Members in one group of the new consumer protocol.", low=1, high=MAX_INT
+        MAX_INT, "Members in one group of the new consumer protocol.", low=1
     )
     group_consumer_assignors: str = setting(
         "uniform,range",
@@ -192,51 +177,47 @@ class SettingsTable:
         600_000,
         "Maximum time until a subscription by regular expression finds new topics.",
         low=10_000,
+        high=MAX_LONG,
     )
     group_consumer_session_timeout_ms: int = setting(
-        45_000,
-        "A member of a consumer group that sends nothing for this time is removed.",
-        low=1,
-        high=MAX_INT,
+        45_000, "A member of a consumer group that sends nothing for this time is removed.", low=1
     )
     group_consumer_min_session_timeout_ms: int = setting(
-        45_000, "Least consumer.session.timeout.ms of a group.", low=1, high=MAX_INT
+        45_000, "Least consumer.session.timeout.ms of a group.", low=1
     )
     group_consumer_max_session_timeout_ms: int = setting(
-        60_000, "Greatest consumer.session.timeout.ms of a group.", low=1, high=MAX_INT
+        60_000, "Greatest consumer.session.timeout.ms of a group.", low=1
     )
     group_consumer_heartbeat_interval_ms: int = setting(
-        5000, "How often members of consumer groups send a heartbeat.", low=1, high=MAX_INT
+        5000, "How often members of consumer groups send a heartbeat.", low=1
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
-        5000, "Least consumer.heartbeat.interval.ms of a group.", low=1, high=MAX_INT
+        5000, "Least consumer.heartbeat.interval.ms of a group.", low=1
     )
     group_consumer_max_heartbeat_interval_ms: int = setting(
-        15_000, "Greatest consumer.heartbeat.interval.ms of a group.", low=1, high=MAX_INT
+        15_000, "Greatest consumer.heartbeat.interval.ms of a group.", low=1
     )
     group_consumer_assignment_interval_ms: int = setting(
-        1000, "Least time between two assignments of a consumer group.", low=0, high=MAX_INT, dynamic=True
+        1000, "Least time between two assignments of a consumer group.", low=0, dynamic=True
     )
     group_consumer_min_assignment_interval_ms: int = setting(
-        0, "Least consumer.assignment.interval.ms of a group.", low=0, high=MAX_INT
+        0, "Least consumer.assignment.interval.ms of a group.", low=0
     )
     group_consumer_max_assignment_interval_ms: int = setting(
-        15_000, "Greatest consumer.assignment.interval.ms of a group.", low=0, high=MAX_INT
+        15_000, "Greatest consumer.assignment.interval.ms of a group.", low=0
     )
     transaction_state_log_num_partitions: int = setting(
         4, "Partitions of __transaction_state. (Kafka 50.)", low=1, high=1000
     )
-    transaction_max_timeout_ms: int = setting(
-        900_000, "Longest transaction.timeout.ms of a producer.", low=1, high=MAX_INT
-    )
+    transaction_max_timeout_ms: int = setting(900_000, "Longest transaction.timeout.ms of a producer.", low=1)
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        1000, "How often the node looks for timed-out transactions. (Kafka 10000.)", low=1, high=MAX_INT
+        1000, "How often the node looks for timed-out transactions. (Kafka 10000.)", low=1
     )
     transactional_id_expiration_ms: int = setting(
-        604_800_000, "A transactional id that is unused for this time is removed.", low=1, high=MAX_INT
+        604_800_000, "A transactional id that is unused for this time is removed.", low=1
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        3_600_000, "How often that is checked.", low=1, high=MAX_INT
+        3_600_000, "How often that is checked.", low=1
     )
     transaction_partition_verification_enable: bool = setting(
         True, "Refuse transactional writes of older clients to partitions they did not add.", dynamic=True
@@ -246,19 +227,17 @@ class SettingsTable:
         "A partition forgets a producer that has written nothing for this time, unless its "
         "transaction is open.",
         low=1,
-        high=MAX_INT,
         dynamic=True,
     )
-    producer_id_expiration_check_interval_ms: int = setting(
-        600_000, "How often that is checked.", low=1, high=MAX_INT
-    )
+    producer_id_expiration_check_interval_ms: int = setting(600_000, "How often that is checked.", low=1)
     log_flush_offset_checkpoint_interval_ms: int = setting(
         60_000,
         "How often logs are synced to disk. This limits how much a start after a crash scans.",
         low=100,
-        high=MAX_INT,
     )
-    log_retention_check_interval_ms: int = setting(300_000, "How often retention is applied.", low=1)
+    log_retention_check_interval_ms: int = setting(
+        300_000, "How often retention is applied.", low=1, high=MAX_LONG
+    )
 
     log_segment_bytes: int = topic_default("segment.bytes", "Size at which a segment is rolled.")
     log_roll_ms: int = topic_default("segment.ms", "Age at which a segment is rolled.")
@@ -301,9 +280,10 @@ class SettingsTable:
         "Memory for the keys of one cleaning: 24 bytes a key.",
         low=1_048_576,
         dynamic=True,
+        high=MAX_LONG,
     )
     log_cleaner_io_buffer_size: int = setting(
-        524_288, "Bytes that the cleaner reads at a time.", low=1024, high=MAX_INT, dynamic=True, kind="INT"
+        524_288, "Bytes that the cleaner reads at a time.", low=1024, dynamic=True, kind="INT"
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         0.9, "Maximum fill level of the memory for keys; a fuller one is slower.", low=0, high=1, dynamic=True
@@ -316,7 +296,7 @@ class SettingsTable:
         dynamic=True,
     )
     log_cleaner_backoff_ms: int = setting(
-        15_000, "How often the cleaner looks for logs to clean.", low=0, dynamic=True
+        15_000, "How often the cleaner looks for logs to clean.", low=0, dynamic=True, high=MAX_LONG
     )
     log_cleaner_min_cleanable_ratio: float = topic_default(
         "min.cleanable.dirty.ratio", "A log is compacted when this share of its bytes is dirty."
@@ -344,7 +324,7 @@ class SettingsTable:
         "Sync a log to disk this time after its last sync; checked every log.flush.scheduler.interval.ms.",
     )
     log_flush_scheduler_interval_ms: int = setting(
-        MAX_LONG, "How often the node checks log.flush.interval.ms.", low=1
+        MAX_LONG, "How often the node checks log.flush.interval.ms.", low=1, high=MAX_LONG
     )
     log_segment_delete_delay_ms: int = topic_default(
         "file.delete.delay.ms", "How long the files of a deleted segment stay."
@@ -381,7 +361,7 @@ class SettingsTable:
         "", "The secret that belongs to the access key.", sensitive=True, of_kafka=False
     )
     remote_log_manager_task_interval_ms: int = setting(
-        30_000, "How often the node looks for segments to copy and to delete.", low=1
+        30_000, "How often the node looks for segments to copy and to delete.", low=1, high=MAX_LONG
     )
     remote_log_manager_copier_thread_pool_size: int = setting(
         4, "Threads that copy and delete segments. (Kafka 10.)", low=1, high=1000, dynamic=True
@@ -390,39 +370,40 @@ class SettingsTable:
         10, "Threads that read remote segments.", low=1, high=1000, dynamic=True
     )
     remote_log_manager_task_retry_backoff_ms: int = setting(
-        500, "Wait after a failure of the remote store; doubled after each further failure.", low=1
+        500,
+        "Wait after a failure of the remote store; doubled after each further failure.",
+        low=1,
+        high=MAX_LONG,
     )
-    remote_log_manager_task_retry_backoff_max_ms: int = setting(
-        30_000, "Maximum of this wait.", low=1, high=MAX_INT
-    )
+    remote_log_manager_task_retry_backoff_max_ms: int = setting(30_000, "Maximum of this wait.", low=1)
     remote_log_manager_copy_max_bytes_per_second: int = setting(
-        MAX_LONG, "Maximum bytes per second copied to the remote store.", low=1, dynamic=True
+        MAX_LONG, "Maximum bytes per second copied to the remote store.", low=1, dynamic=True, high=MAX_LONG
     )
     remote_log_manager_fetch_max_bytes_per_second: int = setting(
-        MAX_LONG, "Maximum bytes per second read from the remote store.", low=1, dynamic=True
+        MAX_LONG, "Maximum bytes per second read from the remote store.", low=1, dynamic=True, high=MAX_LONG
     )
     remote_log_index_file_cache_total_size_bytes: int = setting(
         67_108_864,
         "Indexes of remote segments kept in memory. (Kafka 1073741824, on disk.)",
         low=1,
         dynamic=True,
+        high=MAX_LONG,
     )
     remote_log_chunk_cache_total_size_bytes: int = setting(
-        268_435_456, "Records of remote segments kept on this disk.", low=1, of_kafka=False
+        268_435_456, "Records of remote segments kept on this disk.", low=1, of_kafka=False, high=MAX_LONG
     )
     remote_log_read_ahead_bytes: int = setting(
-        4_194_304, "Bytes per request to the remote store.", low=4096, high=MAX_INT, of_kafka=False
+        4_194_304, "Bytes per request to the remote store.", low=4096, of_kafka=False
     )
     remote_fetch_max_wait_ms: int = setting(
         500,
         "Maximum wait of a Fetch for the remote store. After it, the response has no records, "
         "and the client repeats the request.",
         low=1,
-        high=MAX_INT,
         dynamic=True,
     )
     remote_list_offsets_request_timeout_ms: int = setting(
-        30_000, "Maximum wait of a look-up by time for the remote store.", low=1, dynamic=True
+        30_000, "Maximum wait of a look-up by time for the remote store.", low=1, dynamic=True, high=MAX_LONG
     )
 
     default_replication_factor: int = setting(
@@ -436,7 +417,7 @@ class SettingsTable:
         1, "Replicas of __consumer_offsets. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
     )
     offsets_topic_segment_bytes: int = setting(
-        104_857_600, "segment.bytes of __consumer_offsets at its creation.", low=1, high=MAX_INT
+        104_857_600, "segment.bytes of __consumer_offsets at its creation.", low=1
     )
     transaction_state_log_replication_factor: int = setting(
         1, "Replicas of __transaction_state. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
@@ -445,7 +426,7 @@ class SettingsTable:
         1, "min.insync.replicas of __transaction_state. (Kafka 2.)", low=1, high=1, kind="INT"
     )
     transaction_state_log_segment_bytes: int = setting(
-        104_857_600, "segment.bytes of __transaction_state at its creation.", low=1, high=MAX_INT
+        104_857_600, "segment.bytes of __transaction_state at its creation.", low=1
     )
     unclean_leader_election_enable: bool = topic_default(
         "unclean.leader.election.enable",
@@ -508,21 +489,18 @@ class SettingsTable:
         choices=("", OAUTH_VALIDATOR),
     )
     sasl_server_max_receive_size: int = setting(
-        524_288, "Largest request of a connection that has not logged in yet.", low=1, high=MAX_INT
+        524_288, "Largest request of a connection that has not logged in yet.", low=1
     )
     connections_max_reauth_ms: int = setting(
-        0,
-        "How long a login is valid; then the client must log in again. 0: no limit.",
-        low=0,
+        0, "How long a login is valid; then the client must log in again. 0: no limit.", low=0, high=MAX_LONG
     )
     connection_failed_authentication_delay_ms: int = setting(
-        100, "Delay until a failed login is answered and its connection closed.", low=0, high=MAX_INT
+        100, "Delay until a failed login is answered and its connection closed.", low=0
     )
     connection_authentication_timeout_ms: int = setting(
         30_000,
         "Time after which a connection without a login, or with an unfinished TLS handshake, is closed.",
         low=100,
-        high=MAX_INT,
         dynamic=True,
         of_kafka=False,
     )
@@ -536,7 +514,7 @@ class SettingsTable:
     sasl_oauthbearer_scope_claim_name: str = setting("scope", "The claim that holds a token's scope.")
     sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim that holds the user's name.")
     sasl_oauthbearer_clock_skew_seconds: int = setting(
-        30, "Tolerance for the clock of the token issuer.", low=0, high=MAX_INT
+        30, "Tolerance for the clock of the token issuer.", low=0
     )
     ssl_keystore_type: str = setting(
         "PEM", "Format of the node's key and certificates. (Kafka JKS.)", dynamic=True
@@ -577,13 +555,11 @@ class SettingsTable:
         verbatim=True,
     )
     quota_window_num: int = setting(11, "Samples over which a client's rate is measured.", low=1, high=1000)
-    quota_window_size_seconds: int = setting(1, "Length of one of those samples.", low=1, high=MAX_INT)
+    quota_window_size_seconds: int = setting(1, "Length of one of those samples.", low=1)
     controller_quota_window_num: int = setting(
         11, "Samples that a burst of topic changes may use up at once.", low=1, high=1000
     )
-    controller_quota_window_size_seconds: int = setting(
-        1, "Length of one of those samples.", low=1, high=MAX_INT
-    )
+    controller_quota_window_size_seconds: int = setting(1, "Length of one of those samples.", low=1)
 
     listener_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """What is set for one listener only: `listener.name.NAME.` or `listener.name.NAME.MECHANISM.` in front of a
