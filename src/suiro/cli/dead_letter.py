@@ -42,13 +42,13 @@ def list_(
 ) -> None:
     """Count dead letters by reason, without the numbers in a reason. Reads each topic to its end."""
     with connected(connection) as client:
-        from suiro.console.dead_letters import find_topics, summarise
+        from suiro.console.dead_letters import Letters, find_topics, summarise
         from suiro.console.text import iso_time
 
         found = [
             one
             for name in topics or find_topics(client)
-            for one in summarise(client, name, group=group).groups
+            for one in summarise(Letters(client, name, group=group)).groups
         ]
         print_rows(
             found,

@@ -34,9 +34,7 @@ _Topics = Annotated[
 def list_(connection: Connection, as_json: AsJson = False) -> None:
     """List the groups that this user may see."""
     with connected(connection) as client:
-        from suiro.console.groups import list_groups
-
-        found = list_groups(client)
+        found = client.admin.list_groups()
         columns = attrgetter("group", "state", "type", "protocol_type")
         print_rows(found, as_json, ("group", "state", "type", "protocol"), map(columns, found))
 
@@ -79,7 +77,7 @@ def describe(
                     "assignor": one.assignor,
                     "coordinator": one.coordinator,
                     "members": len(one.members),
-                    "lag": one.lag,
+                    "lag": one.total_lag,
                 }
             )
             if members:

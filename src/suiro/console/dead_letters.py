@@ -299,10 +299,6 @@ Seen = Callable[[DeadLetter], DeadLetter]
 """Returns a dead letter as the user may see it. Users cannot choose by what they cannot see."""
 
 
-def _as_it_is(letter: DeadLetter) -> DeadLetter:
-    return letter
-
-
 class Letters:
     """Iterates over (dead letter, whether it is done) up to the current end of the topic, oldest first in each
     partition. After that, `read` is their number, and `complete` tells whether these were all."""
@@ -314,7 +310,7 @@ class Letters:
         *,
         group: str | None = None,
         bound: Bound | None = None,
-        seen: Seen = _as_it_is,
+        seen: Seen = lambda letter: letter,
     ) -> None:
         self._seen = seen
         self._client = client
@@ -352,17 +348,9 @@ class Letters:
         return starts
 
 
-def summarise(
-    client: Client,
-    topic: str,
-    *,
-    group: str | None = None,
-    bound: Bound | None = None,
-    seen: Seen = _as_it_is,
-) -> Summary:
+def summarise(letters: Letters) -> Summary:
     """Counts dead letters by source and reason."""
     found: dict[tuple[str | None, str, str], DeadLetterGroup] = {}
-    letters = Letters(client, topic, group=group, bound=bound, seen=seen)
     for letter, is_done in letters:
         record = letter.record
         origin = None if letter.origin is None else letter.origin.topic
@@ -371,7 +359,7 @@ def summarise(
             key = (None, "", OTHER_REASONS)
         known = found.get(key)
         found[key] = DeadLetterGroup(
-            topic=topic,
+            topic=record.topic,
             origin_topic=key[0],
             exception=key[1],
             reason=key[2],

@@ -149,19 +149,13 @@ def value_reader(
 def _decode_of(
     name: str, registry: str | None, is_patient: bool, is_exact: bool
 ) -> Callable[[bytes], Decoded]:
-    match name:
-        case "string":
-            return _string
-        case "json":
-            return _json
-        case "long":
-            return _long
-        case "hex":
-            return _hex
-        case "avro":
-            return _avro(registry, is_patient)
-        case "auto":
-            return _Guessing(registry, is_exact)
+    if name == "avro":
+        return _avro(registry, is_patient)
+    if name == "auto":
+        return _Guessing(registry, is_exact)
+    plainly = {"string": _string, "json": _json, "long": _long, "hex": _hex}
+    if name in plainly:
+        return plainly[name]
     raise UsageError(f"there is no format {name!r}; use one of {', '.join(FORMATS)}")
 
 
@@ -349,6 +343,11 @@ class Filter:
         self.asks_for_keys = "record_key" in text
         self.unclear = 0
         self.first_unclear: str | None = None
+
+    @property
+    def left_out(self) -> dict[str, Any]:
+        """The number of records that are unclear so far, and the first of them."""
+        return {"unclear": self.unclear, "first_unclear": self.first_unclear}
 
     def said(self) -> str:
         """Returns how many records are unclear, for people."""

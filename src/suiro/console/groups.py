@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from suiro.client import EARLIEST, LATEST, Client, GroupMember, ListedGroup
+from suiro.client import EARLIEST, LATEST, Client, GroupMember
 from suiro.console.records import records_of
 from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, RefusedError, UsageError
@@ -43,12 +43,8 @@ class GroupDetails:
     partitions: tuple[GroupLag, ...]
 
     @property
-    def lag(self) -> int:
+    def total_lag(self) -> int:
         return sum(one.lag or 0 for one in self.partitions)
-
-
-def list_groups(client: Client) -> tuple[ListedGroup, ...]:
-    return client.admin.list_groups()
 
 
 def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> GroupDetails:

@@ -71,21 +71,20 @@ def read_page(
     own order. Raises `RetriableKafkaError` if a partition loses its leader."""
     is_forward = direction == "forward"
     reading = _Reading(client, topic, PAGE_BYTES // max(len(positions), 1))
+    read = reading.forward if is_forward else reading.backward
+    starts: dict[int, int] = {}
     found: dict[int, list[LogEntry]] = {}
     reached: dict[int, int] = {}
     for partition, position in positions.items():
         first, end = ranges[partition]
-        start = min(max(position, first), end)
-        read = reading.forward if is_forward else reading.backward
+        start = starts[partition] = min(max(position, first), end)
         found[partition], reached[partition] = read(partition, start, first, end, limit)
     merged = list(heapq.merge(*found.values(), key=lambda one: (one.record.timestamp, one.record.partition)))
     kept = merged[:limit] if is_forward else merged[-limit:]
     before, after = {}, {}
-    for partition, position in positions.items():
+    for partition, start in starts.items():
         mine = [one.record.offset for one in kept if one.record.partition == partition]
         is_whole = len(mine) == len(found[partition])
-        first, end = ranges[partition]
-        start = min(max(position, first), end)
         if is_forward:
             before[partition] = start
             after[partition] = reached[partition] if is_whole else mine[-1] + 1 if mine else start

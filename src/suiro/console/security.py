@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from suiro.client import (
     ACL_OPERATIONS,
@@ -140,15 +140,7 @@ def remove_rule(client: Client, acl: Acl) -> None:
 def selecting(acl: Acl) -> AclFilter:
     """The filter that matches exactly this rule."""
     _check(acl)
-    return AclFilter(
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission=acl.permission,
-    )
+    return AclFilter(**asdict(acl))
 
 
 def remove_user(client: Client, name: str, mechanism: str | None = None) -> ScramUser:

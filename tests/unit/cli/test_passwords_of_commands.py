@@ -80,5 +80,5 @@ def test_blanks_belong_to_a_password(tmp_path: Path) -> None:
     path = tmp_path / "users"
     path.write_text("ada:" + suiro("registry", "--hash-password", stdin=" two words \n").out)
     users = Users(path)
-    assert users.admit("Basic " + b64encode(b"ada: two words ").decode())
-    assert not users.admit("Basic " + b64encode(b"ada:two words").decode())
+    assert users.verify("Basic " + b64encode(b"ada: two words ").decode()).name
+    assert not users.verify("Basic " + b64encode(b"ada:two words").decode()).name

@@ -83,21 +83,21 @@ def test_every_refusal_costs_one_scrypt(users: Users, monkeypatch: pytest.Monkey
     scrypt = module._scrypt
     monkeypatch.setattr(module, "_scrypt", lambda given, salt: salts.append(len(salt)) or scrypt(given, salt))
     header = basic(name, "guess")["Authorization"]
-    assert not users.admit(header)
+    assert not users.verify(header).name
     assert salts == [16]
-    assert not users.admit(header)  # a client that keeps on trying costs nothing more
+    assert not users.verify(header).name  # a client that keeps on trying costs nothing more
     assert salts == [16]
 
 
 def test_guesses_push_out_guesses_only(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert users.admit(basic("ada", "secret")["Authorization"])
+    assert users.verify(basic("ada", "secret")["Authorization"]).name
     calls: list[str] = []
     monkeypatch.setattr(module, "_scrypt", lambda given, salt: calls.append(given) or b"")
     for number in range(2 * module._CACHED + 1):
-        assert not users.admit(basic("ada", f"guess {number}")["Authorization"])
+        assert not users.verify(basic("ada", f"guess {number}")["Authorization"]).name
     assert len(users._judged) <= 2 * module._CACHED
     calls.clear()
-    assert users.admit(basic("ada", "secret")["Authorization"])
+    assert users.verify(basic("ada", "secret")["Authorization"]).name
     assert calls == []
 
 

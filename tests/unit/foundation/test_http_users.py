@@ -27,29 +27,29 @@ def write(path: Path, text: str, age_s: int = 0) -> Path:
 def test_plain_and_hashed_passwords(tmp_path: Path) -> None:
     users = Users(write(tmp_path / "users", f"# comment\n\na:one\nb:{hash_password('t:w o')}\n"))
     for _ in range(2):  # the second time from memory
-        assert users.admit(basic("a", "one"))
-        assert users.admit(basic("b", "t:w o"))
-        assert not users.admit(basic("a", "t:w o"))
-        assert not users.admit(basic("b", "one"))
-        assert not users.admit(basic("c", "one"))
+        assert users.verify(basic("a", "one")).name
+        assert users.verify(basic("b", "t:w o")).name
+        assert not users.verify(basic("a", "t:w o")).name
+        assert not users.verify(basic("b", "one")).name
+        assert not users.verify(basic("c", "one")).name
 
 
 @pytest.mark.parametrize(
     "header", ["", "Basic", "Basic ?", "Basic YQ==", "Bearer YTpvbmU=", "Basic /w==", "x y"]
 )
 def test_what_is_no_password(tmp_path: Path, header: str) -> None:
-    assert not Users(write(tmp_path / "users", "a:one")).admit(header)
+    assert not Users(write(tmp_path / "users", "a:one")).verify(header).name
 
 
 def test_a_changed_file_counts_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "users", "a:one", age_s=10)
     users = Users(path)
-    assert users.admit(basic("a", "one"))
+    assert users.verify(basic("a", "one")).name
     write(path, "a:two")
-    assert not users.admit(basic("a", "one"))
-    assert users.admit(basic("a", "two"))
+    assert not users.verify(basic("a", "one")).name
+    assert users.verify(basic("a", "two")).name
     write(path, "", age_s=-10)  # half written: the old users stay
-    assert users.admit(basic("a", "two"))
+    assert users.verify(basic("a", "two")).name
 
 
 def test_hashes_are_salted() -> None:
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
         Users(path)
     users = Users(write(path, "a:one", age_s=10))
     path.write_bytes(b"a:one\nm\xc3")  # half written
-    assert users.admit(basic("a", "one"))
+    assert users.verify(basic("a", "one")).name
 
 
 def test_the_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
     path.write_bytes("ada:wärme\n".encode())
     script = (
         "import sys; from pathlib import Path; from suiro.foundation.http.users import Users\n"
-        f"print(Users(Path(sys.argv[1])).admit({basic('ada', 'wärme')!r}))"
+        f"print(Users(Path(sys.argv[1])).verify({basic('ada', 'wärme')!r}).name)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(path)],
@@ -91,4 +91,4 @@ def test_the_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert (done.stdout, done.stderr) == ("ada\n", "")

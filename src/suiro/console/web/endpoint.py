@@ -61,6 +61,10 @@ class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a request. Unknown fields are refused."""
 
 
+class NothingBody(Body):
+    """The request has no fields."""
+
+
 class ConfirmBody(Body):
     """For changes that cannot be undone: repeats the name (`require_confirmed`)."""
 

@@ -364,23 +364,19 @@ class Model:
 
     def _publish(self, error: str | None, rates: dict[str, float] | None = None) -> None:
         version = self.version + 1
+        changed_topics = changed_groups = _NO_CHANGE
         if rates is None:
             self.overview = self._with_error(error)
-            self._notify(
-                {"version": version, "topics": _NO_CHANGE, "groups": _NO_CHANGE, "overview": self.overview}
-            )
-            self.version = version
-            return
-        topics = {name: self._topic(info, rates) for name, info in sorted(self._infos.items())}
-        groups = {name: self._group(listed) for name, listed in sorted(self._listed.items())}
-        changed_topics = _changes(self.topics, topics)
-        changed_groups = _changes(self.groups, groups)
-        if changed_topics is not _NO_CHANGE:
-            self.topics_json = msgspec.json.encode({"version": version, "topics": list(topics.values())})
-        if changed_groups is not _NO_CHANGE:
-            self.groups_json = msgspec.json.encode({"version": version, "groups": list(groups.values())})
-        self.topics, self.groups = topics, groups
-        self.overview = self._overview(error)
+        else:
+            topics = {name: self._topic(info, rates) for name, info in sorted(self._infos.items())}
+            groups = {name: self._group(listed) for name, listed in sorted(self._listed.items())}
+            changed_topics, changed_groups = _changes(self.topics, topics), _changes(self.groups, groups)
+            if changed_topics is not _NO_CHANGE:
+                self.topics_json = msgspec.json.encode({"version": version, "topics": list(topics.values())})
+            if changed_groups is not _NO_CHANGE:
+                self.groups_json = msgspec.json.encode({"version": version, "groups": list(groups.values())})
+            self.topics, self.groups = topics, groups
+            self.overview = self._overview(error)
         self.version = version
         self._notify(
             {
@@ -417,17 +413,15 @@ class Model:
         known = self._known.get(listed.group)
         if known is not None and known.now.state == listed.state:
             return known.now
-        before = None if known is None else known.now
-        return GroupNow(
-            group=listed.group,
-            state=listed.state,
-            type=listed.type,
-            members=None,
-            topics=() if before is None else before.topics,
-            lag=None if before is None else before.lag,
-            lag_ms=None if before is None else before.lag_ms,
-            trend=() if before is None else before.trend,
-        )
+        now: dict[str, Any] = {
+            "group": listed.group,
+            "state": listed.state,
+            "type": listed.type,
+            "members": None,
+        }
+        if known is not None:
+            return dataclasses.replace(known.now, **now)
+        return GroupNow(**now, topics=(), lag=None, lag_ms=None, trend=())
 
     def _with_error(self, error: str | None) -> Overview:
         last = self.overview

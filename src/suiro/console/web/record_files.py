@@ -43,8 +43,7 @@ def _raw(text: str) -> msgspec.Raw:
 
 
 def _json_left_out(wanted: Filter) -> bytes:
-    line = {"unclear": wanted.unclear, "first_unclear": wanted.first_unclear}
-    return msgspec.json.encode(line) + b"\n"
+    return msgspec.json.encode(wanted.left_out) + b"\n"
 
 
 def _csv_lines(found: Iterable[Found], view: RecordView) -> bytes:

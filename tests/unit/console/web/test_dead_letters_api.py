@@ -17,7 +17,7 @@ from support.waiting import wait_until
 from suiro.client import Client, NewTopic
 from suiro.client.error_codes import error_for
 from suiro.console import dead_letters, redrives
-from suiro.console.dead_letters import Bound, Selection
+from suiro.console.dead_letters import Bound, Letters, Selection
 from suiro.console.records import LogRecord, Start, read_records
 from suiro.console.web import Masks
 from suiro.console.web.api import dead_letters as endpoints
@@ -129,11 +129,11 @@ def test_a_summary_reads_the_newest_in_bounds(client: Client, new_topic: NewTopi
     put(client, dead, *((b"old", of_streams("s", reason="old")) for _ in range(40)))
     put(client, dead, *((b"new", of_streams("s", reason="new")) for _ in range(20)))
     put(client, dead, *((b"short", of_streams("s", reason="short")) for _ in range(4)), partition=1)
-    found = dead_letters.summarise(client, dead, bound=Bound(records=24, bytes=1 << 20))
+    found = dead_letters.summarise(Letters(client, dead, bound=Bound(records=24, bytes=1 << 20)))
     assert {one.reason: one.records for one in found.groups} == {"new": 20, "short": 4}
     assert (found.read, found.complete) == (24, False)
-    assert dead_letters.summarise(client, dead, bound=Bound(records=64, bytes=1 << 20)).complete
-    by_bytes = dead_letters.summarise(client, dead, bound=Bound(records=64, bytes=2_000))
+    assert dead_letters.summarise(Letters(client, dead, bound=Bound(records=64, bytes=1 << 20))).complete
+    by_bytes = dead_letters.summarise(Letters(client, dead, bound=Bound(records=64, bytes=2_000)))
     assert 0 < by_bytes.read < 64
     assert not by_bytes.complete
 
@@ -154,7 +154,7 @@ def test_a_batch_of_many_records_is_read_as_far_as_the_bounds_go(
     put(client, dead, *((b"", ()) for _ in range(3_000)))
     monkeypatch.setattr(protocol_records, "_get_record", counted)
     found = dead_letters.summarise(
-        client, dead, bound=Bound(records=3_000, bytes=10 * len(b"key-") + 10 * 32)
+        Letters(client, dead, bound=Bound(records=3_000, bytes=10 * len(b"key-") + 10 * 32))
     )
     assert (found.read, found.complete, decoded) == (10, False, 11)
 
@@ -166,7 +166,7 @@ def test_reasons_of_any_number_and_length_are_counted_in_bounded_memory(
     dead = new_topic()
     letters = [(b"x", of_streams("s", reason=letter * 5_000)) for letter in "abcdefg"]
     put(client, dead, *letters)
-    found = dead_letters.summarise(client, dead)
+    found = dead_letters.summarise(Letters(client, dead))
     assert len(found.groups) == 4
     assert {one.reason: one.records for one in found.groups}[dead_letters.OTHER_REASONS] == 4
     assert max(len(one.reason) for one in found.groups) == dead_letters.TEXT_CHARS
@@ -201,11 +201,11 @@ def test_who_ask_for_the_same_share_one_reading(
     begun, may_end, calls = threading.Event(), threading.Event(), []
     summarise = dead_letters.summarise
 
-    def slow(*arguments: Any, **more: Any) -> Any:
-        calls.append(arguments[1])
+    def slow(letters: Letters) -> Any:
+        calls.append(letters._topic)
         begun.set()
         assert may_end.wait(60)
-        return summarise(*arguments, **more)
+        return summarise(letters)
 
     monkeypatch.setattr(endpoints.dead_letters, "summarise", slow)
     with ThreadPoolExecutor(6) as threads:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.endpoint import Call, Endpoint, NothingBody
 from suiro.console.web.errors_of_others import without_errors
 from suiro.console.web.remotes import listed, peer_of, segment
 from suiro.foundation.http import Role
@@ -30,10 +30,6 @@ class ConnectHost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectHosts:
     hosts: tuple[ConnectHost, ...]
-
-
-class NothingBody(Body):
-    """The request has no fields."""
 
 
 def list_connectors(call: Call) -> ConnectHosts:

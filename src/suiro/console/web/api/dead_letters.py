@@ -10,22 +10,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from suiro.console import dead_letters, redrives
 from suiro.console.dead_letters import (
     SHOWN,
     DeadLetter,
-    DeadLetterGroup,
     DeadLetterTopic,
     Letters,
-    Origin,
     Seen,
     Selection,
     origin_topic,
 )
 from suiro.console.records import LogRecord
 from suiro.console.redrives import Plan, Redriven
-from suiro.console.web.endpoint import Body, Call, ConflictError, Endpoint, NotFoundError
+from suiro.console.web.endpoint import Body, Call, ConflictError, Endpoint, NotFoundError, fields_of
 from suiro.console.web.masks import MASKED
 from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.console.web.turns import Turns
@@ -60,18 +59,6 @@ class GroupRow:
     first: tuple[int, int]
     last_timestamp: int
 
-    @classmethod
-    def of(cls, group: DeadLetterGroup) -> GroupRow:
-        return cls(
-            origin_topic=group.origin_topic,
-            exception=group.exception,
-            reason=group.reason,
-            records=group.records,
-            waiting=group.waiting,
-            first=group.first,
-            last_timestamp=group.last_timestamp,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
@@ -87,10 +74,6 @@ class OriginJson:
     topic: str
     partition: int
     offset: int | None
-
-    @classmethod
-    def of(cls, origin: Origin | None) -> OriginJson | None:
-        return None if origin is None else cls(**origin._asdict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +173,12 @@ def _groups(call: Call) -> GroupList:
 
     def read() -> GroupList:
         with call.console.client() as client:
-            found = dead_letters.summarise(client, topic, bound=SHOWN, seen=_seen_by(call))
-        return GroupList(
-            groups=tuple(map(GroupRow.of, found.groups)), read=found.read, complete=found.complete
+            found = dead_letters.summarise(Letters(client, topic, bound=SHOWN, seen=_seen_by(call)))
+        rows = tuple(
+            GroupRow(**{name: value for name, value in fields_of(group).items() if name != "topic"})
+            for group in found.groups
         )
+        return GroupList(groups=rows, read=found.read, complete=found.complete)
 
     return _readings.shared((call.console, topic, call.role >= Role.ADMIN), read, call.gone)
 
@@ -202,12 +187,8 @@ def _records(call: Call) -> LetterList:
     """Dead letters with why and whence."""
     topic = call.path["topic"]
     limit = call.number("limit", LETTERS, most=LETTERS_MAX) or 1
-    selection = Selection(
-        origin_topic=call.query.get("origin_topic"),
-        exception=call.query.get("exception"),
-        reason=call.query.get("reason"),
-        group_reason=call.query.get("group_reason"),
-    )
+    chosen: dict[str, Any] = {name: call.query.get(name) for name in _CHOSEN}
+    selection = Selection(**chosen)
     view = RecordView(call, topic)
     found: list[Letter] = []
     with _readings.taken(call.gone), call.console.client() as client:
@@ -226,7 +207,7 @@ def _letter(view: RecordView, letter: DeadLetter, is_done: bool) -> Letter:
         record=_shown(view, letter.record),
         exception=letter.exception[:TEXT_CHARS_MAX],
         reason=letter.reason[:TEXT_CHARS_MAX],
-        origin=OriginJson.of(letter.origin),
+        origin=None if letter.origin is None else OriginJson(**letter.origin._asdict()),
         refusal=letter.refusal,
         done=is_done,
     )
@@ -277,13 +258,7 @@ def _history(call: Call) -> tuple[Redriven, ...]:
 def _redrive(call: Call) -> PlanJson:
     """Send dead letters back, each once; with dry_run only say what would go where."""
     topic, body = call.path["topic"], call.body
-    selection = Selection(
-        places=_places(body),
-        origin_topic=body.origin_topic,
-        exception=body.exception,
-        reason=body.reason,
-        group_reason=body.group_reason,
-    )
+    selection = Selection(places=_places(body), **{name: getattr(body, name) for name in _CHOSEN})
     seen = _seen_by(call)
     if body.dry_run:
         with _readings.taken(call.gone), call.console.client() as client:

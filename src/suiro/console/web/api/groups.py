@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from suiro.client import GroupMember
 from suiro.console.groups import (
-    GroupLag,
+    GroupDetails,
     NewOffset,
     Reset,
     delete_groups,
@@ -16,19 +15,12 @@ from suiro.console.groups import (
     plan_reset,
     reset_offsets,
 )
-from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, require_confirmed
+from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, fields_of, require_confirmed
 from suiro.foundation.http import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPage:
-    group: str
-    state: str
-    type: str
-    assignor: str
-    coordinator: str
-    members: tuple[GroupMember, ...]
-    partitions: tuple[GroupLag, ...]
+class GroupPage(GroupDetails):
     lag: int
     lag_ms: int | None
     history: tuple[tuple[int, int, int | None], ...]
@@ -53,14 +45,8 @@ def _one(call: Call) -> GroupPage:
         found = describe_group(client, name, now_ms=call.console.clock.wall_ms())
     waits = [one.lag_ms for one in found.partitions if one.lag_ms is not None]
     return GroupPage(
-        group=found.group,
-        state=found.state,
-        type=found.type,
-        assignor=found.assignor,
-        coordinator=found.coordinator,
-        members=found.members,
-        partitions=found.partitions,
-        lag=found.lag,
+        **fields_of(found),
+        lag=found.total_lag,
         lag_ms=max(waits, default=None),
         history=call.console.model.group_history(name),
     )

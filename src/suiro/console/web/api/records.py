@@ -244,11 +244,7 @@ class _Matching:
     @property
     def unclear(self) -> dict[str, Any]:
         """The number of records that the filter did not fit so far, and the first of them."""
-        wanted = self.filter
-        return {
-            "unclear": 0 if wanted is None else wanted.unclear,
-            "first_unclear": None if wanted is None else wanted.first_unclear,
-        }
+        return {"unclear": 0, "first_unclear": None} if self.filter is None else self.filter.left_out
 
 
 @dataclass(slots=True)

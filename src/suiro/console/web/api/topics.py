@@ -81,13 +81,7 @@ def _create(call: Call) -> Mapping[str, Any]:
     """Create a topic; what is not said is as the brokers have it."""
     body: NewTopicBody = call.body
     with call.console.client() as client:
-        create_topic(
-            client,
-            body.name,
-            partitions=body.partitions,
-            replication_factor=body.replication_factor,
-            configs=body.configs,
-        )
+        create_topic(client, **msgspec.structs.asdict(body))
     call.console.model.look_again()
     return {"name": body.name}
 

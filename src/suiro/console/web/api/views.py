@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.endpoint import Body, Call, Endpoint, NothingBody
 from suiro.console.web.errors_of_others import json_without_errors
 from suiro.console.web.remotes import Peer, listed, peer_of, segment
 from suiro.errors import UsageError
@@ -72,10 +72,6 @@ class ShiftBody(Body):
     hold_ms: int | UnsetType = UNSET
     max_lag_ms: int | UnsetType = UNSET
     guards: dict[str, float] | UnsetType = UNSET
-
-
-class RollbackBody(Body):
-    """The request has no fields."""
 
 
 class ForwardBody(Body):
@@ -188,7 +184,7 @@ ENDPOINTS = (
             ("/compare", Role.VIEWER, _working, CompareBody, "Compare two versions row by row"),
             ("/explain", Role.VIEWER, _working, ExplainBody, "Why rows of two versions differ"),
             ("/shift", Role.OPERATOR, _doing, ShiftBody, "Move readers to the other version by steps"),
-            ("/rollback", Role.OPERATOR, _doing, RollbackBody, "Give all readers the version before"),
+            ("/rollback", Role.OPERATOR, _doing, NothingBody, "Give all readers the version before"),
             ("/forward", Role.OPERATOR, _doing, ForwardBody, "Give all readers the version after a rollback"),
             ("/throttle", Role.OPERATOR, _doing, ThrottleBody, "Records a second of a version being built"),
             ("/retire", Role.ADMIN, _doing, RetireBody, "End a version and what it stores"),
