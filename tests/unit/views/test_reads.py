@@ -196,6 +196,7 @@ def test_pages_ranges_conditions_and_words(http: httpx.Client, router: TwoVersio
     [
         ("nothing/rows/UA/1", 404, "no version 1"), ("flights/rows/UA/1?version=7", 404, "no version 7"),
         ("flights/rows/UA", 400, "carrier/day; 1 parts"), ("flights/rows/UA/x", 400, "'day' is of type integer"),
+        ("flights/rows%2FUA", 400, "/views/VIEW/rows/KEY"), ("flights%2Frows/UA/1", 400, "/views/VIEW/rows/KEY"),
         ("flights/rows?form=UA", 400, "unknown parameter 'form'"), ("flights/rows?limit=0", 400, "between 1 and"),
         ("flights/rows?limit=x", 400, "whole number"), ("flights/rows?where=n", 400, "column:operator:value"),
         ("flights/rows?after=x", 400, "`next` of a page"), ("flights/rows?search=", 400, "no word"),

@@ -346,7 +346,10 @@ def _query(request: Request) -> str:
 def _raw_key(request: Request) -> str:
     """Returns the key still quoted, because a part of it may contain a slash."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-    return raw.partition(b"?")[0].decode("ascii", "replace").split("/", 4)[4]  # /views/VIEW/rows/KEY
+    _, *before, key = raw.partition(b"?")[0].decode("ascii", "replace").split("/", 4)
+    if before[2:] != ["rows"]:
+        raise UsageError("a slash before the key is quoted; the path of a row is /views/VIEW/rows/KEY")
+    return key
 
 
 def _caller(request: Request, question: _Question) -> str:
