@@ -20,7 +20,8 @@ const FORMATS = [['', 'auto'], ['string', 'string'], ['json', 'json'], ['avro', 
 /** @param {{topic: string, row: any}} props */
 export function Records({ topic, row }) {
   const { query } = route.value;
-  const { from = '', partition = '', key = '', value = '', filter = '', live = '', at = '', limit = '' } = query;
+  const { partition = '', key = '', value = '', filter = '', live = '', at = '', limit = '' } = query;
+  const from = fromOf(query);
   const question = { topic, from, partition, key, value, filter, live: live === '1', limit };
   const { held, stick, onEdge, more, stop, restart } = useRecords(question);
   const [producing, setProducing] = useState(/** @type {any} */ (null));
@@ -45,6 +46,9 @@ export function Records({ topic, row }) {
       onDone=${(/** @type {any} */ answer) => { setQuery({ at: `${answer.partition}:${answer.offset}` }); if (live !== '1') restart(); }} />`}
   `;
 }
+
+/** Where to begin. The newest are what is shown if nothing is said; a search or a file from there on has no records. @param {Record<string, string>} query */
+const fromOf = ({ from = '' }) => (from === 'latest' ? '' : from);
 
 /** @param {any} record */
 const placeOf = (record) => `${record.partition}:${record.offset}`;
@@ -77,7 +81,8 @@ function Text({ field }) {
 
 /** @param {{topic: string, query: Record<string, string>, partitions: number, onProduce: () => void}} props */
 function Toolbar({ topic, query, partitions, onProduce }) {
-  const { partition = '', key = '', value = '', live = '', filter = '', from = '', limit = '' } = query;
+  const { partition = '', key = '', value = '', live = '', filter = '', limit = '' } = query;
+  const from = fromOf(query);
   const numbers = Array.from({ length: Number(partitions) || 0 }, (_, number) => String(number));
   const exported = (/** @type {string} */ format) => url(['topics', topic, 'export'], { format, filter, from: from || 'earliest', partition, key, value, limit });
   return html`<div class="toolbar">
@@ -100,7 +105,7 @@ function Toolbar({ topic, query, partitions, onProduce }) {
 
 /** @param {{from: string, filter: string, disabled: boolean}} props */
 function StartAt({ from, filter, disabled }) {
-  const kind = from === '' ? (filter ? 'earliest' : 'latest') : ['earliest', 'latest'].includes(from) ? from
+  const kind = from === '' ? (filter ? 'earliest' : 'latest') : from === 'earliest' ? from
     : /^\d+$/.test(from) ? 'offset' : /^-\d+$/.test(from) ? 'last' : 'time';
   const [asked, setAsked] = useState(kind);
   useEffect(() => setAsked(kind), [kind]);
@@ -124,7 +129,7 @@ function StartAt({ from, filter, disabled }) {
     <label class="inline">
       <span class="field-inline">From</span>
       <select value=${asked} disabled=${disabled} onChange=${(/** @type {any} */ event) => choose(event.currentTarget.value)}>
-        ${[['latest', 'newest'], ['earliest', 'oldest'], ['offset', 'offset'], ['last', 'last'], ['time', 'time']].map(
+        ${[['latest', 'newest'], ['earliest', 'oldest'], ['offset', 'offset'], ['last', 'last'], ['time', 'time']].slice(filter ? 1 : 0).map(
           ([id, text]) => html`<option key=${id} value=${id} selected=${id === asked}>${text}</option>`,
         )}
       </select>

@@ -127,7 +127,7 @@ export function useRecords(question) {
 function browse(question, show, now, stick) {
   const { topic, from, partition, key, value } = question;
   const parts = ['topics', topic, 'records'];
-  const backward = from === '' || from === 'latest';
+  const backward = from === '';
   const abort = new AbortController();
   /** @type {Record<string, any>} */
   let positions = {};
