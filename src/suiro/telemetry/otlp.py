@@ -18,7 +18,7 @@ import suiro
 from suiro.clock import Clock, SystemClock
 from suiro.errors import ConfigError, MissingExtraError
 from suiro.extras import require
-from suiro.foundation.settings import is_header_value
+from suiro.foundation.settings import SettingError, require_headers
 from suiro.telemetry.sending import QUEUE_MAX, EventSender, HttpTarget, is_http
 
 if TYPE_CHECKING:
@@ -78,8 +78,12 @@ def exporter_to(
         "OTEL_EXPORTER_OTLP_HEADERS", ""
     )
     headers = _pairs("OTEL_EXPORTER_OTLP_HEADERS", pairs)
-    if not all(map(is_header_value, headers.values())):
-        raise ConfigError("OTEL_EXPORTER_OTLP_HEADERS has characters that an HTTP header cannot have")
+    try:
+        require_headers(headers)
+    except SettingError:
+        raise ConfigError(
+            "OTEL_EXPORTER_OTLP_HEADERS has characters that an HTTP header cannot have"
+        ) from None
     attributes = {
         "service.name": service,
         **_pairs("OTEL_RESOURCE_ATTRIBUTES", given.get("OTEL_RESOURCE_ATTRIBUTES", "")),

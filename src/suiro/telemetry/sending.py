@@ -193,14 +193,19 @@ class FileTarget:
     def __init__(self, path: Path) -> None:
         self.name = f"OpenLineage events to {path}"
         self._path = path
+        self._is_torn = False  # the disk was too full for the end of the last line
 
     def send(self, event: bytes) -> None:
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                line = event + b"\n"
-                if os.write(handle, line) < len(line):  # the disk is full
+                if self._is_torn:
                     os.write(handle, b"\n")
+                line = event + b"\n"
+                self._is_torn = os.write(handle, line) < len(line)
+                if self._is_torn:
+                    os.write(handle, b"\n")
+                    self._is_torn = False
                     raise UnreachableError("only a part of the event could be written")
             finally:
                 os.close(handle)

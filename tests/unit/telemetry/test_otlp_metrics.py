@@ -124,6 +124,7 @@ def test_the_variables_of_opentelemetry() -> None:
         ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "secret"}),
         ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "a=secret%0d%0ab"}),
         ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "a=secret%20"}),
+        ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "a b=secret"}),
         ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "a=secret%C3%BC"}),
     ],
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import threading
 from pathlib import Path
 
@@ -203,6 +205,30 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     target = FileTarget(tmp_path / "gone" / "events")
     with pytest.raises(UnreachableError, match="No such file"):
         target.send(b"{}")
+
+
+def test_an_event_of_which_the_disk_took_a_part_is_written_again_on_its_own_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was behind the part, so that the line was no event."""
+    room = [3, 0]
+    write = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        if not room:
+            return write(handle, data)
+        left = room.pop(0)
+        if left == 0:
+            raise OSError(errno.ENOSPC, "no space left")
+        return write(handle, data[:left])
+
+    target = FileTarget(tmp_path / "events")
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        with pytest.raises(UnreachableError):
+            target.send(b'{"a": 1}')
+        target.send(b'{"a": 1}')
+    assert (tmp_path / "events").read_text().splitlines() == ['{"a', '{"a": 1}']
 
 
 def test_the_environment_of_openlineage() -> None:
