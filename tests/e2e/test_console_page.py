@@ -415,6 +415,25 @@ def test_produce_and_copy(open_page: Open, console: FakeConsole) -> None:
     assert (asked["key"], asked["key_format"], asked["value_format"]) == ("AA", "string", "json")
     assert str(BEYOND) in asked["value"]
     page.keyboard.press("Escape")
+    # Of two headers of one name, one was written, and an empty text in place of null.
+    record = console.cluster.record("flights", 4990)
+    record["value"] |= {"format": "protobuf", "schema_id": 7}
+    record["headers"] = [
+        {"name": name, "text": text} for name, text in (("a", "1"), ("none", None), ("a", "2"))
+    ]
+    page.route("**/api/v1/topics/flights/record?*", lambda route: route.fulfill(json=record))
+    page.goto(f"{console.url}/#/topics/flights/records?at=0:4991")
+    page.get_by_role("button", name="Produce one like it…").click()
+    expect(dialog).to_contain_text(
+        "The value has a schema (protobuf, schema 7). As json it is written without it."
+    )
+    dialog.get_by_role("button", name="Produce").click()
+    expect(dialog.get_by_role("alert")).to_have_text("Headers: a is given twice")
+    dialog.get_by_label("Headers").fill("a=1\nnone")
+    dialog.get_by_role("button", name="Produce").click()
+    expect(dialog).to_have_count(0)
+    assert _asked_last(console, "topics/flights/records")["headers"] == {"a": "1", "none": None}
+    page.unroute("**/api/v1/topics/flights/record?*")
     page.goto(f"{console.url}/#/topics/flights/records?at=0:4990")
     page.get_by_role("button", name="Copy to a topic…").click()
     dialog.get_by_label("Topic").fill("nowhere")

@@ -94,15 +94,17 @@ export function whole(text, what) {
   return Number.isSafeInteger(Number(value)) ? Number(value) : value;
 }
 
-/** Lines of `name=value` as an object. @param {string} text @param {string} what */
-export function pairs(text, what) {
-  /** @type {Record<string, string>} */
-  const found = {};
+/** Lines of `name=value` as an object. `bare`: a name alone has the value null. @param {string} text @param {string} what @param {boolean} [bare] */
+export function pairs(text, what, bare = false) {
+  /** @type {Map<string, string|null>} */
+  const found = new Map();
   for (const line of text.split('\n')) {
     if (line.trim() === '') continue;
     const at = line.indexOf('=');
-    if (at < 1) throw new Error(`${what}: ${line} has not the form name=value`);
-    found[line.slice(0, at).trim()] = line.slice(at + 1).trim();
+    if (at < 1 && (at === 0 || !bare)) throw new Error(`${what}: ${line} has not the form name=value`);
+    const name = (at < 0 ? line : line.slice(0, at)).trim();
+    if (found.has(name)) throw new Error(`${what}: ${name} is given twice`);
+    found.set(name, at < 0 ? null : line.slice(at + 1).trim());
   }
-  return found;
+  return Object.fromEntries(found);
 }

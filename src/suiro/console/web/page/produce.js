@@ -19,13 +19,13 @@ export function Produce({ topic, like, onClose, onDone }) {
     value: like.value?.text ?? '',
     noValue: like.value === null,
     valueFormat: formatOf(like.value, 'json'),
-    headers: (like.headers ?? []).map((/** @type {any} */ header) => `${header.name}=${header.text ?? ''}`).join('\n'),
+    headers: (like.headers ?? []).map((/** @type {any} */ header) => (header.text === null ? header.name : `${header.name}=${header.text}`)).join('\n'),
     partition: '',
   });
   const change = (/** @type {any} */ patch) => setForm({ ...form, ...patch });
   const set = (/** @type {string} */ name) => (/** @type {any} */ event) => change({ [name]: event.currentTarget.value });
   const body = () => {
-    const headers = pairs(form.headers, 'Headers');
+    const headers = pairs(form.headers, 'Headers', true);
     return {
       key: form.noKey ? null : form.key,
       value: form.noValue ? null : form.value,
@@ -35,8 +35,10 @@ export function Produce({ topic, like, onClose, onDone }) {
       ...(form.partition.trim() === '' ? {} : { partition: whole(form.partition, 'Partition') }),
     };
   };
+  const unlike = [['key', form.keyFormat], ['value', form.valueFormat]].filter(([part, format]) => like[part]?.schema_id != null && format !== 'avro');
   return html`<${FormDialog} title=${html`Produce to <span class="mono">${topic}</span>`} action="Produce" wide target=${url(['topics', topic, 'records'])}
     body=${body} onClose=${onClose} onDone=${(/** @type {any} */ answer) => { say(`Written to partition ${answer.partition} at offset ${answer.offset}.`); onDone(answer); }}>
+    ${unlike.map(([part, format]) => html`<div key=${part} class="notice warn">The ${part} has a schema (${like[part].format}, schema ${like[part].schema_id}). As ${format} it is written without it.</div>`)}
     <div class="fields">
       <${Select} label="Key as" value=${form.keyFormat} options=${FORMATS} onChange=${(/** @type {string} */ keyFormat) => change({ keyFormat })} />
       <${Field} label="Partition" note="Leave empty to choose by the key"><input inputmode="numeric" value=${form.partition} onInput=${set('partition')} /><//>
@@ -48,6 +50,6 @@ export function Produce({ topic, like, onClose, onDone }) {
       <label class="check"><input type="checkbox" checked=${form.noValue} onChange=${(/** @type {any} */ event) => change({ noValue: event.currentTarget.checked })} />No value (a tombstone)</label>
     </div>
     <${Field} label="Value" wide><textarea class="mono" rows="9" value=${form.value} disabled=${form.noValue} onInput=${set('value')} spellcheck=${false}></textarea><//>
-    <${Field} label="Headers" note="One per line: name=value" wide><textarea class="mono" rows="2" value=${form.headers} onInput=${set('headers')} spellcheck=${false}></textarea><//>
+    <${Field} label="Headers" note="One per line: name=value, or a name alone for null" wide><textarea class="mono" rows="2" value=${form.headers} onInput=${set('headers')} spellcheck=${false}></textarea><//>
   <//>`;
 }
