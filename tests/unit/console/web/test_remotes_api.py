@@ -22,8 +22,10 @@ from suiro.clock import ManualClock
 from suiro.connect import serve_control
 from suiro.connect.runtime import UnknownConnectorError
 from suiro.console.web import Masks, Remote, remotes
+from suiro.console.web.api.applications import related_to
+from suiro.console.web.endpoint import Call
 from suiro.errors import TransientError
-from suiro.foundation.http import HttpServer, Users, listen_on
+from suiro.foundation.http import HttpServer, Role, Users, listen_on
 from suiro.views.control.operations import application as views_application
 from suiro.views.pipeline.archive import Code
 from suiro.views.state import RefusedChangeError, UnknownViewError
@@ -231,11 +233,25 @@ def test_servers_that_answer_with_nonsense_break_no_list_of_problems(
     console: Callable[..., Api], ends: ExitStack
 ) -> None:
     api = console(
-        apps=tuple(Remote(url=answering(ends, one)) for one in (b"[]", b'{"dead_letter_topics": 7}')),
+        apps=tuple(
+            Remote(url=answering(ends, one))
+            for one in (
+                b"[]",
+                b'{"dead_letter_topics": 7}',
+                b'{"graph": null}',
+                b'{"graph": {"nodes": [{"topics": 7}]}}',
+                b'{"stores": 7}',
+                b'{"application_id": "a", "stores": [{"topic": "a-t"}]}',
+            )
+        ),
         connect=(Remote(url=answering(ends, b'{"a": {"status": {"name": 7, "error": {}}}}')),),
         views=(Remote(url=answering(ends, b'[7, {"view": 7, "versions": [7, {"pipeline": []}]}]')),),
     )
     assert {one["link"] for one in api.get("/problems")["problems"]} >= {"#/applications/0", "#/connectors"}
+    call = Call(
+        console=api.console, path={}, query={}, body=None, user=None, role=Role.ADMIN, gone=threading.Event()
+    )
+    assert [one.link for one in related_to(call, "a-t")] == ["#/applications/5"]  # on the page of a topic
 
 
 # -- connectors ----------------------------------------------------------------------------------------------

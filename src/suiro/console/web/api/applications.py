@@ -40,6 +40,26 @@ class Related:
     link: str
 
 
+class _Node(msgspec.Struct, frozen=True):
+    kind: str = ""
+    topics: list[str] = []
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    nodes: list[_Node] = []
+
+
+class _Store(msgspec.Struct, frozen=True):
+    topic: str | None = None
+
+
+class _Topology(msgspec.Struct, frozen=True):
+    """The part of an answer that `related_to` needs."""
+
+    graph: _Graph = _Graph()
+    stores: list[_Store] = []
+
+
 def list_applications(call: Call) -> Mapping[str, Any]:
     """The applications that were named, and how they stand.
 
@@ -54,6 +74,7 @@ def list_applications(call: Call) -> Mapping[str, Any]:
 
 
 def _application(content: bytes) -> dict[str, Any]:
+    msgspec.json.decode(content, type=_Topology)
     return msgspec.json.decode(content, type=dict[str, Any])
 
 
@@ -62,11 +83,11 @@ def related_to(call: Call, topic: str) -> Iterator[Related]:
     for one in list_applications(call)["apps"]:
         name = str(one.get("application_id", ""))
         link = f"#/applications/{one['app']}"
-        nodes = one.get("graph", {}).get("nodes", ())
-        kinds = {str(node.get("kind")) for node in nodes if topic in (node.get("topics") or ())}
+        told = msgspec.convert(one, _Topology)
+        kinds = {node.kind for node in told.graph.nodes if topic in node.topics}
         if kinds & {"source", "global"}:
             yield Related(kind="application", name=name, direction="reads", link=link)
-        changelogs = [store.get("topic") for store in one.get("stores", ())]
+        changelogs = [store.topic for store in told.stores]
         if "sink" in kinds or (topic in changelogs and topic.startswith(f"{name}-")):
             yield Related(kind="application", name=name, direction="writes", link=link)
 
