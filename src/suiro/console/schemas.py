@@ -27,11 +27,13 @@ _PLACE = re.compile(r"([-+])(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectRow:
+    """Without versions, nothing but the name is known yet."""
+
     subject: str
-    versions: tuple[int, ...]
-    latest_id: int
-    type: SchemaType
-    compatibility: str
+    versions: tuple[int, ...] = ()
+    latest_id: int | None = None
+    type: SchemaType | None = None
+    compatibility: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,7 @@ class ConsoleApplication:
         )
         self._open = Guard(self._for_everybody, origins=Origins(loopback_only=False), max_body_bytes=0)
         self._router = Router(ENDPOINTS)
-        self._files = PageFiles.read()
+        self._files = PageFiles()
         self._calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="console-call")
         self._streaming = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="console-stream")
         self.streams = 0

@@ -90,7 +90,6 @@ class Console:
         self._lent: set[Client] = set()
         self._lock = threading.Lock()
         self.is_stopped = False
-        self._registry: RegistryClient | None = None
 
     def start(self) -> None:
         self.model.start()
@@ -143,9 +142,6 @@ class Console:
         """Raises `UsageError` if no registry is configured."""
         if self.settings.registry is None:
             raise UsageError("no schema registry was named; start the console with --registry URL")
-        with self._lock:
-            if self._registry is None:
-                from suiro.registry import registry_client
+        from suiro.registry import registry_client
 
-                self._registry = registry_client(self.settings.registry)
-            return self._registry
+        return registry_client(self.settings.registry)

@@ -27,16 +27,10 @@ class _File:
 
 
 class PageFiles:
-    def __init__(self, found: dict[str, _File]) -> None:
-        self._files = found
-
-    @classmethod
-    def read(cls) -> PageFiles:
-        found: dict[str, _File] = {}
-        _collect(files("suiro.console.web").joinpath("page"), "/page/", found)
-        if "/page/index.html" in found:
-            found["/"] = found["/page/index.html"]
-        return cls(found)
+    def __init__(self) -> None:
+        self._files: dict[str, _File] = {}
+        _collect(files("suiro.console.web").joinpath("page"), "/page/", self._files)
+        self._files["/"] = self._files["/page/index.html"]
 
     def answer(self, method: str, path: str, known: str, accepted: str) -> Response:
         """`known` is the ETag of the client (If-None-Match), `accepted` its Accept-Encoding."""
@@ -68,8 +62,6 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 def _collect(folder: Traversable, path: str, found: dict[str, _File]) -> None:
-    if not folder.is_dir():
-        return
     for each in folder.iterdir():
         if each.is_dir():
             _collect(each, f"{path}{each.name}/", found)

@@ -132,7 +132,7 @@ def test_text_can_be_read_in_both_themes() -> None:
     ],
 )
 def test_files_are_compressed_for_those_who_take_it(accepted: str, packed: bool) -> None:
-    answer = PageFiles.read().answer("GET", "/", "", accepted)
+    answer = PageFiles().answer("GET", "/", "", accepted)
     assert answer.headers.get("content-encoding") == ("gzip" if packed else None)
     content = gzip.decompress(answer.body) if packed else bytes(answer.body)
     assert content == (PAGE / "index.html").read_bytes()

@@ -315,7 +315,7 @@ def test_a_list_looks_at_each_name_a_few_times(monkeypatch: pytest.MonkeyPatch) 
             return super().__hash__()
 
     names = [Name(f"s-{number}") for number in range(200)]
-    monkeypatch.setattr(endpoints, "_row", lambda registry, name: endpoints.SubjectLine(subject=name))
+    monkeypatch.setattr(endpoints, "_row", lambda registry, name: endpoints.SubjectRow(subject=name))
     console = Console(ConsoleSettings(bootstrap_servers="127.0.0.1:1"), clock=ManualClock())
     registry: Any = SimpleNamespace(subjects=lambda: names)
     assert endpoints._listed(console, registry).complete

@@ -12,6 +12,7 @@ from suiro.console.web.api import (
     security,
     topics,
     views,
+    writing,
 )
 from suiro.console.web.endpoint import Endpoint
 
@@ -22,6 +23,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *problems.ENDPOINTS,
     *topics.ENDPOINTS,
     *records.ENDPOINTS,
+    *writing.ENDPOINTS,
     *groups.ENDPOINTS,
     *schemas.ENDPOINTS,
     *dead_letters.ENDPOINTS,

@@ -1,4 +1,4 @@
-"""Records: a page around an offset, a search, a tail, a download, and writing."""
+"""Records: a page around an offset, a search, a tail, and a download."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import msgspec
-
 from suiro.client import NO_LEADER, Client, Fetched, TopicInfo
 from suiro.clock import Clock
-from suiro.console.formats import Decoded, Filter, encoder
+from suiro.console.formats import Decoded, Filter
 from suiro.console.pages import LEADER_WAIT_MS, read_page
 from suiro.console.records import (
     LogRecord,
-    OutgoingRecord,
     Start,
     parse_start,
-    produce_one,
     records_of,
     start_offsets,
 )
 from suiro.console.topics import ranges_of, require_partition, topic_info
-from suiro.console.web.endpoint import Body, Call, Download, Endpoint, Events, NotFoundError, number_of
+from suiro.console.web.endpoint import Call, Download, Endpoint, Events, NotFoundError, number_of
 from suiro.console.web.events import KEEP_ALIVE, event
 from suiro.console.web.record_files import FILE_FORMATS, FileFormat, Found
 from suiro.console.web.record_json import RecordJson, RecordView
@@ -200,7 +196,7 @@ def _one(call: Call) -> RecordJson:
     view = RecordView(call, topic)
     partition, offset = _place(call)
     with call.console.client() as client:
-        return view.of(_entry(client, topic, partition, offset), whole=True)
+        return view.of(entry_at(client, topic, partition, offset), whole=True)
 
 
 def _place(call: Call) -> tuple[int, int]:
@@ -210,7 +206,7 @@ def _place(call: Call) -> tuple[int, int]:
     return partition, offset
 
 
-def _entry(client: Client, topic: str, partition: int, offset: int) -> Any:
+def entry_at(client: Client, topic: str, partition: int, offset: int) -> Any:
     require_partition(topic, partition, len(topic_info(client, topic).partitions))
     ranges = _ranges(client, topic, [partition])
     page = read_page(
@@ -508,63 +504,6 @@ def _exported(scan: _Scan, form: FileFormat) -> Iterator[bytes]:
         yield form.left_out(wanted)
 
 
-# -- writing -------------------------------------------------------------------------------------------------
-
-
-class ProduceBody(Body):
-    key: str | None
-    value: str | None
-    key_format: str = "string"
-    value_format: str = "json"
-    headers: dict[str, str | None] = msgspec.field(default_factory=dict)
-    partition: int | None = None
-    timestamp: int | None = None
-
-
-class CopyBody(Body):
-    partition: int
-    offset: int
-    to: str
-
-
-def _produce(call: Call) -> Mapping[str, int]:
-    """Write a record."""
-    topic, body = call.path["topic"], call.body
-    registry = call.console.settings.registry
-    record = OutgoingRecord(
-        key=encoder(body.key_format, registry, subject=f"{topic}-key")(body.key),
-        value=encoder(body.value_format, registry, subject=f"{topic}-value")(body.value),
-        headers=tuple((name, None if text is None else text.encode()) for name, text in body.headers.items()),
-        partition=body.partition,
-        timestamp=body.timestamp,
-    )
-    return _written(call, topic, record)
-
-
-def _copy(call: Call) -> Mapping[str, int]:
-    """Copy a record to another topic, as it stands.
-
-    As it stands: bytes, headers, timestamp; the partition by its key.
-    """
-    topic, body = call.path["topic"], call.body
-    with call.console.client() as client:
-        record = _entry(client, topic, body.partition, body.offset).record
-    if RecordView(call, topic).hidden_paths(record):
-        raise UsageError(f"this record of {topic!r} has masked fields: only an admin copies it")
-    outgoing = OutgoingRecord(
-        key=record.key, value=record.value, headers=record.headers, timestamp=max(record.timestamp, 0)
-    )
-    return _written(call, body.to, outgoing)
-
-
-def _written(call: Call, topic: str, record: OutgoingRecord) -> Mapping[str, int]:
-    with call.console.client() as client:
-        if topic_info(client, topic).internal:
-            raise UsageError(f"topic {topic!r} is internal to Kafka: nobody but the brokers writes to it")
-        partition, offset = produce_one(client, topic, record, clock=call.console.clock)
-    return {"partition": partition, "offset": offset}
-
-
 ENDPOINTS = (
     Endpoint(
         "GET",
@@ -601,6 +540,4 @@ ENDPOINTS = (
             "limit": "how many; all, where it is not said",
         },
     ),
-    Endpoint("POST", "/topics/{topic}/records", Role.OPERATOR, _produce, body=ProduceBody),
-    Endpoint("POST", "/topics/{topic}/copy", Role.OPERATOR, _copy, body=CopyBody),
 )

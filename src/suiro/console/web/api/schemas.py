@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from suiro.console import schemas
-from suiro.console.schemas import Checked, SubjectDetails
+from suiro.console.schemas import Checked, SubjectDetails, SubjectRow
 from suiro.console.web.console import Console
 from suiro.console.web.endpoint import Body, Call, Endpoint, fields_of, number_of
 from suiro.console.web.turns import Turns
@@ -36,19 +36,10 @@ _asking = ThreadPoolExecutor(ASKING_THREADS, thread_name_prefix="console-registr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectLine:
-    """null means not known yet: ask again."""
-
-    subject: str
-    versions: tuple[int, ...] = ()
-    latest_id: int | None = None
-    type: SchemaType | None = None
-    compatibility: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectList:
-    subjects: tuple[SubjectLine, ...]
+    """In a subject, null means not known yet: ask again."""
+
+    subjects: tuple[SubjectRow, ...]
     complete: bool
 
 
@@ -91,7 +82,7 @@ class _Known:
     """The cached rows of one console, with the times at which they were fetched."""
 
     lock: Lock = field(default_factory=Lock)
-    rows: dict[str, tuple[SubjectLine, int]] = field(default_factory=dict)
+    rows: dict[str, tuple[SubjectRow, int]] = field(default_factory=dict)
 
 
 _known: WeakKeyDictionary[Console, _Known] = WeakKeyDictionary()
@@ -126,15 +117,15 @@ def _listed(console: Console, registry: RegistryClient) -> SubjectList:
         rows = {name: row for name, (row, _) in known.rows.items()}
     gone = {name for name, row in found.items() if row is None}
     return SubjectList(
-        subjects=tuple(rows.get(name) or SubjectLine(subject=name) for name in names if name not in gone),
+        subjects=tuple(rows.get(name) or SubjectRow(subject=name) for name in names if name not in gone),
         complete=all(name in rows or name in gone for name in names),
     )
 
 
-def _row(registry: RegistryClient, subject: str) -> SubjectLine | None:
+def _row(registry: RegistryClient, subject: str) -> SubjectRow | None:
     """Returns None if the subject was deleted meanwhile."""
     try:
-        return SubjectLine(**fields_of(schemas.row_of(registry, subject)))
+        return schemas.row_of(registry, subject)
     except SchemaNotFoundError:
         return None
 
