@@ -14,6 +14,7 @@ from suiro.foundation.process import STOP_TIMEOUT_S, Backoff, close_pipes, start
 
 TRY_LATER = 75  # the exit code of a child that may run later; sysexits.h calls it EX_TEMPFAIL
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+STARTED_S = 60.0  # a child that ran for longer was able to start
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +23,8 @@ class Beside:
     """A service that has its address at once, and is restarted whenever it dies.
 
     The socket listens in this process. A client that connects before the child serves waits for it, about a second. A
-    child that exits because it cannot run (a wrong setting) is not restarted: `failed` is called, on a thread of this
-    object.
+    child that exits because it cannot run (a wrong setting), and never could, is not restarted: `failed` is called, on
+    a thread of this object.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Beside:
 
     def _keep(self) -> None:
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        has_run = False
         while True:
             try:
                 with self._lock:
@@ -68,15 +70,18 @@ class Beside:
             close_pipes(process)
             if self._stopping.is_set():
                 return
-            if code > 0 and code != TRY_LATER:
+            ran_s = monotonic_s() - started
+            has_run = has_run or ran_s > STARTED_S
+            if ran_s > LONGEST_PAUSE_S * 2:
+                backoff.reset()
+            # Later, a wrong setting is one in a file that has changed. It can be put right while this process goes on.
+            if code > 0 and code != TRY_LATER and not has_run:
                 self._failed(
                     ConfigError(
                         f"the {self._name} beside this process ended with code {code}; its log says why"
                     )
                 )
                 return
-            if monotonic_s() - started > LONGEST_PAUSE_S * 2:
-                backoff.reset()
             logger.error("the %s ended (%d); it is started again in %g s", self._name, code, backoff.pause_s)
             backoff.wait(self._stopping)
 
