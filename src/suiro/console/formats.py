@@ -269,14 +269,11 @@ class _Guessing:
             if self._is_exact and isinstance(failure, RegistryUnavailableError):
                 raise
             found = self._by_bytes(data)
-            if found.format == "long":  # which it may well be: the bytes of a long begin like a schema id
-                return replace(found, schema_id=schema_id)
-            error = str(failure)
+            # It may well be a long: the bytes of one begin like a schema id.
+            error = None if found.format == "long" else str(failure)
         except ValueError as failure:
             found, error = self._by_bytes(data), str(failure)
-        return Decoded(
-            value=found.value, text=found.text, error=error, format=found.format, schema_id=schema_id
-        )
+        return replace(found, error=error, schema_id=schema_id)
 
     def _is_unknown(self, schema_id: int) -> bool:
         return self._clock.monotonic_ms() < self._unknown.get(schema_id, 0)
