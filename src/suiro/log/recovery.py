@@ -316,9 +316,13 @@ def _recover_segment(
             verify(segment.read_batch(position, header), 0, header)
         except CorruptRecordError:
             break
+        try:
+            aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
+        except DamagedLogError as error:  # of a marker with the right CRC; Kafka ends the log there, too
+            logger.error("%s", error)
+            break
         if header.base_offset > end:
             _add_gap(gaps, end, header.base_offset)
-        aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
         if header.partition_leader_epoch > (epochs[-1][0] if epochs else -1):
             epochs.append((header.partition_leader_epoch, header.base_offset))
         segment.add_to_indexes(

@@ -333,14 +333,24 @@ def test_a_marker_without_its_value_is_told_as_damage(
     log = open_log(tmp_path / "t-0", config=CONFIG)
     record = Record(offset=0, timestamp=NOW_MS, key=bytes(4), value=b"\0")
     marker = encode_batch([record], producer_id=7, producer_epoch=0, transactional=True, control=True)
+    log.append(batch())
     log.append(marker, origin="coordinator")
+    log.append(batch())
     log.close()
     for snapshot in (tmp_path / "t-0").glob("*.snapshot"):
         snapshot.unlink()
     open_log(tmp_path / "t-0", config=CONFIG, clean=True).abandon()
     assert "a transaction marker has a value of 1 bytes: what its producers did" in caplog.text
-    with pytest.raises(DamagedLogError, match=r"at byte 0 .* a value of 1 bytes"):
-        open_log(tmp_path / "t-0", config=CONFIG)
+    log = open_log(tmp_path / "t-0", config=CONFIG)  # Kafka cuts it off, too
+    assert log.log_end_offset == 1
+    assert re.search(
+        r"at byte \d+ of \d+: a transaction marker has a value of 1 bytes\n.* ends at offset 1,",
+        caplog.text,
+        re.S,
+    )
+    assert len(list((tmp_path / "t-0").glob("*.damaged"))) == 1
+    log.append(batch())
+    assert _read(log) == ([0, 1], None)
 
 
 def _with_garbage(folder: Path, garbage: bytes) -> Path:
