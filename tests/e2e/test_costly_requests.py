@@ -556,6 +556,40 @@ def test_what_is_stored_is_told_once() -> None:
         assert [len(topic["partitions"]) for topic in directory["topics"]] == [1]
 
 
+def test_an_answer_of_an_old_version_holds_the_message_about_a_long_name() -> None:
+    """Its strings have at most 32,767 bytes. One that was longer closed the connection, with a traceback."""
+    name, entry = "x" * 32_767, {"name": "retention.ms", "value": "1"}
+    key = {"entity": [{"entity_type": name, "entity_name": "c"}], "ops": []}
+    list_name = "follower.replication.throttled.replicas"
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        create(wire, "t")
+        broker = {"resource_type": 4, "resource_name": name}
+        for version in (0, 2):
+            altered = [{**broker, "configs": [entry]}]
+            (one,) = ask(wire, "alter_configs", version, resources=altered, validate_only=False)["responses"]
+            assert one["error_code"] == "invalid_request"
+            assert one["error_message"].startswith("Node id must be an integer, but it is: xxx")
+            assert one["error_message"].endswith("x...")
+        (one,) = ask(wire, "describe_configs", 1, resources=[{**broker, "configuration_keys": None}])[
+            "results"
+        ]
+        assert one["error_code"] == "invalid_request"
+        (one,) = ask(wire, "alter_client_quotas", 0, entries=[key], validate_only=False)["entries"]
+        assert one["error_code"] == "invalid_request"
+
+        def append(first: int) -> str:
+            parts = ",".join(f"{number}:{number}" for number in range(first, first + 2000))
+            change = {"name": list_name, "config_operation": 2, "value": parts}
+            asked = [{"resource_type": 2, "resource_name": "t", "configs": [change]}]
+            answer = ask(wire, "incremental_alter_configs", 0, resources=asked, validate_only=False)
+            return str(answer["responses"][0]["error_code"])
+
+        assert [append(10_000), append(20_000)] == ["none", "invalid_config"]
+        topic = {"resource_type": 2, "resource_name": "t", "configuration_keys": [list_name]}
+        (one,) = ask(wire, "describe_configs", 1, resources=[topic])["results"]
+        assert len(one["configs"][0]["value"]) == 2000 * 12 - 1
+
+
 LONG = "x" * 30_000
 TRANSACTIONAL = owned_batch("a", producer_id=1, epoch=0, sequence=0, transactional=True)
 

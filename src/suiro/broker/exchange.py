@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NO_THROTTLE = timedelta(0)
+_MESSAGE_CHARACTERS = 8000
+"""Of an error for the client. With names from its request it may have more bytes than a string on the wire can."""
 OPERATIONS_NOT_ASKED = -(2**31)
 """The authorized operations in an answer to a request that does not ask for them."""
 
@@ -321,4 +323,7 @@ def _field_names(message_class: Any) -> frozenset[str]:
 def build(message_class: Any, **fields: Any) -> Any:
     """An instance from those of `fields` that the class has: one handler serves every version."""
     names = _field_names(message_class)
+    message = fields.get("error_message")
+    if message is not None and len(message) > _MESSAGE_CHARACTERS:
+        fields["error_message"] = f"{message[:_MESSAGE_CHARACTERS]}..."
     return message_class(**{name: value for name, value in fields.items() if name in names})

@@ -23,6 +23,7 @@ from suiro.broker.security.acl import Operation
 from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import ResourceKind
 from suiro.errors import ConfigError
+from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -88,7 +89,11 @@ def _changed(
                 else:
                     gone = set(given)
                     after = [part for part in before if part not in gone]
-                changed[change.name] = ",".join(after)
+                changed[change.name] = text = ",".join(after)
+                if len(text.encode()) > MAX_STRING_BYTES:  # No answer of DescribeConfigs could hold it.
+                    raise RefusedError(
+                        ErrorCode.invalid_config, f"{change.name} has more than {MAX_STRING_BYTES} bytes then"
+                    )
     return changed
 
 
