@@ -13,7 +13,6 @@ from suiro.log import producer_snapshot
 from suiro.log.config import LogConfig
 from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import OffsetOutOfRangeError, StorageError
-from suiro.log.flushing import Flushing
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.log_cleaning import LogCleaning
 from suiro.log.retention import expired_segments, removable
@@ -37,15 +36,13 @@ class RetainedLog(Protocol):
     def kept_segments(self) -> Segments: ...
     def roll(self) -> Segment: ...
     def check_open(self) -> None: ...
+    def flushed(self, end_offset: int) -> None: ...
 
 
 class LogRetention:
-    def __init__(
-        self, log: RetainedLog, *, clock: Clock, flushing: Flushing, deleted_files: DeletedFiles
-    ) -> None:
+    def __init__(self, log: RetainedLog, *, clock: Clock, deleted_files: DeletedFiles) -> None:
         self._log = log
         self._clock = clock
-        self._flushing = flushing
         self._deleted_files = deleted_files
 
     def apply(self, now_ms: int | None = None) -> int:
@@ -106,7 +103,7 @@ class LogRetention:
     def _begin_at_first_segment(self) -> None:
         log = self._log
         first = log.kept_segments.first_base
-        self._flushing.flushed(first)
+        log.flushed(first)
         # If segments are not copied any more, the deleted records may not be in the tier: the log begins behind them.
         in_tier = log.config.remote_storage_enable and first <= log.tiered_end_offset
         if first > log.log_start_offset and not in_tier:
@@ -119,5 +116,5 @@ class LogRetention:
 
     def start_at(self, offset: int) -> None:
         self._log.log_start_offset = offset
-        self._flushing.flushed(offset)
+        self._log.flushed(offset)
         self._log.leader_epochs.cut_start(offset)

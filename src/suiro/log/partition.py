@@ -36,7 +36,7 @@ from suiro.log.errors import (
     StorageError,
     TornSegmentError,
 )
-from suiro.log.flushing import Flushing
+from suiro.log.files import open_directory
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.log_cleaning import LogCleaning
 from suiro.log.log_retention import LogRetention
@@ -106,12 +106,13 @@ class PartitionLog:
         self.log_start_offset = min(start, end)
         self.tiered_end_offset = 0
         self._deleted_files = DeletedFiles() if deleted_files is None else deleted_files
-        self._flushing = Flushing(self, clock=clock, recovery_point=min(recovery_point, end))
+        self.recovery_point = min(recovery_point, end)
+        """Every offset below it is on the disk."""
+        self._unsynced_records = 0
+        self._flushed_ms = clock.monotonic_ms()
         self.gaps_below = end if gaps_below is None else gaps_below
         self.found_gaps = opened.gaps
-        self.retention = LogRetention(
-            self, clock=clock, flushing=self._flushing, deleted_files=self._deleted_files
-        )
+        self.retention = LogRetention(self, clock=clock, deleted_files=self._deleted_files)
         self.cleaning = LogCleaning(
             self, clock=clock, note_gaps=note_gaps, delete_files=self.retention.delete_files
         )
@@ -313,7 +314,8 @@ class PartitionLog:
             self._producers.add_batch(header, first_offset=base_offset, timestamp=now_ms)
             if len(self._producers.open_transactions) > known:
                 segment.remember(base_offset, position)
-        if self._flushing.written(header.count):
+        self._unsynced_records += header.count
+        if self._unsynced_records >= self.config.flush_messages:
             try:
                 self.flush()
             except StorageError as error:
@@ -457,7 +459,7 @@ class PartitionLog:
             new.create()
             self._segments.add(new)
             self.log_end_offset = end_offset
-            self._flushing.flushed(end_offset)
+            self.flushed(end_offset)
             # The log does not know what the producers wrote in between. A transaction that was open at the end of
             # this disk had ended before the tier's end was copied. If it stayed open, it would hold back the last
             # stable offset forever.
@@ -469,28 +471,36 @@ class PartitionLog:
 
     # Disk
 
-    @property
-    def recovery_point(self) -> int:
-        """Every offset below it is on the disk."""
-        return self._flushing.recovery_point
-
     def flush(self) -> None:
         """Sync everything to disk; then `recovery_point` is the log's end. Raises StorageError."""
-        self._flushing.sync()
+        synced = -1
+        while synced < self.log_end_offset:
+            try:
+                job = self.flush_job()
+                job.run()
+            except OSError as error:
+                raise StorageError(f"cannot sync {self.directory}: {error.strerror}") from error
+            synced = job.end_offset
+            self.flushed(synced)
 
     def flush_job(self) -> FlushJob:
         """Returns the work of a flush, which may run in another thread while appends go on.
 
         With many segments, it covers only the first ones, and its `end_offset` is less than the log's end.
         """
-        return self._flushing.job()
+        self._unsynced_records = 0
+        self._flushed_ms = self._clock.monotonic_ms()
+        handles, left = self._segments.handles_to_sync(self.recovery_point)
+        handles.append(open_directory(self.directory))
+        return FlushJob(handles=tuple(handles), end_offset=self.log_end_offset if left is None else left)
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed over records that are not synced yet, at this monotonic time."""
-        return self._flushing.is_due(now_ms)
+        return self.recovery_point < self.log_end_offset and now_ms - self._flushed_ms >= self.config.flush_ms
 
     def flushed(self, end_offset: int) -> None:
-        self._flushing.flushed(end_offset)
+        """Everything before this offset is on the disk, or is no longer in the log."""
+        self.recovery_point = max(self.recovery_point, end_offset)
 
     def close(self) -> None:
         """Sync, and leave a snapshot at the log's end, so that the next open scans nothing."""
