@@ -21,7 +21,8 @@ from suiro.broker.handlers import describe_configs as describe_configs_handler
 from suiro.broker.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
-from suiro.broker.net.turns import MOST_UNFINISHED
+from suiro.broker.net.turns import MOST_OF_A_CLIENT
+from suiro.broker.settings import configs
 from suiro.broker.storage.topics import TopicRegistry
 from suiro.log import LogConfig, TimeLookup
 from suiro.node import InProcessNode, NodeProcess
@@ -469,8 +470,9 @@ def test_settings_of_many_groups_are_told_in_turns(monkeypatch: pytest.MonkeyPat
     assert (seen[0], seen[-1]) == (False, True)
 
 
-def test_of_large_requests_in_steps_only_some_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In memory a request takes thirty times its bytes, and each that has begun stays there until it is answered."""
+def test_of_large_requests_only_some_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory a request takes thirty times its bytes, and each that has begun stays there until it is answered. Those
+    of one client do not hold back another one."""
     may_end = threading.Event()
     describe_all = describe_configs_handler._describe_all
     begun: list[int] = []
@@ -490,22 +492,44 @@ def test_of_large_requests_in_steps_only_some_are_begun(monkeypatch: pytest.Monk
     def describe(wire: Wire) -> None:
         answers.append(len(ask(wire, "describe_configs", 4, resources=asked)["results"]))
 
+    run = TimeLookup.run
+
+    def slow_run(self: TimeLookup) -> tuple[int, int] | None:
+        assert may_end.wait(DEADLINE_S)
+        return run(self)
+
+    monkeypatch.setattr(TimeLookup, "run", slow_run)
+    look_up = [{"partition_index": number, "timestamp": TIMESTAMP} for number in range(500)]
+
+    def look_up_all(wire: Wire) -> None:
+        topics = [{"name": "t", "partitions": look_up}]
+        answers.append(
+            len(ask(wire, "list_offsets", 5, replica_id=-1, topics=topics)["topics"][0]["partitions"])
+        )
+
     with InProcessNode.start() as node, ExitStack() as stack:
-        wires = [stack.enter_context(Wire(node.bootstrap_servers)) for _ in range(MOST_UNFINISHED + 4)]
-        threads = [threading.Thread(target=describe, args=[wire]) for wire in wires]
-        for thread in threads:
-            thread.start()
-        memory = node.broker.server._context.requests
-        wait_until(lambda: memory.holders == 4, what="those that wait")
-        with Wire(node.bootstrap_servers) as other:
-            create(other, "t")
+        other = stack.enter_context(Wire(node.bootstrap_servers, source="127.0.0.2"))
+        create(other, "t")
+        produce(other, "t", batch_of("a"))
+        memory, turns = node.broker.server._context.requests, node.broker.server._context.turns
+        for work in (describe, look_up_all):
+            may_end.clear()
+            answers.clear()
+            wires = [stack.enter_context(Wire(node.bootstrap_servers)) for _ in range(MOST_OF_A_CLIENT + 4)]
+            threads = [threading.Thread(target=work, args=[wire]) for wire in (*wires, other)]
+            for thread in threads[:-1]:
+                thread.start()
+            wait_until(lambda: memory.holders == 4, what="those that wait")
+            threads[-1].start()
+            wait_until(lambda: turns.unfinished["127.0.0.2"] == 1, what="the other client's request")
+            assert turns.unfinished["127.0.0.1"] == MOST_OF_A_CLIENT
             may_end.set()
-            assert len(ask(other, "describe_configs", 4, resources=asked[:1])["results"]) == 1
-        for thread in threads:
-            thread.join(DEADLINE_S)
-        assert memory.used == node.broker.server._context.turns.unfinished == 0
-    assert answers == [len(asked)] * len(wires)
-    assert len(begun) == len(wires) + 1
+            for thread in threads:
+                thread.join(DEADLINE_S)
+            assert not memory.used
+            assert not turns.unfinished
+            assert answers == [len(asked)] * len(threads)
+    assert len(begun) == len(threads)
 
 
 def test_what_is_named_again_and_again_is_described_once() -> None:

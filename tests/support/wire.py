@@ -16,9 +16,10 @@ TIMEOUT_S = 30.0
 class Wire:
     """One plain connection that sends what it is told."""
 
-    def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_S, source: str = "") -> None:
+        """`source`: the client's own address."""
         host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self._socket = socket.create_connection((host, int(port)), timeout_s, (source, 0))
         self._correlation_id = 0
 
     def __enter__(self) -> Wire:

@@ -81,3 +81,6 @@ APIS: dict[int, Api] = {
 IN_STEPS = frozenset((19, 20, 32, 33, 37, 44))
 """The APIs whose handlers take turns (`Exchange.in_steps`): create_topics, delete_topics, describe_configs,
 alter_configs, create_partitions and incremental_alter_configs."""
+MAY_TAKE_LONG = IN_STEPS | {2}
+"""The APIs of which few large requests are handled at a time: those, and list_offsets, which may wait for threads and
+for a store."""

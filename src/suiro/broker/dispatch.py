@@ -14,7 +14,7 @@ import struct
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from suiro.broker.apis import API_VERSIONS_KEY, APIS, IN_STEPS, Api
+from suiro.broker.apis import API_VERSIONS_KEY, APIS, MAY_TAKE_LONG, Api
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, Handler, encode
 from suiro.broker.metrics.request_metrics import StageMetrics
@@ -53,8 +53,8 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
         self._stages = StageMetrics(broker.metrics)
 
-    def is_in_steps(self, frame: memoryview) -> bool:
-        return int.from_bytes(frame[:2], "big") in IN_STEPS
+    def may_take_long(self, frame: memoryview) -> bool:
+        return int.from_bytes(frame[:2], "big") in MAY_TAKE_LONG
 
     def handle(self, connection: Connection, frame: memoryview) -> bool:
         connection.last_active_ms = self._broker.clock.monotonic_ms()

@@ -246,11 +246,17 @@ class Exchange:
             self._waited = False
             self.metrics.waiting -= 1
             self.write_denials()
-            answer.abandon()
+            self._abandon(answer)
 
         self._waited = True
         self.metrics.waiting += 1
         self.connection.on_abandoned = abandoned
+
+    def _abandon(self, answer: Later) -> None:
+        """The client is gone. Work that nobody can stop keeps what it holds until it is done."""
+        answer.abandon()
+        if answer.abandoned is not None:
+            self.connection.let_go_of_request()
 
     def write_denials(self) -> None:
         """Write the denials of the request to the audit log, together."""
@@ -268,7 +274,7 @@ class Exchange:
                 if connection.is_open:
                     self._wait(answer)
                 else:
-                    answer.abandon()
+                    self._abandon(answer)
                 return False
             answer = given
         pieces = self._encode(answer)

@@ -144,6 +144,7 @@ class Faults:
 
 def _late(later: Later, handler: Handler, exchange: Exchange, request: Any) -> None:
     if not exchange.connection.is_open:
+        exchange.connection.let_go_of_request()
         return
     try:
         later.follow(handler(exchange, request))

@@ -17,7 +17,7 @@ from suiro.broker.net import server as module
 from suiro.broker.net.connection import Connection
 from suiro.broker.net.listeners import Listener, SecurityProtocol
 from suiro.broker.net.server import Server, bind_socket
-from suiro.broker.net.turns import MOST_UNFINISHED
+from suiro.broker.net.turns import MOST_OF_A_CLIENT
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
@@ -145,7 +145,7 @@ def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others() 
                 connection.send([b"answer"])
                 return True
 
-            def is_in_steps(self, frame: memoryview) -> bool:
+            def may_take_long(self, frame: memoryview) -> bool:
                 return True
 
         server = Server(loop=loop, sink=Sink(), clock=clock, metrics=Metrics(), settings=lambda: settings)
@@ -153,14 +153,15 @@ def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others() 
             [Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)]
         )
         turns = server._context.turns
-        turns.unfinished = MOST_UNFINISHED
+        for _ in range(MOST_OF_A_CLIENT):
+            turns.begin_large("127.0.0.1")
         reader, writer = await asyncio.open_connection(server.listeners[0].host, server.listeners[0].port)
         writer.write((5000).to_bytes(4, "big") + bytes(5000))
         while not any(connection.rests for connection in server.connections):
             await asyncio.sleep(0)
         clock.advance(settings.connections_max_idle_ms + 1)
         server.close_idle()
-        turns.unfinished = 0
+        turns.end_large("127.0.0.1")
         assert await reader.readexactly(6) == b"answer"
         clock.advance(settings.connections_max_idle_ms + 1)
         server.close_idle()

@@ -123,7 +123,7 @@ def handle(exchange: Exchange, request: ProduceRequest) -> Answer:
         return _answer(exchange, request, answers)
     # With acks=0 the producer may be gone already; its records count all the same.
     outlives = request.acks == 0
-    exchange.connection.hold_request(sum(len(write.records) for write in costly), outlives=outlives)
+    exchange.connection.hold_request(sum(len(write.records) for write in costly))
     work = _look_into_and_write(exchange, request, answers, costly)
     return exchange.in_task(work, until_abandoned=not outlives)
 

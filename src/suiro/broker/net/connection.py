@@ -48,7 +48,7 @@ INPUT_LIMIT = 1 << 20
 """Bytes of further requests that are kept while one is being answered. A larger single frame is read whole."""
 SCRATCH_BYTES = 512 << 10
 _LARGE_BYTES = 4096
-"""From this size on a request in steps waits while there are many."""
+"""From this size on a request that may take long waits while there are many."""
 _SENDFILE_CHUNK = 1 << 30
 _SMALLEST_BUFFER = 1024
 """Size of the buffer for the first bytes of a request. It doubles as more arrive."""
@@ -65,8 +65,8 @@ class RequestSink(Protocol):
         """Take one request frame. False: its answer comes later through `Connection.answer`."""
         ...
 
-    def is_in_steps(self, frame: memoryview) -> bool:
-        """Whether its request is handled in steps."""
+    def may_take_long(self, frame: memoryview) -> bool:
+        """Whether its request, if it is large, waits for others of its kind."""
         ...
 
 
@@ -145,7 +145,9 @@ class Connection:
         self._end = 0
         self._held = 0  # bytes counted in `_requests`
         self._in_hand = 0  # of the request that waits for its answer
-        self._outlives = False  # that request is carried out even if the client is gone
+        self._unfinished_of: str | None = (
+            None  # that request is one of the large ones that this client has begun
+        )
         self._output: deque[Piece | memoryview] = deque()
         self._on_sent: Callable[[], None] | None = None
         self._busy = False
@@ -283,20 +285,26 @@ class Connection:
                 break
             if turn is None:
                 turn = self.turns.begin()
-            self._is_put_off = (
-                size >= _LARGE_BYTES
-                and self.turns.is_full
-                and self._sink.is_in_steps(view[position + 4 : position + 4 + size])
-            )
+            frame = view[position + 4 : position + 4 + size]
+            is_costly = size >= _LARGE_BYTES and self._sink.may_take_long(frame)
+            self._is_put_off = is_costly and self.turns.is_full(self._client)
             if self._is_put_off or turn.is_over():
                 self.rests = True
-                self.turns.rest(self)
+                (self.turns.put_off if self._is_put_off else self.turns.rest)(self)
                 break
             position += 4 + size
             self._busy = True
-            if self._sink.handle(self, view[position - size : position]):
+            if self._sink.handle(self, frame):
                 self._busy = False
+            elif is_costly and self.is_open:
+                self._unfinished_of = self._client
+                self.turns.begin_large(self._client)
         return position
+
+    @property
+    def _client(self) -> str:
+        session = self.session
+        return session.host if session.principal == ANONYMOUS else session.principal
 
     def _frame_size(self, view: memoryview, position: int) -> int:
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
@@ -376,16 +384,19 @@ class Connection:
         if self._buffer is not None or not self._reading:
             self._loop.call_soon(self._continue)
 
-    def hold_request(self, size: int, *, outlives: bool) -> None:
-        """The current request keeps so many bytes until it is answered; `outlives`: even if the client is gone."""
-        self._in_hand, self._outlives = size, outlives
+    def hold_request(self, size: int) -> None:
+        """The current request keeps so many bytes until `let_go_of_request`."""
+        self._in_hand = size
         self._count_held()
 
     def let_go_of_request(self) -> None:
-        """The current request keeps nothing any more."""
+        """The current request is answered, or given up: it keeps nothing any more."""
         if self._in_hand:
             self._in_hand = 0
             self._count_held()
+        if self._unfinished_of is not None:
+            self.turns.end_large(self._unfinished_of)
+            self._unfinished_of = None
 
     def name_files(self, files: tuple[int, ...], now_ms: int) -> None:
         """The next answer names these, and does not need those of the last one any more."""
@@ -555,8 +566,6 @@ class Connection:
         self._output.clear()
         self.named_files = ()
         self._buffer, self._start, self._end, self._held = None, 0, 0, 0
-        if not self._outlives:
-            self._in_hand = 0
         self._count_held()
         self._on_sent = None
         abandoned, self.on_abandoned = self.on_abandoned, None

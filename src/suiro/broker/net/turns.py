@@ -10,7 +10,7 @@ a client with one small request waits for one such turn, and not for all request
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
@@ -19,8 +19,10 @@ from suiro.clock import stopwatch_ns
 REQUESTS_A_TURN = 64
 TURN_NS = 10_000_000
 MOST_UNFINISHED = 16
-"""Requests in steps at a time, if they are large. In memory one takes thirty times its bytes, so the next ones wait as
-they came."""
+"""Large requests that take long, at a time. In memory one takes thirty times its bytes, so the next ones wait as they
+came."""
+MOST_OF_A_CLIENT = 4
+"""The same for one client, so that it does not hold back others."""
 
 
 class Resting(Protocol):
@@ -59,13 +61,26 @@ class Turns:
         self.now_ns = now_ns
         self._resting: deque[Resting] = deque()
         self._scheduled = False
-        self.unfinished = 0
-        """Requests that have begun and have steps left."""
+        self._put_off: list[Resting] = []
+        self.unfinished: Counter[str] = Counter()
+        """The large requests of each client that have begun and are not answered."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a large request in steps must wait."""
-        return self.unfinished >= MOST_UNFINISHED
+    def is_full(self, client: str) -> bool:
+        """Whether a large request of this client must wait."""
+        return self.unfinished.total() >= MOST_UNFINISHED or self.unfinished[client] >= MOST_OF_A_CLIENT
+
+    def begin_large(self, client: str) -> None:
+        self.unfinished[client] += 1
+
+    def end_large(self, client: str) -> None:
+        self.unfinished -= Counter((client,))
+        put_off, self._put_off = self._put_off, []
+        for connection in put_off:
+            self.rest(connection)
+
+    def put_off(self, connection: Resting) -> None:
+        """Let it go on when a large request has ended."""
+        self._put_off.append(connection)
 
     def begin(self) -> Turn:
         return Turn(self.now_ns)
@@ -107,7 +122,6 @@ class Steps:
         self._steps = steps
         self._answer = answer
         self._fail = fail
-        self._is_unfinished = False
         self.later_ns = 0
         """The time of its turns but the first."""
 
@@ -119,9 +133,6 @@ class Steps:
                 next(self._steps)
         except StopIteration as done:
             return done.value
-        if not self._is_unfinished:
-            self._is_unfinished = True
-            self._turns.unfinished += 1
         self._turns.rest(self)
         return None
 
@@ -130,10 +141,8 @@ class Steps:
         try:
             response = self.run()
         except Exception:  # noqa: BLE001 - `_fail` logs it and closes the connection
-            self._turns.unfinished -= 1
             self._fail()
             return
         self.later_ns += self._turns.now_ns() - began_ns
         if response is not None:
-            self._turns.unfinished -= 1
             self._answer(response)
