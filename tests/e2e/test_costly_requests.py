@@ -445,6 +445,18 @@ def test_settings_of_many_resources_let_others_have_their_turn(monkeypatch: pyte
         thread.join(DEADLINE_S)
         assert codes == ["none"] * 3
         assert altered() == {"g0", "g1", "g2"}
+        # All are in memory, and written at each change, and a group may be any name.
+        codes.clear()
+        setting["value"] = " " * 30_000 + "47000"
+        monkeypatch.setattr(configs, "GROUP_CHARACTERS_MAX", 3 * len("g047000") + len("g3"))
+        resources[0]["resource_name"] = "g3"
+        alter(wire)
+        assert codes == ["policy_violation", "none", "none"]
+        setting["config_operation"] = 1
+        resources[0]["resource_name"] = "g0"
+        alter(wire)
+        assert codes[3:] == ["none"] * 3
+        assert not altered()
 
 
 @pytest.mark.parametrize("version", [1, 3, 4])

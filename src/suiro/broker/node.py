@@ -28,6 +28,7 @@ from suiro.broker.net.server import NAMED_FOR_MS, Server
 from suiro.broker.node_metrics import offer_gauges
 from suiro.broker.security.authorizer import AclAuthorizer, AllowAll, Authorizer, make_authorizer
 from suiro.broker.settings.cluster_state import GROUP_CONFIGS, QUOTAS, ClusterState
+from suiro.broker.settings.configs import check_size_of_group_configs
 from suiro.broker.settings.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.settings.features import Features
 from suiro.broker.storage.cleaner import Cleaner
@@ -386,9 +387,12 @@ class Broker:
         return tuple(self.cluster_state.read(GROUP_CONFIGS, {}))
 
     def replace_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Give a group these settings, which the caller has checked, instead of those it has."""
-        groups = {**self.cluster_state.read(GROUP_CONFIGS, {}), group_id: dict(configs)}
-        self.cluster_state.write(GROUP_CONFIGS, {name: found for name, found in groups.items() if found})
+        """Give a group these settings, which the caller has checked, instead of those it has. Raises `RefusedError` if
+        those of all groups are too many."""
+        stored = self.cluster_state.read(GROUP_CONFIGS, {})
+        groups = {name: own for name, own in {**stored, group_id: dict(configs)}.items() if own}
+        check_size_of_group_configs(groups, stored)
+        self.cluster_state.write(GROUP_CONFIGS, groups)
 
     def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None

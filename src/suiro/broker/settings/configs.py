@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from suiro.broker.refusals import RefusedError
 from suiro.broker.settings.dynamic_settings import (
     REPLICATION_RATES,
     DynamicSettings,
@@ -30,6 +31,7 @@ from suiro.config import (
 )
 from suiro.errors import ConfigError
 from suiro.log import LogConfig, parse_topic_setting
+from suiro.protocol.messages import ErrorCode
 
 TYPE_NUMBERS = {
     "UNKNOWN": 0,
@@ -298,6 +300,8 @@ GROUP_SETTINGS = {
     "consumer.assignment.interval.ms": "Least time between two assignments of a group.",
 }
 """Settings of one group, all whole milliseconds; `group.` in front gives the node's default of each."""
+GROUP_CHARACTERS_MAX = 1 << 20
+"""Of the ids and values of all groups with settings. A change writes all of them, and the groups need not exist."""
 
 
 def describe_group_configs(configs: Mapping[str, str], settings: DynamicSettings) -> list[DescribedConfig]:
@@ -341,6 +345,21 @@ def check_group_configs(configs: Mapping[str, str], settings: NodeSettings) -> N
             raise ConfigError(f"{name} must be less than or equal to {high}")
     if values["consumer.session.timeout.ms"] <= values["consumer.heartbeat.interval.ms"]:
         raise ConfigError("consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms")
+
+
+def check_size_of_group_configs(
+    groups: Mapping[str, Mapping[str, str]], before: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Raises `RefusedError` if the settings of all groups grow beyond their limit."""
+
+    def size(of: Mapping[str, Mapping[str, str]]) -> int:
+        return sum(len(name) + sum(map(len, own.values())) for name, own in of.items())
+
+    if size(groups) > max(size(before), GROUP_CHARACTERS_MAX):
+        raise RefusedError(
+            ErrorCode.policy_violation,
+            f"The settings of all groups have more than {GROUP_CHARACTERS_MAX} characters then; remove some",
+        )
 
 
 def text_of(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Response
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.settings.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
+from suiro.broker.settings.configs import ResourceKind, check_group_configs, text_of
 from suiro.broker.settings.dynamic_settings import Layer
 from suiro.broker.settings.features import ELIGIBLE_LEADERS
 from suiro.broker.settings.kafka_settings import ALTERABLE
@@ -191,10 +191,10 @@ def _check_durability(layer: Layer, before: Mapping[str, str], content: Mapping[
 def _alter_group(broker: BrokerContext, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
     if not name:
         raise RefusedError(ErrorCode.invalid_request, "Default group resources are not allowed.")
-    content = make_content(broker.group_configs(name))
+    content = {key: text.strip() for key, text in make_content(broker.group_configs(name)).items()}
     try:
         check_group_configs(content, broker.settings)
     except ConfigError as error:
         raise RefusedError(ErrorCode.invalid_config, str(error)) from None
     if not validate_only:
-        broker.replace_group_configs(name, {key: content[key] for key in GROUP_SETTINGS if key in content})
+        broker.replace_group_configs(name, content)
