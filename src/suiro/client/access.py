@@ -14,7 +14,7 @@ from suiro.client.connection import Change
 from suiro.client.error_codes import raise_for
 from suiro.client.security import SCRAM_MAX_ITERATIONS, SCRAM_MIN_ITERATIONS
 from suiro.errors import RefusedError, UsageError
-from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.messages import ErrorCode
 
 ACL_RESOURCES = {
     "any": 1,
@@ -89,7 +89,7 @@ class AccessRequests:
     def describe_acls(self, wanted: AclFilter | None = None) -> tuple[Acl, ...]:
         def once(deadline_ms: int) -> tuple[Acl, ...]:
             connection = self._cluster.any_broker(deadline_ms)
-            request = connection.request_class("describe_acls", 1, 3)(**_filter(wanted or AclFilter()))
+            request = connection.request("describe_acls", 1, 3, **_filter(wanted or AclFilter()))
             answer = connection.call(request, deadline_ms=deadline_ms)
             _raise_of_acls(answer.error_code, "list access rules", answer.error_message)
             return tuple(
@@ -107,22 +107,19 @@ class AccessRequests:
 
         def once(deadline_ms: int) -> None:
             connection = self._cluster.controller(deadline_ms)
-            message = connection.request_class("create_acls", 1, 3)
-            acl_class = nested(message, "AclCreation")
-            request = message(
-                creations=tuple(
-                    acl_class(
-                        resource_type=_number(ACL_RESOURCES, acl.resource_type, "resource"),
-                        resource_name=acl.resource_name,
-                        resource_pattern_type=_number(ACL_PATTERNS, acl.pattern_type, "pattern"),
-                        principal=acl.principal,
-                        host=acl.host,
-                        operation=_number(ACL_OPERATIONS, acl.operation, "operation"),
-                        permission_type=_number(ACL_PERMISSIONS, acl.permission, "permission"),
-                    )
-                    for acl in acls
-                )
-            )
+            creations = [
+                {
+                    "resource_type": _number(ACL_RESOURCES, acl.resource_type, "resource"),
+                    "resource_name": acl.resource_name,
+                    "resource_pattern_type": _number(ACL_PATTERNS, acl.pattern_type, "pattern"),
+                    "principal": acl.principal,
+                    "host": acl.host,
+                    "operation": _number(ACL_OPERATIONS, acl.operation, "operation"),
+                    "permission_type": _number(ACL_PERMISSIONS, acl.permission, "permission"),
+                }
+                for acl in acls
+            ]
+            request = connection.request("create_acls", 1, 3, creations=creations)
             for acl, result in zip(
                 acls, connection.call(request, deadline_ms=deadline_ms).results, strict=True
             ):
@@ -141,9 +138,7 @@ class AccessRequests:
 
         def once(deadline_ms: int) -> tuple[Acl, ...]:
             connection = self._cluster.controller(deadline_ms)
-            message = connection.request_class("delete_acls", 1, 3)
-            filter_class = nested(message, "DeleteAclsFilter")
-            request = message(filters=tuple(filter_class(**_filter(wanted)) for wanted in filters))
+            request = connection.request("delete_acls", 1, 3, filters=[_filter(wanted) for wanted in filters])
             if change.may_be_done:
                 gone.update(known)
             for result in change.call(connection, request, deadline_ms=deadline_ms).filter_results:
@@ -163,10 +158,9 @@ class AccessRequests:
 
         def once(deadline_ms: int) -> tuple[ScramUser, ...]:
             connection = self._cluster.controller(deadline_ms)
-            message = connection.request_class("describe_user_scram_credentials", 0, 0)
-            name_class = nested(message, "UserName")
-            users = None if asked is None else tuple(name_class(name=name) for name in asked)
-            answer = connection.call(message(users=users), deadline_ms=deadline_ms)
+            users = None if asked is None else [{"name": name} for name in asked]
+            request = connection.request("describe_user_scram_credentials", 0, 0, users=users)
+            answer = connection.call(request, deadline_ms=deadline_ms)
             raise_for(answer.error_code, "list SCRAM users", detail=answer.error_message)
             found = []
             for item in answer.results:
@@ -194,39 +188,30 @@ class AccessRequests:
             )
         salt = os.urandom(_SALT_BYTES)
         salted = hashlib.pbkdf2_hmac(_HASHES[number], password.encode(), salt, iterations)
-
-        def made_of(message: Any) -> Any:
-            item = nested(message, "ScramCredentialUpsertion")(
-                name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
-            )
-            return message(deletions=(), upsertions=(item,))
-
-        _alter_scram(self._cluster, f"give SCRAM user {name!r} a password", made_of)
+        item = {
+            "name": name,
+            "mechanism": number,
+            "iterations": iterations,
+            "salt": salt,
+            "salted_password": salted,
+        }
+        _alter_scram(self._cluster, f"give SCRAM user {name!r} a password", upsertions=[item])
 
     def delete_scram_user(self, name: str, *, mechanism: str) -> None:
-        number = _mechanism(mechanism)
-
-        def made_of(message: Any) -> Any:
-            item = nested(message, "ScramCredentialDeletion")(name=name, mechanism=number)
-            return message(deletions=(item,), upsertions=())
-
-        _alter_scram(self._cluster, f"remove SCRAM user {name!r} ({mechanism})", made_of)
+        item = {"name": name, "mechanism": _mechanism(mechanism)}
+        _alter_scram(self._cluster, f"remove SCRAM user {name!r} ({mechanism})", deletions=[item])
 
     def describe_quotas(self, entity: Mapping[str, str | None] | None = None) -> tuple[Quota, ...]:
         """Returns the quotas of exactly this entity ({"user": "ada"}; None is the default), or all."""
 
         def once(deadline_ms: int) -> tuple[Quota, ...]:
             connection = self._cluster.any_broker(deadline_ms)
-            message = connection.request_class("describe_client_quotas", 0, 1)
-            component_class = nested(message, "ComponentData")
-            request = message(
-                components=tuple(
-                    component_class(
-                        entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name
-                    )
-                    for kind, name in (entity or {}).items()
-                ),
-                strict=entity is not None,
+            components = [
+                {"entity_type": kind, "match_type": _DEFAULT if name is None else _EXACT, "match": name}
+                for kind, name in (entity or {}).items()
+            ]
+            request = connection.request(
+                "describe_client_quotas", 0, 1, components=components, strict=entity is not None
             )
             answer = connection.call(request, deadline_ms=deadline_ms)
             raise_for(answer.error_code, "list quotas", detail=answer.error_message)
@@ -254,22 +239,15 @@ class AccessRequests:
 
         def once(deadline_ms: int) -> None:
             connection = self._cluster.controller(deadline_ms)
-            message = connection.request_class("alter_client_quotas", 0, 1)
-            entry_class, op_class = nested(message, "EntryData"), nested(message, "OpData")
-            entity_class = nested(message, "EntityData")
-            request = message(
-                entries=(
-                    entry_class(
-                        entity=tuple(
-                            entity_class(entity_type=kind, entity_name=name) for kind, name in entity.items()
-                        ),
-                        ops=tuple(
-                            op_class(key=key, value=value or 0.0, remove=value is None)
-                            for key, value in changes.items()
-                        ),
-                    ),
-                ),
-                validate_only=validate_only,
+            entry = {
+                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+                "ops": [
+                    {"key": key, "value": value or 0.0, "remove": value is None}
+                    for key, value in changes.items()
+                ],
+            }
+            request = connection.request(
+                "alter_client_quotas", 0, 1, entries=[entry], validate_only=validate_only
             )
             for item in connection.call(request, deadline_ms=deadline_ms).entries:
                 raise_for(item.error_code, "alter quotas", detail=item.error_message)
@@ -331,12 +309,16 @@ def _mechanism(mechanism: str) -> int:
         ) from None
 
 
-def _alter_scram(cluster: Cluster, what: str, made_of: Any) -> None:
+def _alter_scram(
+    cluster: Cluster, what: str, *, deletions: Sequence[Any] = (), upsertions: Sequence[Any] = ()
+) -> None:
     change = Change()
 
     def once(deadline_ms: int) -> None:
         connection = cluster.controller(deadline_ms)
-        request = made_of(connection.request_class("alter_user_scram_credentials", 0, 0))
+        request = connection.request(
+            "alter_user_scram_credentials", 0, 0, deletions=deletions, upsertions=upsertions
+        )
         for item in change.call(connection, request, deadline_ms=deadline_ms).results:
             if item.error_code is ErrorCode.resource_not_found:
                 if change.may_be_done:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from suiro.client.connection import Connection, build
+from suiro.client.connection import Connection
 from suiro.client.error_codes import LEADERSHIP, error_for, raise_for
 from suiro.client.retry import RETRIED, Attempts
 from suiro.client.security import check
@@ -21,7 +21,7 @@ from suiro.clock import Clock
 from suiro.errors import BrokenConnectionError, ConfigError, KafkaError
 from suiro.foundation.settings import host_and_port
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.messages import ErrorCode
 
 T = TypeVar("T")
 
@@ -170,14 +170,11 @@ class Cluster:
     def refresh(self, topics: Sequence[str] | None, deadline_ms: int) -> dict[str, TopicInfo]:
         """Asks for metadata once and remembers it. None: all topics. A topic that does not exist is absent."""
         connection = self.any_broker(deadline_ms)
-        message = connection.request_class("metadata", 1, 12)
-        topic_class = nested(message, "MetadataRequestTopic")
-        asked = None
-        if topics is not None:
-            asked = tuple(build(topic_class, topic_id=None, name=name) for name in topics)
-        request = build(
-            message,
-            topics=asked,
+        request = connection.request(
+            "metadata",
+            1,
+            12,
+            topics=None if topics is None else [{"topic_id": None, "name": name} for name in topics],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
@@ -280,7 +277,7 @@ class Cluster:
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             connection = self.any_broker(deadline_ms)
-            request = connection.request_class("find_coordinator", 1, 3)(key=key, key_type=kind)
+            request = connection.request("find_coordinator", 1, 3, key=key, key_type=kind)
             response = connection.call(request, deadline_ms=deadline_ms)
             role = "group" if kind == GROUP else "transactional id"
             raise_for(response.error_code, f"find the coordinator of {role} {key!r}")

@@ -10,7 +10,6 @@ from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
 from suiro.client.error_codes import raise_for
 from suiro.client.topics import CONFIG_RESOURCES, TOPIC, configs_of
-from suiro.protocol.messages import nested
 
 _SET, _DELETE = 0, 1
 SOURCES = {
@@ -72,24 +71,19 @@ class ConfigRequests:
         """Changes single settings; None removes one."""
 
         def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
-            message = connection.request_class("incremental_alter_configs", 0, 1)
-            resource_class = nested(message, "AlterConfigsResource")
-            config_class = nested(message, "AlterableConfig")
-            request = message(
-                resources=tuple(
-                    resource_class(
-                        resource_type=CONFIG_RESOURCES[kind],
-                        resource_name=name,
-                        configs=tuple(
-                            config_class(
-                                name=key, config_operation=_DELETE if value is None else _SET, value=value
-                            )
-                            for key, value in changes[name].items()
-                        ),
-                    )
-                    for name in asked
-                ),
-                validate_only=validate_only,
+            resources = [
+                {
+                    "resource_type": CONFIG_RESOURCES[kind],
+                    "resource_name": name,
+                    "configs": [
+                        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+                        for key, value in changes[name].items()
+                    ],
+                }
+                for name in asked
+            ]
+            request = connection.request(
+                "incremental_alter_configs", 0, 1, resources=resources, validate_only=validate_only
             )
             for result in connection.call(request, deadline_ms=deadline_ms).responses:
                 what = f"alter the settings of {kind} {result.resource_name!r}"

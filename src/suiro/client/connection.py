@@ -6,13 +6,16 @@ only checked. After any failure the connection is closed, because a partial fram
 
 from __future__ import annotations
 
+import dataclasses
 import select
 import socket
 import ssl
 import struct
+import typing
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from suiro import __version__
@@ -119,9 +122,9 @@ class Connection:
             )
         return chosen
 
-    def request_class(self, api: str, lowest: int, highest: int) -> Any:
-        """kio's class of `version`. Raises `UnsupportedVersionError`."""
-        return request_class(API_KEYS[api], self.version(api, lowest, highest))
+    def request(self, api: str, lowest: int, highest: int, /, **fields: Any) -> Any:
+        """Returns a request of `version`, made by `build`. Raises `UnsupportedVersionError`."""
+        return build(request_class(API_KEYS[api], self.version(api, lowest, highest)), **fields)
 
     def feature(self, name: str) -> int:
         """The level that the cluster has finalized of a feature; 0 where it does not have it."""
@@ -315,9 +318,29 @@ class Change:
 
 
 def build(message_class: Any, **fields: Any) -> Any:
-    """Returns a kio message of those fields that its version has."""
-    known = message_class.__dataclass_fields__
-    return message_class(**{name: value for name, value in fields.items() if name in known})
+    """Returns a kio message of those fields that its version has. An array may be a list, with its structures as
+    dictionaries."""
+    known = _structures(message_class)
+    return message_class(
+        **{name: _value(known[name], value) for name, value in fields.items() if name in known}
+    )
+
+
+def _value(structure: Any, value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return tuple(value) if structure is None else tuple(build(structure, **item) for item in value)
+
+
+@cache
+def _structures(message_class: Any) -> dict[str, Any]:
+    """Returns the fields of a message, each with the class of its elements if it is an array of structures."""
+    found: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(message_class).items():
+        arrays = [part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is tuple]
+        element = typing.get_args(arrays[0])[0] if arrays else None
+        found[name] = element if dataclasses.is_dataclass(element) else None
+    return {field.name: found[field.name] for field in dataclasses.fields(message_class)}
 
 
 def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) -> socket.socket:

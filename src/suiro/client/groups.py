@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.client.cluster import GROUP, Cluster
-from suiro.client.connection import Change, Connection, build
+from suiro.client.connection import Change, Connection
 from suiro.client.error_codes import raise_for
 from suiro.client.leaders import by_topic
 from suiro.errors import RefusedError, UnsupportedVersionError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.fields import FieldReader
-from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.messages import ErrorCode
 
 NO_MEMBERS = frozenset({"Empty", "Dead"})
 
@@ -63,7 +63,7 @@ class GroupRequests:
         found: dict[str, ListedGroup] = {}
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            request = build(connection.request_class("list_groups", 0, 5), states_filter=(), types_filter=())
+            request = connection.request("list_groups", 0, 5, states_filter=(), types_filter=())
             answer = connection.call(request, deadline_ms=deadline_ms)
             raise_for(answer.error_code, f"list the groups of {connection.address}")
             for item in answer.groups:
@@ -83,10 +83,11 @@ class GroupRequests:
 
         def once(connection: Connection, deadline_ms: int) -> GroupDescription:
             try:
-                message = connection.request_class("consumer_group_describe", 0, 1)
+                request = connection.request(
+                    "consumer_group_describe", 0, 1, group_ids=(group,), include_authorized_operations=False
+                )
             except UnsupportedVersionError:
                 return _classic(connection, group, what, deadline_ms)
-            request = message(group_ids=(group,), include_authorized_operations=False)
             (item,) = connection.call(request, deadline_ms=deadline_ms).groups
             if item.error_code in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
                 return _classic(connection, group, what, deadline_ms)  # a classic one, or none
@@ -122,7 +123,7 @@ class GroupRequests:
         change = Change()
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            request = connection.request_class("delete_groups", 0, 2)(groups_names=(group,))
+            request = connection.request("delete_groups", 0, 2, groups_names=(group,))
             (item,) = change.call(connection, request, deadline_ms=deadline_ms).results
             if item.error_code is not ErrorCode.group_id_not_found or not change.may_be_done:
                 _raise_of_group(item.error_code, what)
@@ -136,19 +137,11 @@ class GroupRequests:
         change = Change()
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            message = connection.request_class("offset_delete", 0, 0)
-            topic_class = nested(message, "OffsetDeleteRequestTopic")
-            partition_class = nested(message, "OffsetDeleteRequestPartition")
-            request = message(
-                group_id=group,
-                topics=tuple(
-                    topic_class(
-                        name=name,
-                        partitions=tuple(partition_class(partition_index=index) for index, _ in items),
-                    )
-                    for name, items in topics.items()
-                ),
-            )
+            asked = [
+                {"name": name, "partitions": [{"partition_index": index} for index, _ in items]}
+                for name, items in topics.items()
+            ]
+            request = connection.request("offset_delete", 0, 0, group_id=group, topics=asked)
             answer = change.call(connection, request, deadline_ms=deadline_ms)
             if answer.error_code is ErrorCode.group_id_not_found and change.may_be_done:
                 return  # without offsets and members there is no group any more
@@ -161,10 +154,8 @@ class GroupRequests:
 
 
 def _classic(connection: Connection, group: str, what: str, deadline_ms: int) -> GroupDescription:
-    request = build(
-        connection.request_class("describe_groups", 0, 6),
-        groups=(group,),
-        include_authorized_operations=False,
+    request = connection.request(
+        "describe_groups", 0, 6, groups=(group,), include_authorized_operations=False
     )
     (item,) = connection.call(request, deadline_ms=deadline_ms).groups
     if item.error_code is not ErrorCode.group_id_not_found:

@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 from suiro.client.cluster import GROUP, Cluster
-from suiro.client.connection import Connection, build
+from suiro.client.connection import Connection
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.client.settings import OFFSET_METADATA_MAX_CHARS
 from suiro.errors import KafkaError, UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.messages import ErrorCode
 
 LATEST = -1
 EARLIEST = -2
@@ -44,23 +44,23 @@ def list_offsets(
     leader_wait_ms: int | None = None,
 ) -> dict[TopicPartition, ListedOffset]:
     def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        message = connection.request_class("list_offsets", 7 if MAX_TIMESTAMP in items.values() else 2, 7)
-        topic_class = nested(message, "ListOffsetsTopic")
-        partition_class = nested(message, "ListOffsetsPartition")
-        topics = tuple(
-            topic_class(
-                name=topic,
-                partitions=tuple(
-                    build(
-                        partition_class, partition_index=partition, current_leader_epoch=-1, timestamp=value
-                    )
-                    for partition, value in partitions
-                ),
-            )
-            for topic, partitions in by_topic(items).items()
+        request = connection.request(
+            "list_offsets",
+            7 if MAX_TIMESTAMP in items.values() else 2,
+            7,
+            replica_id=-1,
+            isolation_level=1 if read_committed else 0,
+            topics=[
+                {
+                    "name": topic,
+                    "partitions": [
+                        {"partition_index": partition, "current_leader_epoch": -1, "timestamp": value}
+                        for partition, value in partitions
+                    ],
+                }
+                for topic, partitions in by_topic(items).items()
+            ],
         )
-        isolation_level = 1 if read_committed else 0
-        request = message(replica_id=-1, isolation_level=isolation_level, topics=topics)
         connection.send(request, deadline_ms=deadline_ms)
 
     def receive(
@@ -107,15 +107,16 @@ def offset_fetch(
     wanted = None if partitions is None else by_topic(dict.fromkeys(partitions))
 
     def once(connection: Connection, deadline_ms: int) -> dict[TopicPartition, CommittedOffset | None]:
-        message = connection.request_class("offset_fetch", 7 if require_stable else 2, 7)
-        topic_class = nested(message, "OffsetFetchRequestTopic")
         topics = None
         if wanted is not None:
-            topics = tuple(
-                topic_class(name=topic, partition_indexes=tuple(partition for partition, _ in items))
+            topics = [
+                {"name": topic, "partition_indexes": [partition for partition, _ in items]}
                 for topic, items in wanted.items()
-            )
-        request = build(message, group_id=group, topics=topics, require_stable=require_stable)
+            ]
+        lowest = 7 if require_stable else 2
+        request = connection.request(
+            "offset_fetch", lowest, 7, group_id=group, topics=topics, require_stable=require_stable
+        )
         response = connection.call(request, deadline_ms=deadline_ms)
         raise_for(response.error_code, f"fetch the offsets of group {group!r}")
         found: dict[TopicPartition, CommittedOffset | None] = {}
@@ -151,33 +152,16 @@ def offset_commit(
     check_metadata(offsets)
 
     def once(connection: Connection, deadline_ms: int) -> None:
-        message = connection.request_class("offset_commit", 2, 8)
-        topic_class = nested(message, "OffsetCommitRequestTopic")
-        partition_class = nested(message, "OffsetCommitRequestPartition")
-        topics = tuple(
-            topic_class(
-                name=topic,
-                partitions=tuple(
-                    build(
-                        partition_class,
-                        partition_index=partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=-1,
-                        committed_metadata=metadata,
-                    )
-                    for partition, (offset, metadata) in items
-                ),
-            )
-            for topic, items in by_topic(offsets).items()
-        )
-        request = build(
-            message,
+        request = connection.request(
+            "offset_commit",
+            2,
+            8,
             group_id=group,
             generation_id_or_member_epoch=-1,
             member_id="",
             group_instance_id=None,
             retention_time=timedelta(milliseconds=-1),
-            topics=topics,
+            topics=topics_to_commit(offsets),
         )
         response = connection.call(request, deadline_ms=deadline_ms)
         for topic in response.topics:
@@ -187,6 +171,25 @@ def offset_commit(
 
     what = f"commit offsets of group {group!r}"
     cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+
+
+def topics_to_commit(offsets: Mapping[TopicPartition, tuple[int, str]]) -> list[dict[str, Any]]:
+    """Returns the topics of an OffsetCommit or TxnOffsetCommit request."""
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": partition,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": metadata,
+                }
+                for partition, (offset, metadata) in items
+            ],
+        }
+        for topic, items in by_topic(offsets).items()
+    ]
 
 
 def check_metadata(offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:

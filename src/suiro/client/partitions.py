@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from suiro.client.cluster import Cluster
-from suiro.client.connection import Change, Connection, build
+from suiro.client.connection import Change, Connection
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.client.topics import Answers, change_topics
 from suiro.errors import KafkaError, RetriableKafkaError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.messages import ErrorCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,10 @@ class PartitionRequests:
     def describe_cluster(self) -> ClusterDescription:
         def once(deadline_ms: int) -> ClusterDescription:
             connection = self._cluster.any_broker(deadline_ms)
-            request = build(
-                connection.request_class("describe_cluster", 0, 2),
+            request = connection.request(
+                "describe_cluster",
+                0,
+                2,
                 include_cluster_authorized_operations=False,
                 include_fenced_brokers=False,
             )
@@ -62,10 +64,11 @@ class PartitionRequests:
         attempts = self._cluster.attempts(f"add partitions to {', '.join(counts)}")
 
         def add(connection: Connection, change: Change, names: Sequence[str], deadline_ms: int) -> Answers:
-            message = connection.request_class("create_partitions", 0, 3)
-            topic_class = nested(message, "CreatePartitionsTopic")
-            request = message(
-                topics=tuple(topic_class(name=name, count=counts[name], assignments=None) for name in names),
+            request = connection.request(
+                "create_partitions",
+                0,
+                3,
+                topics=[{"name": name, "count": counts[name], "assignments": None} for name in names],
                 timeout=timedelta(milliseconds=self._cluster.settings.request_timeout_ms),
                 validate_only=validate_only,
             )
@@ -103,20 +106,20 @@ class PartitionRequests:
         """Deletes the records before an offset (-1: all); returns the new log start offset of each partition."""
 
         def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-            message = connection.request_class("delete_records", 0, 2)
-            topic_class = nested(message, "DeleteRecordsTopic")
-            partition_class = nested(message, "DeleteRecordsPartition")
-            request = message(
-                topics=tuple(
-                    topic_class(
-                        name=topic,
-                        partitions=tuple(
-                            partition_class(partition_index=partition, offset=offset)
-                            for partition, offset in partitions
-                        ),
-                    )
-                    for topic, partitions in by_topic(items).items()
-                ),
+            topics = [
+                {
+                    "name": topic,
+                    "partitions": [
+                        {"partition_index": partition, "offset": offset} for partition, offset in partitions
+                    ],
+                }
+                for topic, partitions in by_topic(items).items()
+            ]
+            request = connection.request(
+                "delete_records",
+                0,
+                2,
+                topics=topics,
                 timeout=timedelta(milliseconds=self._cluster.settings.request_timeout_ms),
             )
             connection.send(request, deadline_ms=deadline_ms)
@@ -145,7 +148,7 @@ class PartitionRequests:
 
         def once(connection: Connection, deadline_ms: int) -> None:
             # All of them: to name a topic's partitions they would have to be known.
-            request = connection.request_class("describe_log_dirs", 1, 4)(topics=None)
+            request = connection.request("describe_log_dirs", 1, 4, topics=None)
             answer = connection.call(request, deadline_ms=deadline_ms)
             raise_for(getattr(answer, "error_code", ErrorCode.none), what)
             # Older versions have no error code of their own.

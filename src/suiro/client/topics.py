@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from suiro.client.cluster import Cluster, TopicInfo
-from suiro.client.connection import Change, Connection, build
+from suiro.client.connection import Change, Connection
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.retry import Attempts
 from suiro.errors import KafkaError, RetriableKafkaError, TopicExistsError, UnknownTopicError
-from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.messages import ErrorCode
 
 DEFAULT = -1  # the broker's default number of partitions or replicas
 TOPIC = "topic"
@@ -44,21 +44,20 @@ def create_topics(
     wanted = {topic.name: topic for topic in topics}
 
     def create(connection: Connection, change: Change, names: Sequence[str], deadline_ms: int) -> Answers:
-        message = connection.request_class("create_topics", 2, 7)
-        topic_class, config_class = nested(message, "CreatableTopic"), nested(message, "CreatableTopicConfig")
-        request = message(
-            topics=tuple(
-                topic_class(
-                    name=topic.name,
-                    num_partitions=topic.partitions,
-                    replication_factor=topic.replication,
-                    assignments=(),
-                    configs=tuple(
-                        config_class(name=name, value=str(value)) for name, value in topic.configs.items()
-                    ),
-                )
+        request = connection.request(
+            "create_topics",
+            2,
+            7,
+            topics=[
+                {
+                    "name": topic.name,
+                    "num_partitions": topic.partitions,
+                    "replication_factor": topic.replication,
+                    "assignments": (),
+                    "configs": [{"name": name, "value": str(value)} for name, value in topic.configs.items()],
+                }
                 for topic in (wanted[name] for name in names)
-            ),
+            ],
             timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms),
             validate_only=False,
         )
@@ -120,9 +119,8 @@ def delete_topics(
     attempts = cluster.attempts(f"delete topics {', '.join(names)}", timeout_ms)
 
     def delete(connection: Connection, change: Change, names: Sequence[str], deadline_ms: int) -> Answers:
-        request = connection.request_class("delete_topics", 1, 5)(
-            topic_names=tuple(names), timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms)
-        )
+        timeout = timedelta(milliseconds=cluster.settings.request_timeout_ms)
+        request = connection.request("delete_topics", 1, 5, topic_names=tuple(names), timeout=timeout)
         answers: Answers = {}
         for item in change.call(connection, request, deadline_ms=deadline_ms).responses:
             code = item.error_code
@@ -158,14 +156,14 @@ def describe_configs(
 
 def configs_of(connection: Connection, kind: str, names: Sequence[str], deadline_ms: int) -> Sequence[Any]:
     """Returns kio's DescribeConfigsResult of each topic or broker, with all settings."""
-    message = connection.request_class("describe_configs", 1, 4)
-    resource_class = nested(message, "DescribeConfigsResource")
-    request = build(
-        message,
-        resources=tuple(
-            resource_class(resource_type=CONFIG_RESOURCES[kind], resource_name=name, configuration_keys=None)
+    request = connection.request(
+        "describe_configs",
+        1,
+        4,
+        resources=[
+            {"resource_type": CONFIG_RESOURCES[kind], "resource_name": name, "configuration_keys": None}
             for name in names
-        ),
+        ],
         include_synonyms=False,
         include_documentation=False,
     )
@@ -181,7 +179,10 @@ def has_authorizer(cluster: Cluster, *, timeout_ms: int | None) -> bool:
 
     def once(deadline_ms: int) -> bool:
         connection = cluster.any_broker(deadline_ms)
-        request = connection.request_class("describe_acls", 1, 3)(
+        request = connection.request(
+            "describe_acls",
+            1,
+            3,
             resource_type_filter=_ANY_ACL,
             resource_name_filter=_NOBODY,
             pattern_type_filter=_ANY_ACL,

@@ -31,14 +31,14 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from suiro.client.cluster import GROUP, TRANSACTION, Cluster
-from suiro.client.connection import Buffer, Connection, build
+from suiro.client.connection import Buffer, Connection
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import by_topic
-from suiro.client.offsets import check_metadata
+from suiro.client.offsets import check_metadata, topics_to_commit
 from suiro.client.produce import produce
 from suiro.errors import FencedError, KafkaError, RetriableKafkaError, UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import next_sequence, with_producer
 
 FEATURE = "transaction.version"
@@ -82,8 +82,10 @@ def _init_producer_id(
     timeout_ms: int,
     expected: ProducerIdentity | None = None,
 ) -> ProducerIdentity:
-    request = build(
-        connection.request_class("init_producer_id", 0 if expected is None else 3, 5),
+    request = connection.request(
+        "init_producer_id",
+        0 if expected is None else 3,
+        5,
         transactional_id=transactional_id,
         transaction_timeout=timedelta(milliseconds=timeout_ms),
         producer_id=-1 if expected is None else expected.id,
@@ -187,16 +189,16 @@ class TransactionalProducer:
         topics = by_topic(dict.fromkeys(partitions))
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            message = connection.request_class("add_partitions_to_txn", *_ADD_PARTITIONS_VERSIONS)
-            topic_class = nested(message, "AddPartitionsToTxnTopic")
-            request = message(
+            request = connection.request(
+                "add_partitions_to_txn",
+                *_ADD_PARTITIONS_VERSIONS,
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=identity.id,
                 v3_and_below_producer_epoch=identity.epoch,
-                v3_and_below_topics=tuple(
-                    topic_class(name=topic, partitions=tuple(partition for partition, _ in items))
+                v3_and_below_topics=[
+                    {"name": topic, "partitions": [partition for partition, _ in items]}
                     for topic, items in topics.items()
-                ),
+                ],
             )
             response = connection.call(request, deadline_ms=deadline_ms)
             _raise_worst(
@@ -216,7 +218,9 @@ class TransactionalProducer:
         what = f"add group {group!r} to the transaction of {self.transactional_id!r}"
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            request = connection.request_class("add_offsets_to_txn", *_ADD_OFFSETS_VERSIONS)(
+            request = connection.request(
+                "add_offsets_to_txn",
+                *_ADD_OFFSETS_VERSIONS,
                 transactional_id=self.transactional_id,
                 producer_id=identity.id,
                 producer_epoch=identity.epoch,
@@ -257,10 +261,9 @@ class TransactionalProducer:
 
         def once(connection: Connection, deadline_ms: int) -> None:
             versions = _JOINING_COMMIT_VERSIONS if self._is_v2 else _COMMIT_VERSIONS
-            message = connection.request_class("txn_offset_commit", *versions)
-            topic_class = nested(message, "TxnOffsetCommitRequestTopic")
-            partition_class = nested(message, "TxnOffsetCommitRequestPartition")
-            request = message(
+            request = connection.request(
+                "txn_offset_commit",
+                *versions,
                 transactional_id=self.transactional_id,
                 group_id=group,
                 producer_id=identity.id,
@@ -268,21 +271,7 @@ class TransactionalProducer:
                 generation_id=-1,
                 member_id="",
                 group_instance_id=None,
-                topics=tuple(
-                    topic_class(
-                        name=topic,
-                        partitions=tuple(
-                            partition_class(
-                                partition_index=partition,
-                                committed_offset=offset,
-                                committed_leader_epoch=-1,
-                                committed_metadata=metadata,
-                            )
-                            for partition, (offset, metadata) in items
-                        ),
-                    )
-                    for topic, items in by_topic(offsets).items()
-                ),
+                topics=topics_to_commit(offsets),
             )
             response = connection.call(request, deadline_ms=deadline_ms)
             _raise_worst(
@@ -308,7 +297,9 @@ class TransactionalProducer:
 
         def once(connection: Connection, deadline_ms: int) -> tuple[ProducerIdentity, bool] | None:
             versions = _RENEWING_END_VERSIONS if self._is_v2 else _END_VERSIONS
-            request = connection.request_class("end_txn", *versions)(
+            request = connection.request(
+                "end_txn",
+                *versions,
                 transactional_id=self.transactional_id,
                 producer_id=identity.id,
                 producer_epoch=identity.epoch,
