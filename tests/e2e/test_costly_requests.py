@@ -165,7 +165,21 @@ def test_a_look_up_by_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> N
         assert not found
         may_end.set()
         looking.join(DEADLINE_S)
-    assert found == [("none", 1)]
+        assert found == [("none", 1)]
+        # An offset of the old topic would be one of the new topic's, too.
+        begun.clear()
+        may_end.clear()
+        found.clear()
+        looking = threading.Thread(target=lambda: found.extend(list_offsets(wire, "t", [TIMESTAMP + 1])))
+        looking.start()
+        assert begun.wait(DEADLINE_S)
+        (gone,) = ask(other, "delete_topics", 5, topic_names=["t"], timeout=30_000)["responses"]
+        assert gone["error_code"] == "none"
+        create(other, "t")
+        produce(other, "t", batch_of("c", "d", "e", timestamp=TIMESTAMP + 1000))
+        may_end.set()
+        looking.join(DEADLINE_S)
+        assert found == [("unknown_topic_or_partition", -1)]
 
 
 def test_a_batch_of_millions_of_records_is_looked_into() -> None:

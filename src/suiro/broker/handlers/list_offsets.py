@@ -64,14 +64,12 @@ def handle(exchange: Exchange, request: ListOffsetsRequest) -> Answer:
     return exchange.in_task(_answer_by_time(exchange, request, asked))
 
 
-def _asked_by_time(
-    exchange: Exchange, request: ListOffsetsRequest
-) -> dict[TopicPartition, tuple[Partition, int]]:
+def _asked_by_time(exchange: Exchange, request: ListOffsetsRequest) -> dict[Partition, int]:
     """The partitions whose records must be looked at, and for which time."""
-    found: dict[TopicPartition, tuple[Partition, int]] = {}
+    found: dict[Partition, int] = {}
     for topic in request.topics:
         for entry in topic.partitions:
-            if entry.timestamp < 0 and entry.timestamp != MAX_TIMESTAMP:
+            if not _is_by_time(entry.timestamp):
                 continue
             partition = exchange.broker.topics.partition(topic.name, entry.partition_index)
             if (
@@ -79,8 +77,12 @@ def _asked_by_time(
                 and _is_known(exchange, entry.timestamp)
                 and exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
             ):
-                found[topic.name, entry.partition_index] = (partition, entry.timestamp)
+                found[partition] = entry.timestamp
     return found
+
+
+def _is_by_time(timestamp: int) -> bool:
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
 def _is_known(exchange: Exchange, timestamp: int) -> bool:
@@ -88,15 +90,15 @@ def _is_known(exchange: Exchange, timestamp: int) -> bool:
 
 
 async def _answer_by_time(
-    exchange: Exchange,
-    request: ListOffsetsRequest,
-    asked: Mapping[TopicPartition, tuple[Partition, int]],
+    exchange: Exchange, request: ListOffsetsRequest, asked: Mapping[Partition, int]
 ) -> Response:
     broker = exchange.broker
-    in_tier = {place: one for place, one in asked.items() if _is_in_tier(broker, *one)}
-    here = [(place, *one) for place, one in asked.items() if place not in in_tier]
-    looking = {place: broker.loop.create_task(_in_tier(broker, *one)) for place, one in in_tier.items()}
-    found: dict[TopicPartition, _Result] = {}
+    in_tier = {
+        partition for partition, timestamp in asked.items() if _is_in_tier(broker, partition, timestamp)
+    }
+    here = [one for one in asked.items() if one[0] not in in_tier]
+    looking = {each: broker.loop.create_task(_in_tier(broker, each, asked[each])) for each in in_tier}
+    found: dict[Partition, _Result] = {}
     try:
         for first in range(0, len(here), _TOGETHER):
             found |= await _look_up_here(broker, here[first : first + _TOGETHER])
@@ -104,7 +106,7 @@ async def _answer_by_time(
     finally:
         for task in looking.values():
             task.cancel()
-    found |= {place: task.result() for place, task in looking.items()}
+    found |= {partition: task.result() for partition, task in looking.items()}
     return _answer(exchange, request, found)
 
 
@@ -114,30 +116,30 @@ def _is_in_tier(broker: BrokerContext, partition: Partition, timestamp: int) -> 
 
 
 async def _look_up_here(
-    broker: BrokerContext, asked: Sequence[tuple[TopicPartition, Partition, int]]
-) -> dict[TopicPartition, _Result]:
+    broker: BrokerContext, asked: Sequence[tuple[Partition, int]]
+) -> dict[Partition, _Result]:
     """Look up all, a step at a time: a step is a segment of each partition that has not found its record yet."""
-    found: dict[TopicPartition, _Result] = {}
-    left = {place: (partition, _lookups(partition, timestamp)) for place, partition, timestamp in asked}
+    found: dict[Partition, _Result] = {}
+    left = {partition: _lookups(partition, timestamp) for partition, timestamp in asked}
     while left:
-        jobs: dict[TopicPartition, TimeLookup] = {}
-        for place, (partition, lookups) in left.items():
+        jobs: dict[Partition, TimeLookup] = {}
+        for partition, lookups in left.items():
             try:
                 job = None if partition.deleted else next(lookups, None)
             except (LogError, OSError) as error:
-                found[place] = _refusal(partition, error)
+                found[partition] = _refusal(partition, error)
                 continue
             if job is None:
-                found[place] = None
+                found[partition] = None
             else:
-                jobs[place] = job
+                jobs[partition] = job
         results = await broker.workers.run(partial(_run, jobs)) if jobs else {}
-        for place, result in results.items():
+        for partition, result in results.items():
             if isinstance(result, Exception):
-                found[place] = _refusal(left[place][0], result)
+                found[partition] = _refusal(partition, result)
             elif result is not None:
-                found[place] = result
-        left = {place: one for place, one in left.items() if place not in found}
+                found[partition] = result
+        left = {partition: lookups for partition, lookups in left.items() if partition not in found}
     return found
 
 
@@ -147,14 +149,14 @@ def _lookups(partition: Partition, timestamp: int) -> Iterator[TimeLookup]:
 
 
 def _run(
-    jobs: Mapping[TopicPartition, TimeLookup],
-) -> dict[TopicPartition, tuple[int, int] | LogError | OSError | None]:
-    results: dict[TopicPartition, tuple[int, int] | LogError | OSError | None] = {}
-    for place, job in jobs.items():
+    jobs: Mapping[Partition, TimeLookup],
+) -> dict[Partition, tuple[int, int] | LogError | OSError | None]:
+    results: dict[Partition, tuple[int, int] | LogError | OSError | None] = {}
+    for partition, job in jobs.items():
         try:
-            results[place] = job.run()
+            results[partition] = job.run()
         except (LogError, OSError) as error:
-            results[place] = error
+            results[partition] = error
     return results
 
 
@@ -178,9 +180,7 @@ async def _in_tier(broker: BrokerContext, partition: Partition, timestamp: int) 
 
 
 def _answer(
-    exchange: Exchange,
-    request: ListOffsetsRequest,
-    by_time: Mapping[TopicPartition, _Result],
+    exchange: Exchange, request: ListOffsetsRequest, by_time: Mapping[Partition, _Result]
 ) -> Response:
     # Only a consumer's view ends at its isolation level; replicas see the whole log.
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1
@@ -236,7 +236,7 @@ def _one(
     entry: Any,
     *,
     read_committed: bool,
-    by_time: Mapping[TopicPartition, _Result],
+    by_time: Mapping[Partition, _Result],
 ) -> tuple[ErrorCode, tuple[int, int]]:
     """(error, (offset, timestamp))."""
     if not _is_known(exchange, entry.timestamp):
@@ -248,8 +248,9 @@ def _one(
     if code is not ErrorCode.none:
         return code, _NOWHERE
     end = partition.log.last_stable_offset if read_committed else partition.log.high_watermark
-    if (topic, index) in by_time:
-        found = by_time[topic, index]
+    if _is_by_time(entry.timestamp):
+        # While it was looked up, the topic may have been deleted, and made again.
+        found = by_time.get(partition, ErrorCode.unknown_topic_or_partition)
         if isinstance(found, ErrorCode):
             return found, _NOWHERE
         return code, _NOWHERE if found is None or found[0] >= end else found
