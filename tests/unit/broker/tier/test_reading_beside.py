@@ -82,6 +82,35 @@ def test_what_is_copied_while_a_read_waits_tells_its_aborted_transactions(tmp_pa
         node.stop()
 
 
+def test_a_segment_that_goes_while_a_time_is_looked_up_is_passed_over(tmp_path: Path) -> None:
+    """The look-up failed, with an error after which clients do not ask again."""
+    node = TieredNode(tmp_path)
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def before(operation: str, name: str) -> None:
+        if operation == "get" and int(name.rpartition("/")[2][:20]) == 0:
+            is_asked.set()
+            may_answer.wait(DEADLINE_S)
+
+    try:
+        node.create()
+        node.produce(20)
+        node.until_copied()
+        assert node.log.retention.apply() > 0
+        node.store.before = before
+        looking = node.loop.create_task(node.tier.offset_for_timestamp(node.partition, 0))
+        node.until(is_asked.is_set, "a look-up that waits for the store")
+        start = node.log.retention.delete_records_before(node.log.local_log_start_offset - 1)
+        node.until(lambda: not any(f"/{0:020d}-" in name for name in node.stored()), "the removal")
+        may_answer.set()
+        found = node.loop.run_until_complete(asyncio.wait_for(looking, DEADLINE_S))
+        assert found is not None
+        assert found[0] == start
+    finally:
+        may_answer.set()
+        node.stop()
+
+
 def test_segments_without_aborted_transactions_are_gone_over_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

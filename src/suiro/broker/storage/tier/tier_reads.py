@@ -69,17 +69,23 @@ class TierReads:
 
     async def offset_for_timestamp(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at least this late, in the tier or here."""
-        log = partition.log
-        start = log.log_start_offset
-        for segment in tuple(self._remote_of(partition).from_offset(start)):
-            if segment.start_offset >= log.local_log_start_offset:
+        log, remote, offset = partition.log, self._remote_of(partition), 0
+        while True:  # As in `_read`, it looks again after each wait.
+            offset = max(offset, log.log_start_offset)
+            late = (one for one in remote.from_offset(offset) if one.max_timestamp >= timestamp)
+            segment = next(late, None)
+            if segment is None or segment.start_offset >= log.local_log_start_offset:
                 break
-            if segment.max_timestamp < timestamp:
+            look_up = partial(self._reader.first_at_or_after, segment, timestamp, from_offset=offset)
+            try:
+                found = await self._workers.run(look_up)
+            except ObjectMissingError:
+                if segment in remote.readable:
+                    raise
                 continue
-            look_up = partial(self._reader.first_at_or_after, segment, timestamp, from_offset=start)
-            found = await self._workers.run(look_up)
             if found is not None:
                 return found
+            offset = segment.next_offset
         for look_up_here in log.lookups_by_time(timestamp):
             found = await self._workers.run(look_up_here.run)
             if found is not None:
@@ -112,14 +118,20 @@ class TierReads:
         """Aborted transactions that overlap [offset, upper): their markers may lie in later segments, or here."""
         remote, reached = self._remote_of(partition), offset
         found: list[tuple[int, int]] = []
-        # During a wait further local segments may be copied, so the list is read again after each.
+        # During a wait segments are replaced, and further local ones copied, so the list is read again after each.
         while True:
             segments = (one for one in remote.from_offset(reached) if not one.transaction_index_empty)
             segment = next(segments, None)
             if segment is None:
                 break
+            try:
+                entries = await self._workers.run(partial(self._reader.aborted, segment))
+            except ObjectMissingError:
+                if segment in remote.readable:
+                    raise
+                continue
             reached = segment.next_offset
-            for entry in await self._workers.run(partial(self._reader.aborted, segment)):
+            for entry in entries:
                 if entry.last_offset >= offset and entry.first_offset < upper:
                     found.append((entry.producer_id, entry.first_offset))
                 if entry.last_stable_offset >= upper:
