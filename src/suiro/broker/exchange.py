@@ -189,6 +189,7 @@ class Exchange:
                 self._fail()
 
         task = self.broker.loop.create_task(run())
+        task.add_done_callback(lambda _: work.close())  # Cancelled before it begins, it is never awaited.
         later = Later(task.cancel if until_abandoned else None)
         return later
 
