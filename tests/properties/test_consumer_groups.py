@@ -13,7 +13,7 @@ from support.share import examples
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
-from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.refusals import RefusedError
 
 NAMES = ("t", "u", "v")
 pick = st.integers(0, 10**6)
@@ -50,7 +50,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.made += 1
         try:
             consumer.join(*sorted(wants), regex=regex, assignor=assignor)
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             if refusal.code.name != "unreleased_instance_id":
                 raise
             return
@@ -75,7 +75,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.world.send(replace(request, instance_id=consumer.instance_id))
         try:
             reply = consumer.beat()
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             if refusal.code.name != "fenced_member_epoch":
                 raise
             consumer.join(*sorted(self.world.group.members[consumer.member_id].topic_names))

@@ -9,7 +9,8 @@ from uuid import UUID
 from suiro.broker.answers import Answer
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
-from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
+from suiro.broker.exchange import Exchange
+from suiro.broker.handlers.describe_groups import without_members
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -25,9 +26,9 @@ def handle(exchange: Exchange, request: ConsumerGroupDescribeRequest) -> Answer:
     # Each once: a large group named thousands of times would fill the node's memory.
     for group_id in dict.fromkeys(request.group_ids):
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
-            refused.append(_refused(exchange, group_id, ErrorCode.group_authorization_failed))
+            refused.append(without_members(exchange, group_id, ErrorCode.group_authorization_failed))
         elif not group_id:
-            refused.append(_refused(exchange, "", ErrorCode.invalid_group_id))
+            refused.append(without_members(exchange, "", ErrorCode.invalid_group_id))
         else:
             described.append(_one(exchange, request, group_id))
     return exchange.response(groups=(*refused, *described))
@@ -38,7 +39,7 @@ def _one(exchange: Exchange, request: ConsumerGroupDescribeRequest, group_id: st
     group = broker.groups.current(group_id)
     if not isinstance(group, ConsumerGroup):
         why = "not found" if group is None else "is not a consumer group"
-        return _refused(exchange, group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")
+        return without_members(exchange, group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")
     names = {
         broker.topics.topic_by_id(topic_id)
         for member in group.members.values()
@@ -47,7 +48,7 @@ def _one(exchange: Exchange, request: ConsumerGroupDescribeRequest, group_id: st
     }
     seen = [topic.name for topic in names if topic is not None]
     if not all(exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in seen):
-        return _refused(
+        return without_members(
             exchange,
             group_id,
             ErrorCode.topic_authorization_failed,
@@ -105,18 +106,3 @@ def _assignment(exchange: Exchange, partitions: Mapping[UUID, Iterable[int]]) ->
                 )
             )
     return exchange.make("Assignment", topic_partitions=tuple(made))
-
-
-def _refused(exchange: Exchange, group_id: str, code: ErrorCode, message: str | None = None) -> Any:
-    return exchange.make(
-        "DescribedGroup",
-        error_code=code,
-        error_message=message,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
-        authorized_operations=OPERATIONS_NOT_ASKED,
-    )

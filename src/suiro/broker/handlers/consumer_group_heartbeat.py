@@ -13,9 +13,9 @@ from suiro.broker.coordination.groups.consumer_member import (
     STATIC_LEAVING_EPOCH,
 )
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
-from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -39,7 +39,7 @@ def handle(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> Answer
             _heartbeat(exchange, request),
             may_describe=lambda name: exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, name),
         )
-    except GroupRefusal as refusal:
+    except RefusedError as refusal:
         return _refused(exchange, refusal.code, str(refusal))
     assignment = None
     if reply.assignment is not None:
@@ -90,7 +90,7 @@ def _heartbeat(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> He
 
 
 def _check_form(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raises `GroupRefusal`."""
+    """Raises `RefusedError`."""
     epoch = request.member_epoch
     regex = getattr(request, "subscribed_topic_regex", None)
     if exchange.version >= 1 or epoch > JOINING_EPOCH or epoch == LEAVING_EPOCH:
@@ -114,7 +114,7 @@ def _check_form(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> N
         raise _invalid("MemberEpoch is invalid.")
     known = exchange.broker.groups.consumers.limits(request.group_id).assignors
     if request.server_assignor is not None and request.server_assignor not in known:
-        raise GroupRefusal(
+        raise RefusedError(
             ErrorCode.unsupported_assignor,
             f"ServerAssignor {request.server_assignor} is not supported. "
             f"Supported assignors: {', '.join(known)}.",
@@ -126,5 +126,5 @@ def _not_empty(text: str | None, message: str) -> None:
         raise _invalid(message)
 
 
-def _invalid(message: str) -> GroupRefusal:
-    return GroupRefusal(ErrorCode.invalid_request, message)
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.invalid_request, message)

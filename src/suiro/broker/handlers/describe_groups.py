@@ -22,7 +22,7 @@ def handle(exchange: Exchange, request: DescribeGroupsRequest) -> Answer:
     # Each once: a large group named thousands of times would fill the node's memory.
     for group_id in dict.fromkeys(request.groups):
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
-            refused.append(_absent(exchange, group_id, "", ErrorCode.group_authorization_failed))
+            refused.append(without_members(exchange, group_id, ErrorCode.group_authorization_failed))
         else:
             described.append(_one(exchange, request, group_id))
     return exchange.response(groups=(*refused, *described))
@@ -36,14 +36,11 @@ def _one(exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> A
     if not isinstance(group, Group):
         why = "not found" if group is None else "is not a classic group"
         if exchange.version >= _FIRST_VERSION_WITH_NOT_FOUND:
-            return _absent(
-                exchange,
-                group_id,
-                GroupState.DEAD.value,
-                ErrorCode.group_id_not_found,
-                message=f"Group {group_id} {why}.",
-            )
-        return _absent(exchange, group_id, GroupState.DEAD.value, ErrorCode.none, operations=operations)
+            code, message = ErrorCode.group_id_not_found, f"Group {group_id} {why}."
+            return without_members(exchange, group_id, code, message, state=GroupState.DEAD.value)
+        return without_members(
+            exchange, group_id, ErrorCode.none, state=GroupState.DEAD.value, operations=operations
+        )
     is_stable = group.state is GroupState.STABLE
     return exchange.make(
         "DescribedGroup",
@@ -68,21 +65,25 @@ def _one(exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> A
     )
 
 
-def _absent(
+def without_members(
     exchange: Exchange,
     group_id: str,
-    state: str,
     code: ErrorCode,
-    *,
     message: str | None = None,
+    *,
+    state: str = "",
     operations: int = OPERATIONS_NOT_ASKED,
 ) -> Any:
+    """A group that is not described, in the answer of this API or of ConsumerGroupDescribe."""
     return exchange.make(
         "DescribedGroup",
         error_code=code,
         error_message=message,
         group_id=group_id,
         group_state=state,
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
         protocol_type="",
         protocol_data="",
         members=(),

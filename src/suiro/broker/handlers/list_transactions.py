@@ -45,12 +45,12 @@ async def _answer_matching(
     transactions: Iterable[Transaction],
 ) -> Response:
     """With those whose whole id matches. The engine is loaded for it."""
-    from suiro.broker.coordination.groups.refusals import GroupRefusal
     from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
+    from suiro.broker.refusals import RefusedError
 
     try:
         check_regex(pattern)
-    except GroupRefusal:
+    except RefusedError:
         return exchange.response(
             error_code=ErrorCode.invalid_regular_expression,
             unknown_state_filters=(),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.exchange import Exchange
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -34,7 +34,7 @@ def handle(exchange: Exchange, request: OffsetDeleteRequest) -> Answer:
         return _refused(exchange, ErrorCode.invalid_group_id)
     try:
         done = exchange.broker.groups.offsets.delete(request.group_id, places)
-    except GroupRefusal as refusal:
+    except RefusedError as refusal:
         return _refused(exchange, refusal.code)
     by_topic: dict[str, list[Any]] = {}
     for (name, index), code in (codes | done).items():

@@ -10,7 +10,7 @@ from support.consumer_groups import Consumer, GroupWorld
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
 from suiro.broker.coordination.groups.consumer_member import MemberState
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
-from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.refusals import RefusedError
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def world() -> GroupWorld:
 
 
 def refusal(request: Heartbeat, world: GroupWorld) -> str:
-    with pytest.raises(GroupRefusal) as caught:
+    with pytest.raises(RefusedError) as caught:
         world.send(request)
     return caught.value.code.name
 
@@ -58,7 +58,7 @@ def test_commits_are_judged_by_when_a_partition_was_given(world: GroupWorld) -> 
     )
     assert may is not None
     assert {partition for partition in range(4) if may(topic, partition)} == first.owned[topic]
-    with pytest.raises(GroupRefusal) as caught:
+    with pytest.raises(RefusedError) as caught:
         world.group.check_commit(
             member_id="a", instance_id=None, member_epoch=4, transactional=False, version=9
         )

@@ -20,9 +20,9 @@ from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
-from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
 from suiro.broker.coordination.transactions.state import V1
+from suiro.broker.refusals import RefusedError
 from suiro.broker.storage import system_log
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
@@ -206,7 +206,7 @@ def test_what_cannot_be_written_down_did_not_happen(
             patch.setattr(system_log, "append", full)
             answer = sync()
             assert (answer.code, answer.assignment) == (ErrorCode.not_coordinator, b"")
-            with pytest.raises(GroupRefusal) as caught:
+            with pytest.raises(RefusedError) as caught:
                 broker.groups.consumers.heartbeat(
                     "h",
                     Heartbeat(member_id="a", member_epoch=0, topic_names=("t",), owned={}),
@@ -253,7 +253,7 @@ def test_a_group_that_cannot_be_written_down_does_not_keep_the_offsets_of_others
 
         def full(group_id: str, *args: Any, **fields: Any) -> int:
             if group_id == "full":
-                raise GroupRefusal(ErrorCode.not_coordinator, "no space left")
+                raise RefusedError(ErrorCode.not_coordinator, "no space left")
             return write(group_id, *args, **fields)
 
         for topic in ("t", "old"):
@@ -340,7 +340,7 @@ def test_a_regular_expression_may_leave_a_quotation_open(tmp_path: Path, clock: 
 def test_an_expression_that_takes_long_to_compile_is_refused() -> None:
     """One that a group brings from before the limit finds its topics all the same."""
     short = "(.?){0,900}" * 8
-    with pytest.raises(GroupRefusal) as caught:
+    with pytest.raises(RefusedError) as caught:
         check_regex(short)
     assert caught.value.code is ErrorCode.invalid_regular_expression
     assert matching_topics(short, ["t"]) == {"t"}
@@ -513,7 +513,7 @@ def test_a_session_is_over_when_its_time_is_whatever_the_timer_does(
                 case "heartbeat":
                     try:
                         beat(broker, member_id, generation)
-                    except GroupRefusal as refusal:
+                    except RefusedError as refusal:
                         return refusal.code is ErrorCode.unknown_member_id
                     return False
                 case "commit":
@@ -574,7 +574,7 @@ def test_members_that_bring_too_much_are_refused_until_others_are_gone(
         assert "over group.max.total.bytes = 250000" in caplog.text
         clock.advance(1000)
         topics = [f"{number}".zfill(200) for number in range(250)]
-        with pytest.raises(GroupRefusal, match=r"group\.max\.total\.bytes") as told:
+        with pytest.raises(RefusedError, match=r"group\.max\.total\.bytes") as told:
             broker.groups.consumers.heartbeat(
                 "j",
                 Heartbeat(member_id="m", member_epoch=0, topic_names=tuple(topics), owned={}),
@@ -599,7 +599,7 @@ def test_members_of_the_new_protocol_count_from_a_start_on(tmp_path: Path, clock
         assert broker.groups.memory.used == held
     with started(tmp_path, clock, group_max_bytes=held + 1000) as broker:
         assert broker.groups.memory.used == held
-        with pytest.raises(GroupRefusal) as told:
+        with pytest.raises(RefusedError) as told:
             join(broker, "b", *topics)
         assert told.value.code is ErrorCode.group_max_size_reached
         join(broker, "a", *topics)  # who is there may say everything again

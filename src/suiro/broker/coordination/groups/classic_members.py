@@ -22,28 +22,28 @@ from suiro.broker.coordination.groups.embedded import decode_subscription, encod
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL
 from suiro.broker.coordination.groups.group_messages import JoinRequest, SyncRequest
 from suiro.broker.coordination.groups.migration import by_id, by_name
-from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.refusals import RefusedError
 from suiro.protocol.messages import ErrorCode
 
 
 def join(
     group: ConsumerGroup, request: JoinRequest, *, member_id: str, at: Moment
 ) -> tuple[tuple[ConsumerRecord, ...], ConsumerMember]:
-    """The records, and the member as they make it. Raises `GroupRefusal`."""
+    """The records, and the member as they make it. Raises `RefusedError`."""
     if len(group.members) >= at.limits.max_size and member_id not in group.members:
-        raise GroupRefusal(ErrorCode.group_max_size_reached, f"group {group.group_id} is full")
+        raise RefusedError(ErrorCode.group_max_size_reached, f"group {group.group_id} is full")
     names = {name for name, _ in request.protocols}
     of_all = [member.classic for member in group.members.values() if member.classic is not None]
     common = [name for name in names if all(name in dict(classic.protocols) for classic in of_all)]
     if request.protocol_type != CONSUMER_PROTOCOL or not common:
-        raise GroupRefusal(
+        raise RefusedError(
             ErrorCode.inconsistent_group_protocol, f"Member {member_id}'s protocols are not supported."
         )
     try:
         # All are decoded: one of the others is the group's when it becomes classic again.
         wants, *_ = [decode_subscription(metadata) for _, metadata in request.protocols]
     except ValueError as error:
-        raise GroupRefusal(ErrorCode.inconsistent_group_protocol, str(error)) from None
+        raise RefusedError(ErrorCode.inconsistent_group_protocol, str(error)) from None
     records: list[ConsumerRecord] = []
     member = _find_or_make(group, request, member_id, records)
     updated = replace(
@@ -62,14 +62,14 @@ def join(
 
 
 def sync(group: ConsumerGroup, request: SyncRequest, *, at: Moment) -> bytes:
-    """The assignment. Raises `GroupRefusal`."""
+    """The assignment. Raises `RefusedError`."""
     member_id = request.member_id
     member, classic = _classic_member(group, member_id, request.instance_id, request.generation)
     name, metadata = classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol not in (None, name):
-        raise GroupRefusal(ErrorCode.inconsistent_group_protocol, f"the protocol of {member_id} is {name}")
+        raise RefusedError(ErrorCode.inconsistent_group_protocol, f"the protocol of {member_id} is {name}")
     if is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
-        raise GroupRefusal(ErrorCode.rebalance_in_progress, f"member {member_id} should join again")
+        raise RefusedError(ErrorCode.rebalance_in_progress, f"member {member_id} should join again")
     version = decode_subscription(metadata).version
     return encode_assignment(version, by_name(without_epochs(member.assigned), at.image))
 
@@ -77,7 +77,7 @@ def sync(group: ConsumerGroup, request: SyncRequest, *, at: Moment) -> bytes:
 def heartbeat(
     group: ConsumerGroup, *, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ConsumerMember, bool]:
-    """The member, and whether it should join again. Raises `GroupRefusal`."""
+    """The member, and whether it should join again. Raises `RefusedError`."""
     member, _ = _classic_member(group, member_id, instance_id, generation)
     is_free = member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member)
     return member, is_behind(group, member) or member.state is MemberState.UNREVOKED_PARTITIONS or is_free
@@ -88,7 +88,7 @@ def is_behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def leaving(group: ConsumerGroup, *, member_id: str, instance_id: str | None) -> str:
-    """The id of the member that a LeaveGroup names. Raises `GroupRefusal`."""
+    """The id of the member that a LeaveGroup names. Raises `RefusedError`."""
     if instance_id is None:
         return group.member(member_id).member_id
     return group.static_member(instance_id, member_id or group.static_ids.get(instance_id, "")).member_id
@@ -112,11 +112,11 @@ def _classic_member(
 ) -> tuple[ConsumerMember, ClassicMember]:
     member = group.member(member_id) if instance_id is None else group.static_member(instance_id, member_id)
     if member.classic is None:
-        raise GroupRefusal(
+        raise RefusedError(
             ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol."
         )
     if member.member_epoch != generation:
-        raise GroupRefusal(
+        raise RefusedError(
             ErrorCode.illegal_generation,
             f"The request generation id {generation} is not equal to the member epoch {member.member_epoch} of "
             f"member {member_id}.",

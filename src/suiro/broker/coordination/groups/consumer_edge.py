@@ -29,9 +29,8 @@ from suiro.broker.coordination.groups.group_memory import classic_size, subscrip
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.migration import check_upgrade, downgraded, goes_down, upgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
-from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
-from suiro.broker.refusals import on_one_line
+from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage.topics import TopicRegistry
 from suiro.protocol.messages import ErrorCode
 
@@ -135,7 +134,7 @@ class ConsumerGroups:
     def heartbeat(
         self, group_id: str, request: Heartbeat, *, may_describe: Callable[[str], bool]
     ) -> HeartbeatReply:
-        """ConsumerGroupHeartbeat. Raises `GroupRefusal`."""
+        """ConsumerGroupHeartbeat. Raises `RefusedError`."""
         if request.member_epoch < 0:
             group = self._existing(group_id)
             reply, member_id = group.leaving(request)
@@ -179,10 +178,10 @@ class ConsumerGroups:
     def join_classic(
         self, group: ConsumerGroup, request: JoinRequest, waiter: Callable[[JoinReply], None]
     ) -> None:
-        """JoinGroup in a group of the new protocol that has members. Raises `GroupRefusal`."""
+        """JoinGroup in a group of the new protocol that has members. Raises `RefusedError`."""
         member_id = request.member_id or new_member_id()
         if self._host.settings.group_consumer_migration_policy == "disabled":
-            raise GroupRefusal(ErrorCode.inconsistent_group_protocol, "migration is disabled")
+            raise RefusedError(ErrorCode.inconsistent_group_protocol, "migration is disabled")
         if request.needs_known_member_id and not request.member_id:
             waiter(JoinReply(token=waiter, code=ErrorCode.member_id_required, member_id=member_id))
             return
@@ -210,7 +209,7 @@ class ConsumerGroups:
         member_id = request.member_id
         try:
             assignment = classic_members.sync(group, request, at=self._moment(group.group_id))
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             if refusal.code is ErrorCode.rebalance_in_progress:
                 self._expect_join(group, member_id)
             waiter(SyncReply(token=waiter, code=refusal.code))
@@ -234,7 +233,7 @@ class ConsumerGroups:
             member, must_join = classic_members.heartbeat(
                 group, member_id=member_id, instance_id=instance_id, generation=generation
             )
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             return refusal.code
         self._start_timers(group, member)
         if not must_join:
@@ -246,7 +245,7 @@ class ConsumerGroups:
         try:
             found = classic_members.leaving(group, member_id=member_id, instance_id=instance_id)
             self._fence(group, [found])
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             return refusal.code
         return ErrorCode.none
 
@@ -276,7 +275,7 @@ class ConsumerGroups:
             for member_id in late:
                 if self._coordinator.groups.get(group.group_id) is group:
                     self._fence(group, [member_id])
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             logger.error("group %s cannot be written down: %s", on_one_line(group.group_id), refusal)
             group.timers.put_off(self._coordinator.now() + self.limits(group.group_id).session_timeout_ms)
 
@@ -302,9 +301,9 @@ class ConsumerGroups:
     def _existing(self, group_id: str) -> ConsumerGroup:
         group = self._coordinator.current(group_id)
         if group is None:
-            raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+            raise RefusedError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         if not isinstance(group, ConsumerGroup):
-            raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+            raise RefusedError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
         return group
 
     def _found_or_new(self, group_id: str, *, joins: bool) -> tuple[ConsumerGroup, list[KeyedRecord]]:
@@ -314,7 +313,7 @@ class ConsumerGroups:
             return group, []
         if group is None:
             if not joins:
-                raise GroupRefusal(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
+                raise RefusedError(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
             return ConsumerGroup(group_id=group_id), []
         if joins and group.state is GroupState.EMPTY:
             return ConsumerGroup(group_id=group_id), self._coordinator.tombstones(group)
@@ -328,12 +327,12 @@ class ConsumerGroups:
                 successor.apply(record)
             keyed = [consumer_records.encode(group_id, record) for record in records]
             return successor, [*self._coordinator.tombstones(group), *keyed]
-        raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        raise RefusedError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
 
     def _commit(
         self, group: ConsumerGroup, records: Sequence[ConsumerRecord], *, before: Sequence[KeyedRecord] = ()
     ) -> None:
-        """Down first, then true. Raises `GroupRefusal`."""
+        """Down first, then true. Raises `RefusedError`."""
         if not records:
             return
         keyed = [consumer_records.encode(group.group_id, record) for record in records]
@@ -366,5 +365,5 @@ class ConsumerGroups:
         }
         try:
             self._commit(group, group.regexes_resolved(found, image=self.image))
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             logger.error("group %s cannot be written down: %s", on_one_line(group.group_id), refusal)

@@ -51,10 +51,10 @@ from suiro.broker.coordination.groups.consumer_regexes import add_to, change_reg
 from suiro.broker.coordination.groups.group_memory import ConsumerSizes
 from suiro.broker.coordination.groups.member_timers import MemberTimers
 from suiro.broker.coordination.groups.reconciliation import reconcile
-from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.regexes import ResolvedRegex
 from suiro.broker.coordination.groups.targets import hash_topics, new_target, preferred_assignor, topic_ids
 from suiro.broker.coordination.java_hashes import hash_order, string_hash
+from suiro.broker.refusals import RefusedError
 from suiro.protocol.messages import ErrorCode
 
 NO_EPOCH = -1
@@ -119,7 +119,7 @@ class ConsumerGroup:
     ) -> Callable[[UUID, int], bool] | None:
         """Whether this consumer may commit: None is yes, for all; else ask for each partition.
 
-        Raises `GroupRefusal`.
+        Raises `RefusedError`.
         """
         if member_epoch < 0 and not self.members:
             return None
@@ -127,7 +127,7 @@ class ConsumerGroup:
             return None
         member = self.member(member_id)
         if not transactional and member.classic is None and version < 9:
-            raise GroupRefusal(
+            raise RefusedError(
                 ErrorCode.unsupported_version,
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
             )
@@ -143,22 +143,22 @@ class ConsumerGroup:
         return may
 
     def check_fetch(self, *, member_id: str | None, member_epoch: int) -> None:
-        """Raises `GroupRefusal`."""
+        """Raises `RefusedError`."""
         if member_id is None and member_epoch < 0:
             return
         member = self.member(member_id or "")
         if member_epoch != member.member_epoch:
             raise self.stale(member, f"member epoch {member_epoch} is not {member.member_epoch}")
 
-    def stale(self, member: ConsumerMember, why: str) -> GroupRefusal:
+    def stale(self, member: ConsumerMember, why: str) -> RefusedError:
         is_classic = member.classic is not None
         code = ErrorCode.illegal_generation if is_classic else ErrorCode.stale_member_epoch
-        return GroupRefusal(code, f"member {member.member_id} of group {self.group_id}: {why}")
+        return RefusedError(code, f"member {member.member_id} of group {self.group_id}: {why}")
 
     def member(self, member_id: str) -> ConsumerMember:
         member = self.members.get(member_id)
         if member is None:
-            raise GroupRefusal(
+            raise RefusedError(
                 ErrorCode.unknown_member_id,
                 f"Member {member_id} is not a member of group {self.group_id}.",
             )
@@ -167,9 +167,9 @@ class ConsumerGroup:
     # Requests
 
     def heartbeat(self, request: Heartbeat, *, at: Moment) -> Outcome:
-        """Join (epoch 0), or go on. Raises `GroupRefusal`."""
+        """Join (epoch 0), or go on. Raises `RefusedError`."""
         if len(self.members) >= at.limits.max_size and request.member_id not in self.members:
-            raise GroupRefusal(
+            raise RefusedError(
                 ErrorCode.group_max_size_reached,
                 f"The consumer group has reached its maximum capacity of {at.limits.max_size} members.",
             )
@@ -245,7 +245,7 @@ class ConsumerGroup:
         return reconciled, resolve
 
     def leaving(self, request: Heartbeat) -> tuple[HeartbeatReply, str]:
-        """The answer to a member that leaves, and its id. Raises `GroupRefusal`."""
+        """The answer to a member that leaves, and its id. Raises `RefusedError`."""
         if request.instance_id is None:
             member = self.member(request.member_id)
         else:
@@ -424,7 +424,7 @@ class ConsumerGroup:
             return self.members.get(request.member_id) or ConsumerMember(member_id=request.member_id)
         old = self.members[old_id]
         if old.classic is None and old.member_epoch != STATIC_LEAVING_EPOCH:
-            raise GroupRefusal(
+            raise RefusedError(
                 ErrorCode.unreleased_instance_id,
                 f"Static member {request.member_id} with instance id {request.instance_id} cannot join the "
                 f"group because the instance id is owned by {old_id} member.",
@@ -443,9 +443,9 @@ class ConsumerGroup:
     def static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
         known = self.static_ids.get(instance_id)
         if known is None:
-            raise GroupRefusal(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+            raise RefusedError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
         if known != member_id:
-            raise GroupRefusal(
+            raise RefusedError(
                 ErrorCode.fenced_instance_id,
                 f"Static member {member_id} with instance id {instance_id} was fenced by member {known}.",
             )
@@ -457,7 +457,7 @@ class ConsumerGroup:
         known = member.member_epoch
         if request.member_epoch == known:
             if member.state is MemberState.UNKNOWN and (request.owned is None or request.owned):
-                raise GroupRefusal(
+                raise RefusedError(
                     ErrorCode.fenced_member_epoch,
                     "The consumer group member is in a unknown state. The member must abandon all its "
                     "partitions and rejoin.",
@@ -466,7 +466,7 @@ class ConsumerGroup:
         if request.member_epoch == member.previous_member_epoch < known and has_all(member, request.owned):
             return  # the answer with the new epoch was lost
         size = "greater" if request.member_epoch > known else "smaller"
-        raise GroupRefusal(
+        raise RefusedError(
             ErrorCode.fenced_member_epoch,
             f"The consumer group member has a {size} member epoch ({request.member_epoch}) than the one known by "
             f"the group coordinator ({known}). The member must abandon all its partitions and rejoin.",

@@ -23,7 +23,7 @@ def change_regex(
     records: list[ConsumerRecord],
 ) -> tuple[bool, bool]:
     """Returns whether the member's expression changed, and whether the topics of the new one are known. Removes an
-    expression that no other member has. Raises `GroupRefusal`."""
+    expression that no other member has. Raises `RefusedError`."""
     old, new = member.topic_regex, updated.topic_regex
     if old == new:
         return False, False

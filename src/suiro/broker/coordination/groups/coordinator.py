@@ -31,9 +31,8 @@ from suiro.broker.coordination.groups.offset_edge import GroupOffsets
 from suiro.broker.coordination.groups.offsets import CommittedOffset
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
-from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
 from suiro.broker.coordination.java_hashes import partition_for
-from suiro.broker.refusals import on_one_line
+from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
@@ -213,7 +212,7 @@ class GroupCoordinator:
     def write(
         self, group_id: str, keyed: Sequence[KeyedRecord], *, producer: tuple[int, int] | None = None
     ) -> int:
-        """Append records as one batch. Returns the offset of the first. Raises `GroupRefusal`."""
+        """Append records as one batch. Returns the offset of the first. Raises `RefusedError`."""
         producer_id, producer_epoch = producer or (-1, -1)
         try:
             return system_log.append(
@@ -224,7 +223,7 @@ class GroupCoordinator:
                 producer_epoch=producer_epoch,
             )
         except LogError as error:
-            raise GroupRefusal(code_of(error), str(error)) from error
+            raise RefusedError(_code_of(error), str(error)) from error
 
     def tombstones(self, group: AnyGroup) -> list[KeyedRecord]:
         """The records that end the group."""
@@ -242,12 +241,12 @@ class GroupCoordinator:
         places = set(self.offsets.store.committed(group_id)) | self.offsets.store.undecided(group_id)
         try:
             self.remove(group, places)
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             return refusal.code
         return ErrorCode.none
 
     def remove(self, group: AnyGroup, places: set[TopicPartition]) -> None:
-        """The group is over, with these offsets of it. Raises `GroupRefusal`."""
+        """The group is over, with these offsets of it. Raises `RefusedError`."""
         group_id = group.group_id
         self.write(group_id, records.offset_tombstones(group_id, places) + self.tombstones(group))
         self.offsets.store.remove(group_id, places)
@@ -266,10 +265,10 @@ class GroupCoordinator:
                 self.memory.hold(group_id, 0)
 
     def check_memory(self, group_id: str, *, before: int, after: int) -> None:
-        """Raises `GroupRefusal` if a member of `before` bytes cannot have `after`."""
+        """Raises `RefusedError` if a member of `before` bytes cannot have `after`."""
         why = self._told(group_id, "member", self.memory.refusal(group_id, before=before, after=after))
         if why is not None:
-            raise GroupRefusal(ErrorCode.group_max_size_reached, why)
+            raise RefusedError(ErrorCode.group_max_size_reached, why)
 
     def _told(self, group_id: str, what: str, why: str | None) -> str | None:
         """Logs the first refusal in a second, with the number of those since the last line."""
@@ -287,13 +286,13 @@ class GroupCoordinator:
     def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
         try:
             self._join(group_id, request, waiter)
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             waiter(JoinReply(token=waiter, code=refusal.code, member_id=request.member_id))
 
     def _join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
-        """Raises `GroupRefusal`, and then nobody has an answer yet."""
+        """Raises `RefusedError`, and then nobody has an answer yet."""
         if not request.fits_records:
-            raise GroupRefusal(ErrorCode.invalid_request)
+            raise RefusedError(ErrorCode.invalid_request)
         group, before = self.current(group_id), 0
         if isinstance(group, Group):
             before = group.held_for(request)
@@ -308,7 +307,7 @@ class GroupCoordinator:
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
         if group is None:
             if request.member_id:
-                raise GroupRefusal(ErrorCode.unknown_member_id)
+                raise RefusedError(ErrorCode.unknown_member_id)
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
         effects = group.join(
             request, waiter, now=self.now(), new_member_id=lambda: f"{request.prefix}-{uuid.uuid4()}"
@@ -389,9 +388,9 @@ class GroupCoordinator:
         try:
             value = records.encode_group_value(group)
             self.write(group.group_id, [(records.encode_group_key(group.group_id), value)])
-        except (GroupRefusal, ValueError) as error:  # a member's name may be too long for a record
+        except (RefusedError, ValueError) as error:  # a member's name may be too long for a record
             logger.error("cannot write down group %s: %s", on_one_line(group.group_id), error)
-            return error.code if isinstance(error, GroupRefusal) else ErrorCode.unknown_server_error
+            return error.code if isinstance(error, RefusedError) else ErrorCode.unknown_server_error
         return ErrorCode.none
 
     # Time
@@ -442,3 +441,15 @@ class GroupCoordinator:
 
     def expire_offsets(self) -> None:
         self.offsets.expire()
+
+
+def _code_of(error: LogError) -> ErrorCode:
+    """The code for a client when a coordinator's record cannot be written: Kafka has no storage error there."""
+    match error.code:
+        case ErrorCode.not_leader_or_follower | ErrorCode.kafka_storage_error:
+            return ErrorCode.not_coordinator
+        case ErrorCode.unknown_topic_or_partition | ErrorCode.not_enough_replicas:
+            return ErrorCode.coordinator_not_available
+        case ErrorCode.message_too_large | ErrorCode.record_list_too_large:
+            return ErrorCode.unknown_server_error
+    return error.code

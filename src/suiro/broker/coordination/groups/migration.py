@@ -32,8 +32,8 @@ from suiro.broker.coordination.groups.embedded import (
 )
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupLimits, GroupState
 from suiro.broker.coordination.groups.group_member import Member
-from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.targets import hash_topics
+from suiro.broker.refusals import RefusedError
 from suiro.protocol.messages import ErrorCode
 
 _UP = ("bidirectional", "upgrade")
@@ -41,7 +41,7 @@ _DOWN = ("bidirectional", "downgrade")
 
 
 def check_upgrade(group: Group, *, policy: str, max_size: int) -> None:
-    """Raises `GroupRefusal`."""
+    """Raises `RefusedError`."""
     why = None
     if policy not in _UP:
         why = "online upgrade is disabled"
@@ -54,7 +54,7 @@ def check_upgrade(group: Group, *, policy: str, max_size: int) -> None:
 
 
 def upgraded(group: Group, image: TopicImage) -> tuple[ConsumerRecord, ...]:
-    """The records of the consumer group that a classic group becomes. Raises `GroupRefusal`."""
+    """The records of the consumer group that a classic group becomes. Raises `RefusedError`."""
     try:
         members = [_upgraded_member(group, member, image) for member in group.members.values()]
     except ValueError:
@@ -153,8 +153,8 @@ def by_name(partitions: Partitions, image: TopicImage) -> dict[str, frozenset[in
     return {name: some for name, some in named if name is not None}
 
 
-def _cannot(group: Group, why: str) -> GroupRefusal:
-    return GroupRefusal(
+def _cannot(group: Group, why: str) -> RefusedError:
+    return RefusedError(
         ErrorCode.group_id_not_found,
         f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.",
     )

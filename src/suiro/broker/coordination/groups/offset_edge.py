@@ -13,8 +13,7 @@ from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
-from suiro.broker.coordination.groups.refusals import GroupRefusal
-from suiro.broker.refusals import on_one_line
+from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
@@ -74,7 +73,7 @@ class GroupOffsets:
             )
             if may is not None and not all(may(*place) for place in places):
                 raise group.stale(group.members[member_id], "a partition is another's at its epoch")
-        except GroupRefusal as refusal:
+        except RefusedError as refusal:
             if transactional and refusal.code is ErrorCode.stale_member_epoch:
                 return ErrorCode.illegal_generation
             return refusal.code
@@ -85,7 +84,7 @@ class GroupOffsets:
         if isinstance(group, ConsumerGroup):
             try:
                 group.check_fetch(member_id=member_id, member_epoch=member_epoch)
-            except GroupRefusal as refusal:
+            except RefusedError as refusal:
                 return refusal.code
         return ErrorCode.none
 
@@ -98,7 +97,7 @@ class GroupOffsets:
     ) -> None:
         """Write offsets down; with a (producer id, epoch) they count when its transaction commits.
 
-        Raises `GroupRefusal`; then nothing is committed.
+        Raises `RefusedError`; then nothing is committed.
         """
         if not offsets:
             return
@@ -118,12 +117,12 @@ class GroupOffsets:
                 self.store.hold(group_id, place, entry, index=partition, producer_id=producer[0])
 
     def delete(self, group_id: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """OffsetDelete. Raises `GroupRefusal` where the group as a whole refuses, or its log."""
+        """OffsetDelete. Raises `RefusedError` where the group as a whole refuses, or its log."""
         group = self._coordinator.current(group_id)
         if group is None:
-            raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+            raise RefusedError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         if isinstance(group, Group) and group.members and not group.is_of_consumers:
-            raise GroupRefusal(ErrorCode.non_empty_group, f"group {group_id} has members")
+            raise RefusedError(ErrorCode.non_empty_group, f"group {group_id} has members")
         places = tuple(places)
         subscribed = _subscribed(group, places)
         codes = {
@@ -164,7 +163,7 @@ class GroupOffsets:
             self._settle(group_id)
 
     def _settle(self, group_id: str) -> None:
-        """Write the tombstones that are still missing, before anything else of the group. Raises `GroupRefusal`."""
+        """Write the tombstones that are still missing, before anything else of the group. Raises `RefusedError`."""
         owed = self._owed.get(group_id)
         if owed:
             self._coordinator.write(group_id, records.offset_tombstones(group_id, owed))
@@ -222,7 +221,7 @@ def _for_itself(group_id: str) -> Iterator[None]:
     """Logs the refusal of one group's log, which may be offline: the other groups must not wait for it."""
     try:
         yield
-    except GroupRefusal as error:
+    except RefusedError as error:
         name = on_one_line(group_id)
         logger.error("that offsets of group %s are over cannot be written down now: %s", name, error)
 

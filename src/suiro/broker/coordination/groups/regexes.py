@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.refusals import RefusedError
 from suiro.protocol.messages import ErrorCode
 
 _MOST_BYTES = 1 << 20
@@ -32,7 +32,7 @@ class ResolvedRegex:
 
 
 def check_regex(regex: str) -> None:
-    """Raises `GroupRefusal` where it is none."""
+    """Raises `RefusedError` where it is none."""
     import re2
 
     try:
@@ -41,7 +41,7 @@ def check_regex(regex: str) -> None:
         matching_topics(regex, [""], most_bytes=_MOST_BYTES)
     except re2.error as error:
         why = error.args[0].decode(errors="replace")
-        raise GroupRefusal(
+        raise RefusedError(
             ErrorCode.invalid_regular_expression,
             f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {why}.",
         ) from None

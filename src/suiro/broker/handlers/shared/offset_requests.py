@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.coordination.groups.records import OffsetValue
-from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -62,7 +62,7 @@ def commit_known(
         )
     try:
         broker.groups.offsets.commit(group_id, accepted, producer=producer)
-    except GroupRefusal as refusal:
+    except RefusedError as refusal:
         codes.update(dict.fromkeys(accepted, refusal.code))
     return codes
 
