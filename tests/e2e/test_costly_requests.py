@@ -16,6 +16,7 @@ from support.waiting import wait_until
 from support.wire import Wire
 
 from suiro.broker import Broker
+from suiro.broker.coordination.fetch_sessions import SMALL_FETCH
 from suiro.broker.handlers import create_topics as create_topics_handler
 from suiro.broker.handlers import describe_configs as describe_configs_handler
 from suiro.broker.handlers import incremental_alter_configs as incremental_alter_configs_handler
@@ -638,6 +639,46 @@ def test_an_answer_of_an_old_version_holds_the_message_about_a_long_name() -> No
         topic = {"resource_type": 2, "resource_name": "t", "configuration_keys": [list_name]}
         (one,) = ask(wire, "describe_configs", 1, resources=[topic])["results"]
         assert len(one["configs"][0]["value"]) == 2000 * 12 - 1
+
+
+def test_of_large_fetches_only_some_wait() -> None:
+    """Each partition that one names is a few hundred bytes for as long as it waits."""
+    with InProcessNode.start() as node, ExitStack() as stack:
+        first, second, small = (stack.enter_context(Wire(node.bootstrap_servers)) for _ in range(3))
+        create(first, "t")
+        sessions = node.broker.fetch_sessions
+        sessions._most_partitions = 3 * SMALL_FETCH
+
+        def frame(count: int) -> bytes:
+            place = {
+                "fetch_offset": 0,
+                "partition_max_bytes": 1,
+                "log_start_offset": -1,
+                "current_leader_epoch": -1,
+            }
+            topics = [
+                {"topic": "t", "partitions": [{**place, "partition": number} for number in range(count)]}
+            ]
+            fields = {
+                "replica_id": -1,
+                "max_wait": 60_000,
+                "min_bytes": 1,
+                "max_bytes": 1,
+                "session_epoch": -1,
+            }
+            request = filled(request_class(API_KEYS["fetch"], 11), {**fields, "topics": topics})
+            return write_request(request, correlation_id=0, client_id="wire")
+
+        first.send_bytes(frame(2 * SMALL_FETCH))
+        wait_until(lambda: sessions.waiting_partitions == 2 * SMALL_FETCH, what="the first fetch")
+        second.send_bytes(frame(2 * SMALL_FETCH))
+        assert len(second.receive_bytes()) > 2 * SMALL_FETCH * 4
+        small.send_bytes(frame(SMALL_FETCH))
+        wait_until(lambda: sessions.waiting_partitions == 3 * SMALL_FETCH, what="the small one")
+        produce(second, "t", batch_of("a"))
+        assert len(first.receive_bytes()) > 2 * SMALL_FETCH * 4
+        small.receive_bytes()
+        assert sessions.waiting_partitions == 0
 
 
 LONG = "x" * 30_000

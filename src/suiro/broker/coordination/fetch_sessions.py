@@ -33,7 +33,10 @@ FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 MAX_PARTITIONS = 500_000
 """Of all sessions together, with those that do not exist or are not for their client: a few hundred bytes each, which
-stay when the client is gone. A client that finds no room fetches without a session."""
+stay when the client is gone. A client that finds no room fetches without a session. The same for all fetches together
+that wait without a session. One that finds no room is answered at once."""
+SMALL_FETCH = 1000
+"""A fetch of so many partitions may always wait."""
 _MAX_INT = 2**31 - 1
 
 Key: TypeAlias = tuple[str | UUID | None, int]
@@ -235,6 +238,8 @@ class FetchSessions:
         self._slots = slots
         self._most_partitions = partitions
         self._sessions: dict[int, FetchSession] = {}
+        self.waiting_partitions = 0
+        """Of the fetches that wait without a session."""
         self.evictions = 0
         if metrics is not None:
             stem = "kafka_server_fetchsessioncache_"
@@ -248,6 +253,10 @@ class FetchSessions:
     @property
     def partition_count(self) -> int:
         return sum(session.size for session in self._sessions.values())
+
+    def may_wait(self, partitions: int) -> bool:
+        """Whether a fetch of so many partitions may wait without a session."""
+        return partitions <= SMALL_FETCH or self.waiting_partitions + partitions <= self._most_partitions
 
     def stir_all(self) -> None:
         """Access rules changed: each client is told at once which of its partitions it may no longer read."""

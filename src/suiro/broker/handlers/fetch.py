@@ -78,7 +78,8 @@ def handle(exchange: Exchange, request: FetchRequest) -> Answer:
     worth = fetch.look()
     if fetch.in_tier:
         return exchange.in_task(fetch.answer_with_tier())
-    if worth or wait_ms <= 0:
+    may_wait = wait_ms > 0 and (session is not None or broker.fetch_sessions.may_wait(len(wanted)))
+    if worth or not may_wait:
         return fetch.answer()
     later = Later()
     delayed = Delayed(
@@ -333,11 +334,13 @@ class _Fetch:
     # Without a session the fetch itself listens to its partitions.
 
     def wait(self, wake: Callable[[], None]) -> None:
+        self._broker.fetch_sessions.waiting_partitions += len(self._wanted)
         for wanted in self._wanted:
             if wanted.partition is not None:
                 wanted.partition.waiters[self] = wake
 
     def stop_waiting(self, wake: Callable[[], None]) -> None:
+        self._broker.fetch_sessions.waiting_partitions -= len(self._wanted)
         for wanted in self._wanted:
             if wanted.partition is not None:
                 wanted.partition.waiters.pop(self, None)
