@@ -21,13 +21,15 @@ def test_a_shorter_wait_of_the_cleaner_holds_at_once(monkeypatch: pytest.MonkeyP
     looks: list[int] = []
     monkeypatch.setattr(Cleaner, "check", lambda self: looks.append(1))
     with InProcessNode.start(settings={"log.cleaner.backoff.ms": HOUR_MS}) as running:
-        running.call(lambda: running.broker.change_settings({"log.retention.ms": "7000"}))
+        running.call(lambda: running.broker.replace_settings({"log.retention.ms": "7000"}, layer="broker"))
         assert not looks
-        running.call(lambda: running.broker.change_settings({"log.cleaner.backoff.ms": "0"}))
+        running.call(lambda: running.broker.replace_settings({"log.cleaner.backoff.ms": "0"}, layer="broker"))
         wait_until(lambda: len(looks) > 3)
-        running.call(lambda: running.broker.change_settings({"log.cleaner.backoff.ms": HOUR_MS}))
+        running.call(
+            lambda: running.broker.replace_settings({"log.cleaner.backoff.ms": HOUR_MS}, layer="broker")
+        )
         before = len(looks)
-        running.call(lambda: running.broker.change_settings({"log.retention.ms": "8000"}))
+        running.call(lambda: running.broker.replace_settings({"log.retention.ms": "8000"}, layer="broker"))
         assert len(looks) <= before + 1
 
 

@@ -358,14 +358,6 @@ class Broker:
         """Register a function that is called with the new settings after each change."""
         self._settings_listeners.append(callback)
 
-    def change_settings(self, changes: Mapping[str, str | None], *, layer: Layer = "broker") -> None:
-        """Set (or with None, take back) settings while the node runs, and for the next start too.
-
-        Raises `ConfigError` where one cannot be altered or is out of range, and then nothing has changed.
-        """
-        content = {**self.dynamic_settings.layer(layer), **changes}
-        self.replace_settings({name: text for name, text in content.items() if text is not None}, layer=layer)
-
     def replace_settings(self, content: Mapping[str, str], *, layer: Layer) -> None:
         """Give a layer of settings a new content. Raises `ConfigError`, and then nothing has changed."""
         self.settings = settings = self.dynamic_settings.replace(layer, content)

@@ -56,8 +56,6 @@ logger = logging.getLogger(__name__)
 
 _REPORTED_MAX = 100
 
-Verify = Callable[[int, int], None]
-
 
 class PartitionLog:
     """One partition. After `close` or `delete` nothing may be appended."""
@@ -204,13 +202,8 @@ class PartitionLog:
         data: bytes | bytearray | memoryview,
         *,
         origin: Origin = "client",
-        verify: Verify | None = None,
     ) -> Appended:
-        """Write one batch (or several, of a coordinator) at the log's end. Raises a LogError.
-
-        `verify(producer_id, producer_epoch)` is called before a batch opens a transaction here. It raises to refuse the
-        batch (KIP-890 part 1).
-        """
+        """Write one batch (or several, of a coordinator) at the log's end. Raises a LogError."""
         self.check_open()
         now_ms = self._clock.wall_ms()
         batches = admit(data, self.config, origin=origin, now_ms=now_ms)
@@ -228,12 +221,6 @@ class PartitionLog:
                     log_start_offset=self.log_start_offset,
                     duplicate=True,
                 )
-        if (
-            verify is not None
-            and first.is_transactional
-            and self.ongoing_transaction(first.producer_id) is None
-        ):
-            verify(first.producer_id, first.producer_epoch)
         base_offset = self.log_end_offset
         view = memoryview(data)
         for position, header in batches:

@@ -193,7 +193,6 @@ def control_batch(
     coordinator_epoch: int,
     timestamp: int,
     base_offset: int = 0,
-    leader_epoch: int = -1,
 ) -> bytes:
     """The marker that ends a transaction in one partition (one record, never delivered to readers)."""
     record = Record(
@@ -209,7 +208,6 @@ def control_batch(
         producer_epoch=producer_epoch,
         transactional=True,
         control=True,
-        leader_epoch=leader_epoch,
     )
 
 

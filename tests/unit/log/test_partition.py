@@ -246,21 +246,6 @@ def test_aborted_lists_reach_across_segments_and_end_with_the_region(tmp_path: P
     assert log.read(22, max_bytes=1 << 20, read_committed=True).aborted == [(2, 22)]
 
 
-def test_verification_is_asked_once_for_each_transaction(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0")
-    asked: list[tuple[int, int]] = []
-
-    def verify_ok(producer_id: int, producer_epoch: int) -> None:
-        asked.append((producer_id, producer_epoch))
-
-    for sequence in range(3):
-        log.append(batch(producer_id=1, epoch=3, sequence=sequence, transactional=True), verify=verify_ok)
-    log.append_control(True, 1, 3, 0)
-    log.append(batch(producer_id=1, epoch=3, sequence=3, transactional=True), verify=verify_ok)
-    log.append(batch(), verify=verify_ok)
-    assert asked == [(1, 3), (1, 3)]
-
-
 @pytest.mark.parametrize("config", [LogConfig(), SMALL, LogConfig(segment_bytes=500, index_interval_bytes=0)])
 def test_reads_from_any_offset_in_any_size_find_every_record(tmp_path: Path, config: LogConfig) -> None:
     log = open_log(tmp_path / "t-0", config=config)

@@ -140,7 +140,7 @@ def test_copying_keeps_to_its_rate(tmp_path: Path) -> None:
     # The first object goes at once, and then it takes half a minute until the next may follow.
     node.until(lambda: node.stored(".log"), "the first object")
     assert node.copied == -1
-    node.broker.change_settings({"remote.log.manager.copy.max.bytes.per.second": "1000000"})
+    node.broker.replace_settings({"remote.log.manager.copy.max.bytes.per.second": "1000000"}, layer="broker")
     node.stop()  # A thread that waits for its turn does not hold the node up.
 
 
