@@ -19,6 +19,7 @@ from suiro.broker import Broker
 from suiro.broker.coordination.fetch_sessions import SMALL_FETCH
 from suiro.broker.handlers import create_topics as create_topics_handler
 from suiro.broker.handlers import describe_configs as describe_configs_handler
+from suiro.broker.handlers import fetch as fetch_handler
 from suiro.broker.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
@@ -679,6 +680,29 @@ def test_of_large_fetches_only_some_wait() -> None:
         assert len(first.receive_bytes()) > 2 * SMALL_FETCH * 4
         small.receive_bytes()
         assert sessions.waiting_partitions == 0
+
+
+def test_an_answer_has_records_of_some_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their files stay open until the client has taken it: of thousands, nobody else could open one."""
+    monkeypatch.setattr(fetch_handler, "_MOST_REGIONS", 2)
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        create(wire, "t", partitions=5)
+        produce(wire, "t", *[batch_of("a")] * 5)
+        place = {"partition_max_bytes": 1 << 20, "log_start_offset": -1, "current_leader_epoch": -1}
+        asked = [{**place, "partition": number, "fetch_offset": 0} for number in range(5)]
+        fields: dict[str, Any] = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1 << 20}
+        seen: list[int] = []
+        session, epoch, topics = 0, 0, [{"topic": "t", "partitions": asked}]
+        for count in (2, 2, 1):
+            answer = ask(wire, "fetch", 11, **fields, session_id=session, session_epoch=epoch, topics=topics)
+            parts = answer["responses"][0]["partitions"]
+            found = [part["partition_index"] for part in parts if part["records"]]
+            assert len(found) == count
+            seen += found
+            session, epoch = answer["session_id"], epoch + 1
+            read = [{**place, "partition": number, "fetch_offset": 1} for number in found]
+            topics = [{"topic": "t", "partitions": read}]
+        assert sorted(seen) == list(range(5))
 
 
 LONG = "x" * 30_000

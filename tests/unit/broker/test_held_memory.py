@@ -154,34 +154,48 @@ class Writer:
 
 
 def test_who_took_nothing_for_the_longest_goes_first() -> None:
-    memory = ResponseMemory(max_bytes=100)
+    memory = ResponseMemory(max_bytes=100, max_files=lambda: 10)
     first, second, third = (Writer(memory) for _ in range(3))
-    memory.hold(first, 40)
-    memory.hold(second, 40)
-    memory.hold(first, 30)  # it has taken ten
+    memory.hold(first, 40, 0)
+    memory.hold(second, 40, 0)
+    memory.hold(first, 30, 0)  # it has taken ten
     assert (memory.used, memory.holders) == (70, 2)
-    memory.hold(third, 50)
+    memory.hold(third, 50, 0)
     assert [writer.is_open for writer in (first, second, third)] == [True, False, True]
     assert (memory.used, memory.holders) == (80, 2)
 
 
 def test_who_holds_nothing_stays() -> None:
     """A slow consumer's records are on the disk: its connection would go, and no memory with it."""
-    memory = ResponseMemory(max_bytes=100)
+    memory = ResponseMemory(max_bytes=100, max_files=lambda: 10)
     consumer, slow, third = (Writer(memory) for _ in range(3))
-    memory.hold(consumer, 0)
-    memory.hold(slow, 60)
-    memory.hold(third, 60)
+    memory.hold(consumer, 0, 0)
+    memory.hold(slow, 60, 0)
+    memory.hold(third, 60, 0)
     assert [writer.is_open for writer in (consumer, slow, third)] == [True, False, True]
 
 
 def test_an_answer_larger_than_all_memory_costs_everybody_who_is_slow() -> None:
-    memory = ResponseMemory(max_bytes=100)
+    memory = ResponseMemory(max_bytes=100, max_files=lambda: 10)
     slow, large = Writer(memory), Writer(memory)
-    memory.hold(slow, 10)
-    memory.hold(large, 200)
+    memory.hold(slow, 10, 0)
+    memory.hold(large, 200, 0)
     assert not slow.is_open
     assert not large.is_open
     assert (memory.used, memory.holders) == (0, 0)
     memory.release(large)
     assert memory.used == 0
+
+
+def test_files_that_wait_have_a_limit_and_who_took_something_last_stays() -> None:
+    """Nobody else could open a file, and nothing could be written."""
+    memory = ResponseMemory(max_bytes=100, max_files=lambda: 10)
+    large, slow, third = (Writer(memory) for _ in range(3))
+    memory.hold(large, 0, 12)
+    assert large.is_open
+    memory.hold(slow, 50, 0)
+    memory.hold(third, 0, 5)
+    assert [writer.is_open for writer in (large, slow, third)] == [False, True, True]
+    assert (memory.used, memory.files) == (50, 5)
+    memory.release(third)
+    assert memory.files == 0

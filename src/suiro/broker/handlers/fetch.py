@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from suiro import descriptors
 from suiro.broker.answers import Answer, Later, RawResponse
 from suiro.broker.coordination.fetch_sessions import (
     FINAL_EPOCH,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TOPIC_IDS_SINCE = 13
+_MOST_REGIONS = descriptors.for_files() // 4
+"""Partitions of which one answer has records. Their files stay open until the client has taken it."""
 _EXPECTED = (ErrorCode.offset_out_of_range, ErrorCode.kafka_storage_error)
 """Errors of a log that do not count as failed fetches."""
 
@@ -166,7 +169,7 @@ class _Fetch:
         The first partition that has records gives at least one batch, whatever the limits.
         """
         batch = self._wanted if self._session is None else self._session.in_order()
-        left, size, worth = self._max_bytes, 0, False
+        left, size, worth, regions = self._max_bytes, 0, False, 0
         readable: list[Wanted] = []
         refused: list[Wanted] = []
         self.in_tier.clear()
@@ -177,16 +180,19 @@ class _Fetch:
                 refused.append(wanted)
                 continue
             readable.append(wanted)
-            self._read(wanted, max_bytes=max(0, min(wanted.max_bytes, left)), min_one_batch=size == 0)
+            room = max(0, min(wanted.max_bytes, left)) if regions < _MOST_REGIONS else 0
+            self._read(wanted, max_bytes=room, min_one_batch=size == 0)
             result = wanted.result
             if result is None or wanted.diverging is not None:
                 worth = True
             elif wanted in self.in_tier:
                 worth = True
                 left -= self.in_tier[wanted][0]
+                regions += 1
             else:
                 size += result.size
                 left -= result.size
+                regions += len(result.regions)
         self._looked_at = readable + refused if refused else readable
         total = len(batch) if self._session is None else len(self._session.partitions)
         return worth or size >= self._min_bytes or len(refused) == total

@@ -480,7 +480,9 @@ class Connection:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
         if self._output:
-            self._responses.hold(self, sum(len(p) for p in self._output if not isinstance(p, tuple)))
+            files = sum(isinstance(piece, tuple) for piece in self._output)
+            size = sum(len(piece) for piece in self._output if not isinstance(piece, tuple))
+            self._responses.hold(self, size, files)
 
     def _on_writable(self) -> None:
         self.last_active_ms = self._context.clock.monotonic_ms()

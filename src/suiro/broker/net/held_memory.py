@@ -14,12 +14,14 @@ Logins. Connections that have not logged in share a small memory of their own. O
 the most is closed: a login is short, and a client that sends it whole holds nothing.
 
 Answers. Over the limit, the connection whose peer has taken nothing for the longest time is closed, of those that hold
-memory.
+memory. Records are sent from their files, which stay open so long. Their number has a limit of its own: files that
+nobody can open would stop all others.
 """
 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from typing import Protocol
 
 _RESUMED_AT_ONCE = 32
@@ -140,24 +142,36 @@ class Writer(Protocol):
 
 
 class ResponseMemory:
-    """Bytes of answers that peers have not taken yet. File regions do not count: they are on disk."""
+    """Bytes of answers that peers have not taken yet, and files that are still to be sent from."""
 
-    def __init__(self, *, max_bytes: int) -> None:
+    def __init__(self, *, max_bytes: int, max_files: Callable[[], int]) -> None:
         self.max_bytes = max_bytes
+        self._max_files = max_files
         self.used = 0
-        self._held: dict[Writer, int] = {}  # in the order of the last progress, slowest first
+        self.files = 0
+        # (bytes, files), in the order of the last progress, slowest first
+        self._held: dict[Writer, tuple[int, int]] = {}
 
     @property
     def holders(self) -> int:
         return len(self._held)
 
-    def hold(self, writer: Writer, size: int) -> None:
-        """The peer took something, or is given something to take; `size` bytes are left."""
-        self.used += size - self._held.pop(writer, 0)
-        self._held[writer] = size
+    def hold(self, writer: Writer, size: int, files: int) -> None:
+        """The peer took something, or is given something to take; so many bytes and files are left."""
+        self.release(writer)
+        self._held[writer] = size, files
+        self.used += size
+        self.files += files
         while self.used > self.max_bytes:
             # Who waits only for records, which are sent from their files, holds nothing that could be released.
-            next(slow for slow, held in self._held.items() if held).close_slow()  # which releases
+            next(slow for slow, (held, _) in self._held.items() if held).close_slow()  # which releases
+        while self.files > self._max_files():
+            slow = next((slow for slow, (_, held) in self._held.items() if held and slow is not writer), None)
+            if slow is None:
+                break
+            slow.close_slow()
 
     def release(self, writer: Writer) -> None:
-        self.used -= self._held.pop(writer, 0)
+        size, files = self._held.pop(writer, (0, 0))
+        self.used -= size
+        self.files -= files

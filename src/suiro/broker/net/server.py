@@ -77,7 +77,11 @@ class Server:
                 loop, max_bytes=own.queued_max_request_bytes, max_holders=own.queued_max_requests
             ),
             logins=LoginMemory(max_bytes=own.queued_max_unauthenticated_bytes),
-            responses=ResponseMemory(max_bytes=own.queued_max_response_bytes),
+            responses=ResponseMemory(
+                max_bytes=own.queued_max_response_bytes,
+                # Half of the descriptors that are left to connections.
+                max_files=lambda: (self._most_by_descriptors - len(self.connections)) // 2,
+            ),
             turns=Turns(loop),
             max_request_bytes=own.socket_request_max_bytes,
             max_login_bytes=own.sasl_server_max_receive_size,
