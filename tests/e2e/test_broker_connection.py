@@ -86,6 +86,9 @@ class Peer:
         connection.send(pieces)
         return True
 
+    def may_take_long(self, frame: memoryview) -> bool:
+        return False
+
     def run_until(self, condition: Callable[[], bool]) -> None:
         """Turn the loop until the condition holds; it is looked at in every turn."""
         ends = self.loop.time() + DEADLINE_S
@@ -243,6 +246,16 @@ def test_a_closed_peer_is_noticed_while_an_answer_is_awaited(peer: Peer) -> None
     peer.run_until(lambda: peer.closes == 1)
     assert abandoned == [True]
     peer.connection.answer([frame(b"too late")])
+
+
+def test_files_that_answers_named_count_with_those_that_are_sent(peer: Peer) -> None:
+    connection, responses = peer.connection, peer.responses
+    connection.name_files((1, 2, 3), 0)
+    assert (responses.named, connection.may_name_files) == (3, True)
+    connection.name_files(tuple(range(100)), 0)
+    assert (responses.named, connection.may_name_files) == (100, False)
+    connection.close()
+    assert responses.named == 0
 
 
 def test_file_regions_go_out_whole_to_a_slow_peer(peer: Peer, tmp_path: Path) -> None:

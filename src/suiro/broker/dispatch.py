@@ -78,7 +78,8 @@ class Dispatcher:
             asked = take_question(frame)
             if asked is not None:
                 plain, is_ours = asked
-                takes_files = is_ours and connection.host == connection.local_address[0]
+                is_near = is_ours and connection.host == connection.local_address[0]
+                takes_files = is_near and connection.may_name_files
         most = self._broker.settings.socket_request_max_elements
         try:
             header, request = messages.read_request(plain, api_key, version, max_elements=most)  # type: ignore[arg-type]

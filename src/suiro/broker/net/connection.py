@@ -286,7 +286,7 @@ class Connection:
             if turn is None:
                 turn = self.turns.begin()
             frame = view[position + 4 : position + 4 + size]
-            is_costly = size >= _LARGE_BYTES and self._sink.may_take_long(frame)
+            is_costly = size >= _LARGE_BYTES and self.authenticated and self._sink.may_take_long(frame)
             self._is_put_off = is_costly and self.turns.is_full(self._client)
             if self._is_put_off or turn.is_over():
                 self.rests = True
@@ -400,7 +400,13 @@ class Connection:
 
     def name_files(self, files: tuple[int, ...], now_ms: int) -> None:
         """The next answer names these, and does not need those of the last one any more."""
+        self._responses.named += len(files) - len(self.named_files)
         self.named_files, self.named_ms = files, now_ms
+
+    @property
+    def may_name_files(self) -> bool:
+        """Whether descriptors are left for files that answers name."""
+        return self._responses.may_name_files
 
     def when_sent(self, callback: Callable[[], None]) -> None:
         """Run this once the peer's socket has all of the answer; now, if that is so."""
@@ -566,7 +572,7 @@ class Connection:
         self._responses.release(self)
         (self._sock if self._tls is None else self._tls).close()
         self._output.clear()
-        self.named_files = ()
+        self.name_files((), self.named_ms)
         self._buffer, self._start, self._end, self._held = None, 0, 0, 0
         self._count_held()
         self._on_sent = None

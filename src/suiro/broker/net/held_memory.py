@@ -149,12 +149,18 @@ class ResponseMemory:
         self._max_files = max_files
         self.used = 0
         self.files = 0
+        self.named = 0
+        """Files that answers named, and that stay open until their clients have opened them."""
         # (bytes, files), in the order of the last progress, slowest first
         self._held: dict[Writer, tuple[int, int]] = {}
 
     @property
     def holders(self) -> int:
         return len(self._held)
+
+    @property
+    def may_name_files(self) -> bool:
+        return self.files + self.named < self._max_files()
 
     def hold(self, writer: Writer, size: int, files: int) -> None:
         """The peer took something, or is given something to take; so many bytes and files are left."""
@@ -165,7 +171,7 @@ class ResponseMemory:
         while self.used > self.max_bytes:
             # Who waits only for records, which are sent from their files, holds nothing that could be released.
             next(slow for slow, (held, _) in self._held.items() if held).close_slow()  # which releases
-        while self.files > self._max_files():
+        while self.files and self.files + self.named > self._max_files():
             slow = next((slow for slow, (_, held) in self._held.items() if held and slow is not writer), None)
             if slow is None:
                 break

@@ -378,7 +378,7 @@ class Server:
         oldest = self._clock.monotonic_ms() - NAMED_FOR_MS
         for connection in self.connections:
             if connection.named_files and connection.named_ms < oldest:
-                connection.named_files = ()
+                connection.name_files((), connection.named_ms)
 
     def close(self) -> None:
         for acceptor in self._acceptors.values():
