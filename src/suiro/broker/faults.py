@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import sys
-import typing
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from suiro.broker.answers import NOTHING, Answer, Later, RawResponse, Response
@@ -21,6 +18,7 @@ from suiro.broker.apis import APIS
 from suiro.broker.exchange import Exchange, Handler, build
 from suiro.errors import UsageError
 from suiro.protocol import messages
+from suiro.protocol.frame_check import layout
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -271,20 +269,20 @@ def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
     """A response that gives `code` to all that the request names: arrays stand for arrays, names for names."""
     fields: dict[str, Any] = {}
     mirrored = False
-    for field, nested, many, optional in _layout(response_class):
+    for field in layout(response_class):
         if field.name.endswith("error_code"):
             fields[field.name] = code
-        elif many and nested is not None and not mirrored:
+        elif field.many and field.nested is not None and not mirrored:
             mirrored = True
-            fields[field.name] = tuple(_mirror(nested, entry, code) for entry in _entries(request))
-        elif many:
+            fields[field.name] = tuple(_mirror(field.nested, entry, code) for entry in _entries(request))
+        elif field.many:
             fields[field.name] = ()
         else:
             value = _same_field(field.name, request)
             if value is not None:
                 fields[field.name] = value
-            elif field.default is dataclasses.MISSING:
-                fields[field.name] = None if optional else _empty(field)
+            elif field.required:
+                fields[field.name] = None if field.optional else _empty(field.metadata.get("kafka_type", ""))
     return build(response_class, **fields)
 
 
@@ -299,8 +297,7 @@ def _same_field(name: str, entry: Any) -> Any:
     return None
 
 
-def _empty(field: Any) -> Any:
-    kind = field.metadata.get("kafka_type", "")
+def _empty(kind: str) -> Any:
     if kind.startswith("timedelta"):
         return timedelta(0)
     if kind.startswith("datetime"):
@@ -309,19 +306,4 @@ def _empty(field: Any) -> Any:
 
 
 def _first_array(message_class: Any) -> str | None:
-    return next((field.name for field, nested, many, _ in _layout(message_class) if many), None)
-
-
-@cache
-def _layout(message_class: Any) -> list[tuple[Any, Any, bool, bool]]:
-    """Each field, the class nested in it, whether it is an array, and whether it may be null."""
-    hints = typing.get_type_hints(message_class, vars(sys.modules[message_class.__module__]))
-    rows = []
-    for field in dataclasses.fields(message_class):
-        parts = typing.get_args(hints[field.name])
-        optional = type(None) in parts
-        inner = next((p for p in parts if p is not type(None)), None) if optional else hints[field.name]
-        many = typing.get_origin(inner) is tuple
-        element = typing.get_args(inner)[0] if many else inner
-        rows.append((field, element if dataclasses.is_dataclass(element) else None, many, optional))
-    return rows
+    return next((field.name for field in layout(message_class) if field.many), None)

@@ -6,16 +6,13 @@ only checked. After any failure the connection is closed, because a partial fram
 
 from __future__ import annotations
 
-import dataclasses
 import select
 import socket
 import ssl
 import struct
-import typing
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 from suiro import __version__
@@ -31,6 +28,7 @@ from suiro.errors import (
     UnsupportedVersionError,
     UsageError,
 )
+from suiro.protocol.frame_check import layout
 from suiro.protocol.messages import (
     API_KEYS,
     API_NAMES,
@@ -320,7 +318,7 @@ class Change:
 def build(message_class: Any, **fields: Any) -> Any:
     """Returns a kio message of those fields that its version has. An array may be a list, with its structures as
     dictionaries."""
-    known = _structures(message_class)
+    known = {field.name: field.nested for field in layout(message_class)}
     return message_class(
         **{name: _value(known[name], value) for name, value in fields.items() if name in known}
     )
@@ -330,17 +328,6 @@ def _value(structure: Any, value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return tuple(value) if structure is None else tuple(build(structure, **item) for item in value)
-
-
-@cache
-def _structures(message_class: Any) -> dict[str, Any]:
-    """Returns the fields of a message, each with the class of its elements if it is an array of structures."""
-    found: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(message_class).items():
-        arrays = [part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is tuple]
-        element = typing.get_args(arrays[0])[0] if arrays else None
-        found[name] = element if dataclasses.is_dataclass(element) else None
-    return {field.name: found[field.name] for field in dataclasses.fields(message_class)}
 
 
 def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) -> socket.socket:

@@ -108,12 +108,12 @@ class DataDirectory:
             self._gaps = self._offsets_or_none(GAP_OFFSETS, "gaps that the logs have now count as cleaning's")
 
     @classmethod
-    def open(cls, path: Path, *, node_id: int | None = None, cluster_id: str | None = None) -> DataDirectory:
+    def open(cls, path: Path, *, node_id: int | None = None) -> DataDirectory:
         """Lock the directory, and make it if it is absent. Without a `node_id`, a new one belongs to the node that is
         started on it first. Raises ConfigError if another node has it, if it was handed over, or if it cannot be
         used."""
         try:
-            return cls._open(path, node_id, cluster_id)
+            return cls._open(path, node_id)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise ConfigError(
@@ -127,7 +127,7 @@ class DataDirectory:
             ) from error
 
     @classmethod
-    def _open(cls, path: Path, node_id: int | None, cluster_id: str | None) -> DataDirectory:
+    def _open(cls, path: Path, node_id: int | None) -> DataDirectory:
         path.mkdir(parents=True, exist_ok=True)
         if (path / HANDED_OVER).exists():
             raise ConfigError(
@@ -136,7 +136,7 @@ class DataDirectory:
             )
         fresh = not any(path.iterdir())
         lock = _locked(path)
-        cluster_id = _cluster_id(path, node_id, cluster_id)
+        cluster_id = _cluster_id(path, node_id)
         if fresh:
             write_checkpoint(path / GAP_OFFSETS, [], sync=True)
         marker = path / CLEAN_SHUTDOWN
@@ -401,9 +401,9 @@ def _locked(path: Path) -> FileHandle:
     return lock
 
 
-def _cluster_id(path: Path, node_id: int | None, wanted: str | None) -> str:
-    """The cluster that the directory belongs to; a new directory is given to `wanted`, or to a new cluster. It must
-    belong to the node `node_id`. None: it may belong to any node, and to none yet."""
+def _cluster_id(path: Path, node_id: int | None) -> str:
+    """The cluster that the directory belongs to; a new directory is given to a new cluster. It must belong to the node
+    `node_id`. None: it may belong to any node, and to none yet."""
     try:
         meta = read_properties(path / META_PROPERTIES)
     except DamagedFileError as error:
@@ -416,10 +416,7 @@ def _cluster_id(path: Path, node_id: int | None, wanted: str | None) -> str:
     found_node = meta.get("node.id")
     if None not in (found_node, node_id) and found_node != str(node_id):
         raise ConfigError(f"{path} belongs to node {found_node}, not to node {node_id}")
-    found = meta.get("cluster.id")
-    if found is not None and wanted is not None and found != wanted:
-        raise ConfigError(f"{path} belongs to cluster {found}, not to {wanted}")
-    cluster_id = found or wanted or id_text(uuid.uuid4())
+    cluster_id = meta.get("cluster.id") or id_text(uuid.uuid4())
     if not meta and node_id is not None:
         write_meta_properties(path, cluster_id=cluster_id, node_id=node_id, directory_id=uuid.uuid4())
     return cluster_id

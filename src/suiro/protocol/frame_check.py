@@ -15,9 +15,9 @@ import struct
 import sys
 import threading
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from suiro.protocol.fields import MAX_STRING_BYTES, read_uvarint, uvarint
 
@@ -39,6 +39,36 @@ _FIXED = {
     "timedelta_i64": 8,
     "datetime_i64": 8,
 }
+
+
+class Field(NamedTuple):
+    """One field of kio's message classes."""
+
+    name: str
+    metadata: Mapping[str, Any]
+    nested: Any
+    """The class of the structure, or of the array's structures; None: it has none."""
+    many: bool
+    optional: bool
+    required: bool
+
+
+@cache
+def layout(message_class: Any) -> tuple[Field, ...]:
+    """The fields in their order."""
+    hints = typing.get_type_hints(message_class, vars(sys.modules[message_class.__module__]))
+    found = []
+    for field in dataclasses.fields(message_class):
+        hint = hints[field.name]
+        parts = typing.get_args(hint)
+        optional = type(None) in parts
+        inner = next((part for part in parts if part is not type(None)), hint) if optional else hint
+        many = typing.get_origin(inner) is tuple
+        element = typing.get_args(inner)[0] if many else inner
+        nested = element if dataclasses.is_dataclass(element) else None
+        required = field.default is dataclasses.MISSING
+        found.append(Field(field.name, field.metadata, nested, many, optional, required))
+    return tuple(found)
 
 
 class TooManyElementsError(ValueError):
@@ -182,14 +212,13 @@ def _array(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check)
 @cache
 def _message(message_class: Any) -> _Check:
     flexible = message_class.__flexible__
-    hints = typing.get_type_hints(message_class, vars(sys.modules[message_class.__module__]))
     steps: list[int | _Check] = []
     tagged: dict[int, _Check] = {}
-    for field in dataclasses.fields(message_class):
+    for field in layout(message_class):
         if field.name == "client_id" and "header" in message_class.__module__:
             step: int | _Check = _octets(_plain(2))  # in every header of the old form
         else:
-            step = _field(hints[field.name], field.metadata.get("kafka_type", ""), flexible=flexible)
+            step = _field(field, flexible=flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = _sequence([step])
         else:
@@ -199,17 +228,12 @@ def _message(message_class: Any) -> _Check:
     return _sequence(steps)
 
 
-def _field(hint: Any, kind: str, *, flexible: bool) -> int | _Check:
-    parts = typing.get_args(hint)
-    optional = type(None) in parts
-    inner = next((part for part in parts if part is not type(None)), hint) if optional else hint
-    many = typing.get_origin(inner) is tuple
-    element = typing.get_args(inner)[0] if many else inner
-    nested: Any = element if dataclasses.is_dataclass(element) else None
+def _field(field: Field, *, flexible: bool) -> int | _Check:
+    kind = field.metadata.get("kafka_type", "")
     one: int | _Check
-    if nested is not None:
-        one = _message(nested)
-        if optional and not many:
+    if field.nested is not None:
+        one = _message(field.nested)
+        if field.optional and not field.many:
             one = _nullable(one)
     elif kind in _FIXED:
         one = _FIXED[kind]
@@ -219,7 +243,7 @@ def _field(hint: Any, kind: str, *, flexible: bool) -> int | _Check:
             one = _octets(_plain(2 if kind == "string" else 4))
         else:
             one = _compact_string if kind == "string" else _octets(_compact)
-    return _array(_compact if flexible else _plain(4), one) if many else one
+    return _array(_compact if flexible else _plain(4), one) if field.many else one
 
 
 def _nullable(message: _Check) -> _Check:

@@ -55,8 +55,6 @@ def test_identity_is_kept_and_checked(tmp_path: Path) -> None:
     again.close()
     with pytest.raises(ConfigError, match="belongs to node 3"):
         DataDirectory.open(tmp_path, node_id=4)
-    with pytest.raises(ConfigError, match="belongs to cluster"):
-        DataDirectory.open(tmp_path, node_id=3, cluster_id="another")
 
 
 def test_partitions_are_found_again(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, RawResponse
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.config_changes import DENIALS, check_may
+from suiro.broker.handlers.shared.config_changes import DENIALS, check_may, check_node_id
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation
 from suiro.broker.settings import loggers
@@ -98,7 +98,7 @@ def _of_topic(broker: BrokerContext, name: str) -> list[DescribedConfig]:
 def _of_broker(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
         return describe_cluster_defaults(broker.dynamic_settings)
-    _check_id(broker, name, or_empty=" or empty string,")
+    check_node_id(broker, name, kind="Broker", or_empty=" or empty string,")
     listeners = broker.server.listeners
     facts = describe_facts(
         node_id=broker.node_id,
@@ -120,7 +120,7 @@ def _address(name: str, host: str, port: int) -> str:
 def _of_loggers(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
         raise RefusedError(ErrorCode.invalid_request, "Broker id must not be empty")
-    _check_id(broker, name, or_empty="")
+    check_node_id(broker, name, kind="Broker", or_empty="")
     return loggers.describe_levels()
 
 
@@ -128,19 +128,6 @@ def _of_group(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
         raise RefusedError(ErrorCode.invalid_request, "Group name must not be empty")
     return describe_group_configs(broker.group_configs(name), broker.dynamic_settings)
-
-
-def _check_id(broker: BrokerContext, name: str, *, or_empty: str) -> None:
-    try:
-        node_id = int(name)
-    except ValueError:
-        message = f"Broker id must be an integer, but it is: {name}"
-        raise RefusedError(ErrorCode.invalid_request, message) from None
-    if node_id != broker.node_id:
-        raise RefusedError(
-            ErrorCode.invalid_request,
-            f"Unexpected broker id, expected {broker.node_id}{or_empty} but received {name}",
-        )
 
 
 def _config(exchange: Exchange, config: DescribedConfig, request: DescribeConfigsRequest) -> Any:

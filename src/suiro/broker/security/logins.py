@@ -10,6 +10,7 @@ While a client logs in, `Connection.authenticated` is false and nothing else is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from suiro.broker.security.jaas import parse_jaas
 from suiro.broker.security.plain import PlainServer, plain_users
@@ -73,7 +74,7 @@ class ListenerLogins:
             from suiro.broker.security.oauth import OAuthServer
 
             return OAuthServer(self._tokens)
-        return ScramServer(self._scram.finder(mechanism), hash_name=HASHES[mechanism])
+        return ScramServer(partial(self._scram.find, mechanism), hash_name=HASHES[mechanism])
 
     def lifetime_ms(self, mechanism: str, *, expires_at_ms: int | None, now_ms: int) -> int | None:
         """For how long a login holds; None: for as long as the connection."""

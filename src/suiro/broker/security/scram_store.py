@@ -8,7 +8,7 @@ import contextlib
 import hmac
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,25 +84,21 @@ class ScramStore:
         """User to mechanism to credential."""
         return self._users
 
-    def finder(self, mechanism: str) -> Callable[[str], ScramCredential]:
+    def find(self, mechanism: str, name: str) -> ScramCredential:
         """Finds the credential of a name for a login by this mechanism; a decoy for a name that does not exist.
 
         A decoy has the iterations and the kind of salt of some user. Which one, the secret decides: names and users
         have places on a circle, and the next user is the one. So of many names that are not there as many have a kind
         of salt as of the users, and a change of the users changes the decoys of few names.
         """
-
-        def find(name: str) -> ScramCredential:
-            if not self._decoy_secret:
-                self._keep_secret(os.urandom(32))
-            circle = self._circle(mechanism)
-            at = bisect.bisect(circle, (self._place(name), ""))
-            like = self._users[circle[at % len(circle)][1]][mechanism] if circle else _USUAL
-            # Made for every name, so that a known name takes as long as an unknown one.
-            decoy = like.decoy(name, secret=self._decoy_secret, hash_name=HASHES[mechanism])
-            return self._users.get(name, {}).get(mechanism, decoy)
-
-        return find
+        if not self._decoy_secret:
+            self._keep_secret(os.urandom(32))
+        circle = self._circle(mechanism)
+        at = bisect.bisect(circle, (self._place(name), ""))
+        like = self._users[circle[at % len(circle)][1]][mechanism] if circle else _USUAL
+        # Made for every name, so that a known name takes as long as an unknown one.
+        decoy = like.decoy(name, secret=self._decoy_secret, hash_name=HASHES[mechanism])
+        return self._users.get(name, {}).get(mechanism, decoy)
 
     def _circle(self, mechanism: str) -> list[tuple[bytes, str]]:
         """The users by their places."""

@@ -7,6 +7,7 @@ import json
 import random
 import string
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy
@@ -97,7 +98,7 @@ def store(tmp_path: Path) -> ScramStore:
 
 
 def scram(store: ScramStore, mechanism: str = "SCRAM-SHA-256") -> ScramServer:
-    return ScramServer(store.finder(mechanism), hash_name=HASHES[mechanism])
+    return ScramServer(partial(store.find, mechanism), hash_name=HASHES[mechanism])
 
 
 @pytest.mark.parametrize("mechanism", HASHES)
@@ -140,14 +141,14 @@ def test_names_that_are_not_there_look_like_users(tmp_path: Path) -> None:
 
     store = ScramStore(ClusterState(tmp_path))
     strangers = [f"stranger-{number}" for number in range(400)]
-    before = {name: store.finder(mechanism)(name) for name in strangers}
+    before = {name: store.find(mechanism, name) for name in strangers}
     assert {kind_of_salt(found) for found in before.values()} == {("24 bytes", 4096)}
     for number in range(8):
         # The salt's text that Kafka's Java tools write, and librdkafka's bytes.
         java = numpy.base_repr(draw.getrandbits(130), 36).lower().encode()
         put(store, f"java-{number}", java, 4096)
         put(store, f"native-{number}", draw.randbytes(64), 8192)
-    find = store.finder(mechanism)
+    find = partial(store.find, mechanism)
     found = {name: find(name) for name in strangers}
     kinds = Counter(kind_of_salt(credential) for credential in found.values())
     assert set(kinds) == {kind_of_salt(find("java-0")), kind_of_salt(find("native-0"))}
@@ -155,10 +156,10 @@ def test_names_that_are_not_there_look_like_users(tmp_path: Path) -> None:
     assert {len(one.salt) for one in found.values()} >= {25, 26, 64}, "one digit less is common"
     assert len({credential.salt for credential in found.values()}) == len(strangers)
 
-    again = ScramStore(ClusterState(tmp_path)).finder(mechanism)
+    again = partial(ScramStore(ClusterState(tmp_path)).find, mechanism)
     assert {name: again(name).salt for name in strangers} == {name: one.salt for name, one in found.items()}
     put(store, "new", draw.randbytes(64), 8192)
-    same = sum(store.finder(mechanism)(name).salt == one.salt for name, one in found.items())
+    same = sum(store.find(mechanism, name).salt == one.salt for name, one in found.items())
     assert same > len(strangers) / 2
 
 

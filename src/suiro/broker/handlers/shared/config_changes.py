@@ -98,16 +98,17 @@ def check_may(exchange: Exchange, operation: Operation, kind: ResourceKind, name
         raise RefusedError(DENIALS[guarded], f"{guarded.name.capitalize()} authorization failed.")
 
 
-def check_node_id(broker: BrokerContext, name: str) -> None:
+def check_node_id(broker: BrokerContext, name: str, *, kind: str = "Node", or_empty: str = ",") -> None:
     try:
         node_id = int(name)
     except ValueError:
         raise RefusedError(
-            ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}"
+            ErrorCode.invalid_request, f"{kind} id must be an integer, but it is: {name}"
         ) from None
     if node_id != broker.node_id:
         raise RefusedError(
-            ErrorCode.invalid_request, f"Unexpected broker id, expected {broker.node_id}, but received {name}"
+            ErrorCode.invalid_request,
+            f"Unexpected broker id, expected {broker.node_id}{or_empty} but received {name}",
         )
 
 
