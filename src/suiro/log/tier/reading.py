@@ -5,7 +5,7 @@ batch, and writes the chunk into a file of its own without a name. So a fetch ge
 which stay valid until the last response with them is sent, whatever the cache drops.
 
 All methods wait for the store and are called from several threads at once. There are two caches, each with a limit in
-bytes: indexes in memory, chunks on disk.
+bytes: indexes in memory, chunks on disk. The number of chunks has a limit, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from suiro import descriptors
 from suiro.errors import CorruptRecordError
 from suiro.log.errors import CorruptBatchError
 from suiro.log.files import FileHandle
@@ -32,6 +33,9 @@ from suiro.log.tier.store import RemoteStore, RemoteStoreError
 from suiro.log.transaction_index import AbortedTransaction, decode_transactions
 from suiro.protocol import time_search
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, iter_headers, read_header, verify
+
+MOST_CHUNKS = descriptors.for_files() // 8
+"""Each is an open file, also where segments are so small that thousands of chunks are few bytes."""
 
 
 class _Batch(NamedTuple):
@@ -185,7 +189,9 @@ class RemoteReader:
             replaced = self._chunks.pop((segment.segment_id, chunk.start), None)
             self._chunk_bytes += chunk.size - (replaced.size if replaced is not None else 0)
             self._chunks[segment.segment_id, chunk.start] = chunk
-            while self._chunk_bytes > self._chunk_limit and len(self._chunks) > 1:
+            while len(self._chunks) > 1 and (
+                self._chunk_bytes > self._chunk_limit or len(self._chunks) > MOST_CHUNKS
+            ):
                 self._chunk_bytes -= self._chunks.popitem(last=False)[1].size
 
     def _fetch_chunk(self, segment: RemoteSegment, offset: int, position: int | None) -> _Chunk | None:

@@ -12,6 +12,7 @@ from support.admin import filled, plain
 from support.logs import batch
 from support.tiering import DEADLINE_S, TOPIC, TieredNode
 
+from suiro.log.tier import reading
 from suiro.log.tier.remote_log import RemoteLog
 from suiro.protocol.messages import API_KEYS, read_response, request_class, write_request
 from suiro.protocol.records import Record, encode_batch
@@ -136,6 +137,23 @@ def test_segments_without_aborted_transactions_are_gone_over_once(
         result = node.loop.run_until_complete(asyncio.wait_for(read, DEADLINE_S))
         assert result.size > 0
         assert len(looks) < 5
+    finally:
+        node.stop()
+
+
+def test_of_small_segments_only_some_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is an open file: those of a cache of 256 MB were more than a process may have."""
+    monkeypatch.setattr(reading, "MOST_CHUNKS", 2)
+    node = TieredNode(tmp_path)
+    try:
+        node.create()
+        node.produce(20)
+        node.until_copied()
+        assert node.log.retention.apply() > 3
+        for offset in range(node.log.local_log_start_offset):
+            read = node.tier.read(node.partition, offset, max_bytes=1, read_committed=False)
+            assert node.loop.run_until_complete(asyncio.wait_for(read, DEADLINE_S)).size > 0
+        assert len(node.tier._reader._chunks) == 2
     finally:
         node.stop()
 
