@@ -6,6 +6,7 @@ cannot write. So each has a share; the rest is for folders, pipes and other sock
 
 from __future__ import annotations
 
+import os
 import resource
 
 MOST = 1 << 20
@@ -29,6 +30,14 @@ def limit() -> int:
     """Returns the current limit of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else soft
+
+
+def open_now() -> int:
+    """Returns how many descriptors this process has open; its limit if that cannot be known, as when none is left."""
+    try:
+        return len(os.listdir("/dev/fd"))
+    except OSError:
+        return limit()
 
 
 def for_files(of: int | None = None) -> int:

@@ -47,7 +47,7 @@ class Peer:
         self.closes = 0
         self.slow = 0
         self.requests = RequestMemory(self.loop, max_bytes=64 << 20, max_holders=100)
-        self.responses = ResponseMemory(max_bytes=64 << 20, max_files=lambda: 100)
+        self.responses = ResponseMemory(max_bytes=64 << 20, are_too_many=lambda files: files >= 100)
         self.context = context = ConnectionContext(
             loop=self.loop,
             clock=ManualClock(),

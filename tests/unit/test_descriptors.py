@@ -35,3 +35,9 @@ def test_the_soft_limit_becomes_the_hard_one() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(done.stdout) == own
+
+
+def test_what_is_open_is_counted() -> None:
+    before = descriptors.open_now()
+    with open(__file__), open(__file__):
+        assert descriptors.open_now() == before + 2

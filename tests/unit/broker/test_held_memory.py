@@ -154,7 +154,7 @@ class Writer:
 
 
 def test_who_took_nothing_for_the_longest_goes_first() -> None:
-    memory = ResponseMemory(max_bytes=100, max_files=lambda: 10)
+    memory = ResponseMemory(max_bytes=100, are_too_many=lambda files: files > 10)
     first, second, third = (Writer(memory) for _ in range(3))
     memory.hold(first, 40, 0)
     memory.hold(second, 40, 0)
@@ -167,7 +167,7 @@ def test_who_took_nothing_for_the_longest_goes_first() -> None:
 
 def test_who_holds_nothing_stays() -> None:
     """A slow consumer's records are on the disk: its connection would go, and no memory with it."""
-    memory = ResponseMemory(max_bytes=100, max_files=lambda: 10)
+    memory = ResponseMemory(max_bytes=100, are_too_many=lambda files: files > 10)
     consumer, slow, third = (Writer(memory) for _ in range(3))
     memory.hold(consumer, 0, 0)
     memory.hold(slow, 60, 0)
@@ -176,7 +176,7 @@ def test_who_holds_nothing_stays() -> None:
 
 
 def test_an_answer_larger_than_all_memory_costs_everybody_who_is_slow() -> None:
-    memory = ResponseMemory(max_bytes=100, max_files=lambda: 10)
+    memory = ResponseMemory(max_bytes=100, are_too_many=lambda files: files > 10)
     slow, large = Writer(memory), Writer(memory)
     memory.hold(slow, 10, 0)
     memory.hold(large, 200, 0)
@@ -189,7 +189,7 @@ def test_an_answer_larger_than_all_memory_costs_everybody_who_is_slow() -> None:
 
 def test_files_that_wait_have_a_limit_and_who_took_something_last_stays() -> None:
     """Nobody else could open a file, and nothing could be written."""
-    memory = ResponseMemory(max_bytes=100, max_files=lambda: 10)
+    memory = ResponseMemory(max_bytes=100, are_too_many=lambda files: files > 10)
     large, slow, third = (Writer(memory) for _ in range(3))
     memory.hold(large, 0, 12)
     assert large.is_open

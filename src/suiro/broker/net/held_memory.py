@@ -144,9 +144,10 @@ class Writer(Protocol):
 class ResponseMemory:
     """Bytes of answers that peers have not taken yet, and files that are still to be sent from."""
 
-    def __init__(self, *, max_bytes: int, max_files: Callable[[], int]) -> None:
+    def __init__(self, *, max_bytes: int, are_too_many: Callable[[int], bool]) -> None:
+        """`are_too_many(files)`: whether so many files leave too few descriptors to others."""
         self.max_bytes = max_bytes
-        self._max_files = max_files
+        self._are_too_many = are_too_many
         self.used = 0
         self.files = 0
         self.named = 0
@@ -160,7 +161,7 @@ class ResponseMemory:
 
     @property
     def may_name_files(self) -> bool:
-        return self.files + self.named < self._max_files()
+        return not self._are_too_many(self.files + self.named)
 
     def hold(self, writer: Writer, size: int, files: int) -> None:
         """The peer took something, or is given something to take; so many bytes and files are left."""
@@ -171,7 +172,7 @@ class ResponseMemory:
         while self.used > self.max_bytes:
             # Who waits only for records, which are sent from their files, holds nothing that could be released.
             next(slow for slow, (held, _) in self._held.items() if held).close_slow()  # which releases
-        while self.files and self.files + self.named > self._max_files():
+        while self.files and self._are_too_many(self.files + self.named):
             slow = next((slow for slow, (_, held) in self._held.items() if held and slow is not writer), None)
             if slow is None:
                 break

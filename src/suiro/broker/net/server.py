@@ -78,9 +78,7 @@ class Server:
             ),
             logins=LoginMemory(max_bytes=own.queued_max_unauthenticated_bytes),
             responses=ResponseMemory(
-                max_bytes=own.queued_max_response_bytes,
-                # Half of the descriptors that are left to connections.
-                max_files=lambda: (self._most_by_descriptors - len(self.connections)) // 2,
+                max_bytes=own.queued_max_response_bytes, are_too_many=self._are_too_many_files
             ),
             turns=Turns(loop),
             max_request_bytes=own.socket_request_max_bytes,
@@ -205,6 +203,12 @@ class Server:
             )
         self._shut(acceptor)  # `_has_space` opens it again
         return False
+
+    def _are_too_many_files(self, waiting: int) -> bool:
+        """Whether the files that answers are sent from use up the descriptors. Half of those that connections leave are
+        kept for others. Most of these files are open anyway."""
+        kept = (self._most_by_descriptors - len(self.connections)) // 2
+        return waiting > kept and descriptors.limit() - descriptors.open_now() < kept
 
     def _has_space(self) -> None:
         """A connection has gone or has logged in."""
