@@ -48,18 +48,11 @@ class OffsetOwner(Protocol):
     def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None: ...
 
 
-class MarkerHost(Protocol):
-    """The services that writing a marker uses."""
+class TransactionHost(CoordinatorHost, Protocol):
+    """The services that the transaction coordinator, and writing a marker, use."""
 
-    @property
-    def clock(self) -> Clock: ...
     @property
     def groups(self) -> OffsetOwner: ...
-
-
-class TransactionHost(CoordinatorHost, MarkerHost, Protocol):
-    """The services that the transaction coordinator uses."""
-
     @property
     def data(self) -> Path: ...
     @property

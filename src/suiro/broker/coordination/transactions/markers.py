@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 
 if TYPE_CHECKING:
-    from suiro.broker.coordination.host import MarkerHost
+    from suiro.broker.coordination.host import TransactionHost
 
 
 def write_marker(
-    host: MarkerHost,
+    host: TransactionHost,
     partition: Partition,
     *,
     commit: bool,
@@ -33,7 +33,7 @@ def write_marker(
     partition.grown()
 
 
-def end_offsets(host: MarkerHost, partition: Partition, producer_id: int, *, commit: bool) -> None:
+def end_offsets(host: TransactionHost, partition: Partition, producer_id: int, *, commit: bool) -> None:
     """Tell the group coordinator the end of the transaction whose offsets wait in this partition."""
     if partition.topic == OFFSETS_TOPIC:
         host.groups.complete_transaction(partition.index, producer_id, commit=commit)
