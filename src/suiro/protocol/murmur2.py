@@ -1,4 +1,4 @@
-"""Kafka's murmur2, which maps a key to its partition as all clients do.
+"""Kafka's murmur2, by which the Java clients choose the partition of a key. librdkafka has CRC32 as its default.
 
 This is the plain version, one key at a time; `columnar.partitions_of` is the compiled one.
 """

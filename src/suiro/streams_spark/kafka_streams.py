@@ -430,6 +430,7 @@ class KafkaStreams:
         """Checks that the topology fits the cluster and the state directory, and then creates the internal topics. The
         last value tells whether it has to follow a running process."""
         from suiro.streams_spark.description import check_description
+        from suiro.streams_spark.key_placement import warn_of_misplaced_keys
         from suiro.streams_spark.plan import plan
         from suiro.streams_spark.rebuild import boundary_of, has_offsets
         from suiro.streams_spark.replacement import begin_to_follow, follows, require_not_replaced
@@ -443,6 +444,7 @@ class KafkaStreams:
                 create=self._create_topics,
             )
             counts = {topic: len(info.partitions) for topic, info in infos.items()}
+            warn_of_misplaced_keys(client, self.topology, counts)
             made = plan(self.topology, self.application_id, counts)
             sink = self._sink_options()
             if self._replace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,10 @@ from suiro.streams.topology.nodes import (
     ForeignKeyRespond,
     Function,
     Process,
+    Repartition,
     SessionAggregate,
     SlidingAggregate,
+    Source,
     StreamAggregate,
     StreamStreamJoin,
     StreamTableJoin,
@@ -135,3 +137,19 @@ def check_topology(topology: Topology) -> None:
                 f"the topology writes topic {topic!r} and reads it too, which is a cycle; to go on with the records "
                 "use the stream itself, or repartition() for a topic between"
             )
+
+
+def inputs_that_meet(topology: Topology) -> Iterator[tuple[str, list[Source | Repartition]]]:
+    """Yields each node that brings records with one key together, and the inputs from which they come."""
+    for node in topology.nodes:
+        if isinstance(node.operator, CoPartitioned) and len(node.parents) > 1:
+            yield node.name, [item for parent in node.parents for item in _inputs_above(topology, parent)]
+
+
+def _inputs_above(topology: Topology, name: str) -> Iterator[Source | Repartition]:
+    node = topology.node(name)
+    if isinstance(node.operator, Source | Repartition):
+        yield node.operator
+        return
+    for parent in node.parents:
+        yield from _inputs_above(topology, parent)

@@ -1,0 +1,93 @@
+"""Warns of a topic whose keys a join cannot find, because its producer chose their partitions in another way.
+
+A join reads partitions of one number together. Java clients and repartitions choose the partition of a key by murmur2.
+librdkafka and the clients above it use CRC32 unless they are told otherwise. Kafka Streams checks only the numbers of
+partitions, and its join then gives wrong results without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from suiro.errors import OffsetOutOfRangeError
+from suiro.protocol.murmur2 import partition_for_key
+from suiro.protocol.record_batch import iter_headers
+from suiro.protocol.records import iter_batch
+from suiro.streams.dsl.checks import inputs_that_meet
+from suiro.streams.topology.nodes import Repartition, Source
+from suiro.streams.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from suiro.client import Client
+
+SAMPLE_BYTES, SAMPLE_KEYS = 1 << 14, 100
+"""Of each partition, from its beginning."""
+ENOUGH_KEYS = 10
+"""Fewer keys may be in the partitions of murmur2 by chance."""
+
+_log = logging.getLogger(__name__)
+
+
+def warn_of_misplaced_keys(client: Client, topology: Topology, partition_counts: Mapping[str, int]) -> None:
+    """Logs a warning for each topic with misplaced keys that meet keys which are placed by murmur2."""
+    samples: dict[str, tuple[bool, str]] = {}
+    warned: set[str] = set()
+    for name, inputs in inputs_that_meet(topology):
+        topics = [topic for item in inputs if isinstance(item, Source) for topic in item.topics]
+        hashed = any(isinstance(item, Repartition) and item.partitioner is None for item in inputs)
+        if len(topics) + hashed < 2:
+            continue
+        for topic in topics:
+            if topic not in samples:
+                samples[topic] = _sample(client, topic, partition_counts[topic])
+        hashed = hashed or any(samples[topic][0] for topic in topics)
+        for topic in topics:
+            misplaced = samples[topic][1]
+            if hashed and misplaced and topic not in warned:
+                warned.add(topic)
+                _log.warning(
+                    "%s will miss records of topic %r: %s. The records that they meet are where murmur2, the default "
+                    "of Kafka's Java clients, puts their keys. Write the topic with that partitioner (confluent-kafka: "
+                    '"partitioner": "murmur2_random"), or read it as a stream and put repartition() behind it',
+                    name,
+                    topic,
+                    misplaced,
+                )
+
+
+def _sample(client: Client, topic: str, partitions: int) -> tuple[bool, str]:
+    """Returns whether the sampled keys are where murmur2 puts them, and the first one that is not, as text."""
+    from suiro.client import EARLIEST
+
+    if partitions == 1:
+        return True, ""
+    seen = set()
+    places = [(topic, partition) for partition in range(partitions)]
+    starts = {
+        place: item.offset for place, item in client.list_offsets(dict.fromkeys(places, EARLIEST)).items()
+    }
+    try:
+        found = client.fetch(starts, partition_max_bytes=SAMPLE_BYTES, max_wait_ms=0)
+    except OffsetOutOfRangeError:
+        # Retention has moved the start since.
+        return False, ""
+    for (_, partition), fetched in found.items():
+        for record in islice(_records(fetched), SAMPLE_KEYS):
+            if record.key is None:
+                continue
+            wanted = partition_for_key(record.key, partitions)
+            if wanted != partition:
+                at = f"the key {record.key!r} at offset {record.offset}"
+                return False, f"{at} is in partition {partition}, not {wanted}"
+            seen.add(record.key)
+    return len(seen) >= ENOUGH_KEYS, ""
+
+
+def _records(fetched: Any) -> Iterator[Any]:
+    # Also those of aborted transactions: their keys are placed in the same way.
+    for place, header in iter_headers(fetched.data):
+        if not header.is_control:
+            yield from iter_batch(fetched.data, place)
