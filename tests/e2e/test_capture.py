@@ -170,6 +170,12 @@ def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(
     ("statements", "tables", "words"),
     [
         ("create table t (a int)", "t", ["no primary key", "REPLICA IDENTITY"]),
+        ("create table t (a int)", "", ["no primary key", "REPLICA IDENTITY"]),
+        (
+            "create table t (a int); create publication pub with (publish_via_partition_root = true)",
+            "t",
+            ["no primary key"],
+        ),
         ("create table t (a int primary key); alter table t replica identity nothing", "t", ["NOTHING"]),
         ("create view t as select 1 as a", "t", ["a view"]),
         ("select 1", "t", ["does not exist"]),
@@ -204,6 +210,9 @@ def test_what_cannot_be_captured_is_refused_with_what_mends_it(
         PostgresCapture(options).run()
     for word in words:
         assert word in str(refused.value)
+    if "create table t (a int)" in statements:
+        # Postgres refuses this for a table that is published without a key.
+        connection.execute("update t set a = 1")
 
 
 def test_a_table_that_comes_and_goes_between_two_looks_ends_nothing(

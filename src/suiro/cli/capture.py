@@ -34,7 +34,10 @@ def postgres(
     ],
     tables: Annotated[
         str,
-        Option(metavar="A,B", help="Tables, as schema.table, or table in the schema public. Default: all."),
+        Option(
+            metavar="A,B",
+            help="Tables, as schema.table without quotes, or table in the schema public. Default: all.",
+        ),
     ] = "",
     slot: Annotated[
         str, Option(metavar="S", help="Replication slot; created if it does not exist. Default: suiro_P.")

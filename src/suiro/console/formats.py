@@ -200,7 +200,7 @@ def _avro(registry: str | None, is_patient: bool) -> Callable[[bytes], Decoded]:
             return _of_schema(codec.decode(data), "avro", schema_id)
         # The registry may have the schema and not one that it refers to.
         except (Undecodable, SchemaNotFoundError) as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(f"cannot be read: {error}") from None
 
     return decode
 

@@ -49,9 +49,10 @@ def warn_of_misplaced_keys(client: Client, topology: Topology, partition_counts:
             if hashed and misplaced and topic not in warned:
                 warned.add(topic)
                 _log.warning(
-                    "%s will miss records of topic %r: %s. The records that they meet are where murmur2, the default "
-                    "of Kafka's Java clients, puts their keys. Write the topic with that partitioner (confluent-kafka: "
-                    '"partitioner": "murmur2_random"), or read it as a stream and put repartition() behind it',
+                    "operator %s will miss records of topic %r: %s. The records that they meet are where murmur2, the "
+                    "default of Kafka's Java clients, puts their keys. Write the topic with that partitioner "
+                    '(confluent-kafka: "partitioner": "murmur2_random"), or read it as a stream and put '
+                    "repartition() behind it",
                     name,
                     topic,
                     misplaced,

@@ -28,7 +28,11 @@ _TEXTS = ("bytes", "string")
 
 def what_is_wrong(error: Exception) -> str:
     """fastavro's message without the address of the stream, so that a repeated dead letter is identical."""
-    return f"{type(error).__name__}: {_STREAM.sub('', str(error))}"
+    text = f"{type(error).__name__}: {_STREAM.sub('', str(error))}"
+    # Captures write Postgres's infinity as such a date.
+    if isinstance(error, OverflowError):
+        text += " (Python's dates end with the year 9999; write the field without a logical type, or as text)"
+    return text
 
 
 class AvroLimits:

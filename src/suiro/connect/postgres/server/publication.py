@@ -123,6 +123,7 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
     missing = [table for table in options.tables if table not in published]
     if missing:
         names = ", ".join(_sql_name(database, table) for table in missing)
+        _require_keys(database, missing)
         statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {names}"
         try:
             database.rows(statement, what=f"add {', '.join(missing)} to publication {name}")
@@ -157,6 +158,7 @@ def _create(database: Database, options: CaptureOptions, version: int) -> None:
         what = "FOR TABLE " + ", ".join(_sql_name(database, table) for table in options.tables)
     else:
         what = "FOR ALL TABLES"
+    _require_keys(database, options.tables)
     statement = f"CREATE PUBLICATION {quoted(options.publication)} {what} WITH ({settings})"
     try:
         database.rows(statement, what=f"create publication {options.publication}")
@@ -165,6 +167,23 @@ def _create(database: Database, options: CaptureOptions, version: int) -> None:
             f"{error}. Let a role run it that may (for all tables: a superuser; else the tables' owner with CREATE on "
             f"the database): {statement}"
         ) from error
+
+
+def _require_keys(database: Database, tables: Sequence[str]) -> None:
+    """Raises `ConfigError` for a table without a key, before it is published: from then on, Postgres would refuse the
+    UPDATE and DELETE of everybody. `tables`: empty for all."""
+    found = database.rows(
+        "select c.oid, c.relreplident, n.nspname, c.relname from pg_class c join pg_namespace n on n.oid ="
+        " c.relnamespace where c.relkind in ('r', 'p') and c.relpersistence = 'p' and case when %(all)s"
+        f" then not c.relispartition and c.oid >= {FIRST_NORMAL_OID} else n.nspname || '.' || c.relname ="
+        " any(%(tables)s) end"
+        " order by n.nspname, c.relname",
+        {"all": not tables, "tables": list(tables)},
+        what="look for tables without a key",
+    )
+    indexes = _indexes(database, [row[0] for row in found])
+    for oid, identity, schema, name in found:
+        _key_columns(indexes.get(oid, []), identity, quoted(schema, name))
 
 
 def _sql_name(database: Database, table: str) -> str:
@@ -177,7 +196,8 @@ def _sql_name(database: Database, table: str) -> str:
     )
     if kind is None:
         raise ConfigError(
-            f"table {table} does not exist in this database; --tables takes schema.table, comma between"
+            f"table {table} does not exist in this database; --tables takes schema.table, comma between, in the "
+            "case of the database and without quotes"
         )
     if kind[0] not in ("r", "p") or kind[1] != "p":
         kinds = {
@@ -446,24 +466,30 @@ def _key(
     indexes: Sequence[_Index], identity: str, sql_name: str, columns: Sequence[Column]
 ) -> tuple[tuple[str, ...], bool]:
     """Returns the key's columns and whether they are unique."""
-    primary = next((one.columns for one in indexes if one.is_primary), None)
-    key = {
-        "d": primary,
-        "i": next((one.columns for one in indexes if one.is_replica_identity), None),
-        "f": primary or next((one.columns for one in indexes if one.is_not_null), None),
-    }.get(identity)
-    if key is None and identity == "f":
-        return tuple(column.name for column in columns), False
+    key = _key_columns(indexes, identity, sql_name)
+    names = {column.name: None for column in columns}
     if key is None:
-        raise ConfigError(
-            f"{sql_name}{_NO_KEY[identity]}. Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE "
-            f"{sql_name} REPLICA IDENTITY USING INDEX ... (unique, not deferrable, columns NOT NULL); or ALTER TABLE "
-            f"{sql_name} REPLICA IDENTITY FULL (the key of a record is then the whole row)"
-        )
-    names = {column.name for column in columns}
+        return tuple(names), False
     hidden = [name for name in key if name not in names]
     if hidden:
         raise ConfigError(
             f"{sql_name}: column {hidden[0]!r} of the key is not published; add it to the publication's columns"
         )
     return tuple(key), True
+
+
+def _key_columns(indexes: Sequence[_Index], identity: str, sql_name: str) -> Sequence[str] | None:
+    """Returns None if all columns are the key. Raises `ConfigError` if the table has no key."""
+    primary = next((one.columns for one in indexes if one.is_primary), None)
+    if identity == "f":
+        return primary or next((one.columns for one in indexes if one.is_not_null), None)
+    key = {"d": primary, "i": next((one.columns for one in indexes if one.is_replica_identity), None)}.get(
+        identity
+    )
+    if key is None:
+        raise ConfigError(
+            f"{sql_name}{_NO_KEY[identity]}. Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE "
+            f"{sql_name} REPLICA IDENTITY USING INDEX ... (unique, not deferrable, columns NOT NULL); or ALTER TABLE "
+            f"{sql_name} REPLICA IDENTITY FULL (the key of a record is then the whole row)"
+        )
+    return key
