@@ -457,8 +457,11 @@ class Broker:
         def run() -> None:
             try:
                 action()
+            except OSError as error:
+                # A full disk, for example. Where in the code it was noticed is no news.
+                logger.error("%s failed, and runs again in %d ms: %s", action.__qualname__, wait_ms, error)
             except Exception:
-                logger.exception("%s failed; it runs again in %d ms", action, wait_ms)
+                logger.exception("%s failed; it runs again in %d ms", action.__qualname__, wait_ms)
             self.every(interval_ms, action)
 
         self._periodic[action] = _Periodic(interval_ms, wait_ms, self.loop.call_later(wait_ms / 1000, run))

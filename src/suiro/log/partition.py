@@ -121,6 +121,7 @@ class PartitionLog:
         self._clock = clock
         self.cleaned_offset: int | None = None
         self.offline: str | None = None
+        self._is_refused = False
         self._segments = Segments(opened.segments)
         self._producers = opened.producers
         self._closed_at = end if opened.as_closed else None
@@ -267,6 +268,20 @@ class PartitionLog:
         return offset
 
     def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Segment:
+        try:
+            segment = self._put(batch, header, now_ms)
+        except StorageError as error:
+            # Clients repeat the request: one line stands for all of them.
+            if self.offline is None and not self._is_refused:
+                self._is_refused = True
+                logger.error("%s takes no records until its disk does: %s", self.directory, error)
+            raise
+        if self._is_refused:
+            self._is_refused = False
+            logger.warning("%s takes records again", self.directory)
+        return segment
+
+    def _put(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Segment:
         base_offset, leader_epoch = self.log_end_offset, self.leader_epoch
         last_offset = base_offset + header.last_offset_delta
         max_timestamp, size = header.max_timestamp, header.size

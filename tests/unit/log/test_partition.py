@@ -434,7 +434,9 @@ def test_records_deleted_in_the_middle_of_a_transaction(tmp_path: Path) -> None:
     assert [text[:2] for text in read_all(log, read_committed=True)] == ["3:", "4:", "5:"]
 
 
-def test_a_failed_write_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_log_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     log = open_log(tmp_path / "t-0")
     log.append(batch(producer_id=1, epoch=0, sequence=0, transactional=True))
     real = os.pwritev
@@ -453,6 +455,9 @@ def test_a_failed_write_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: py
     assert log.segments[0].path.stat().st_size == log.size
     assert log.ongoing_transaction(1) == 0
     assert log.append(batch(producer_id=1, epoch=0, sequence=1, transactional=True)).base_offset == 1
+    # The operator is told once, however often clients repeat the request.
+    assert ["No space left" in text for text in caplog.messages] == [True, False]
+    assert caplog.messages[-1].endswith("takes records again")
 
 
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
