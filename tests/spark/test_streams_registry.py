@@ -121,7 +121,7 @@ def test_as_the_interpreter_has_it(
 
 
 def test_a_registry_must_be_named_and_be_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SUIRO_SCHEMA_REGISTRY_URL", raising=False)
+    monkeypatch.delenv("SUIRO_REGISTRY", raising=False)
     topology = build("app")
     for url, why in [
         (None, "has no registry: give schema_registry_url="),

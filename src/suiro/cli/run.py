@@ -51,7 +51,7 @@ _Registry = Annotated[
     str | None,
     Option(
         metavar="URL",
-        env="SUIRO_SCHEMA_REGISTRY_URL",
+        env="SUIRO_REGISTRY",
         help="Schema registry of serdes.avro, json_schema and protobuf.",
     ),
 ]
@@ -65,8 +65,17 @@ _Emit = Annotated[
         help="Updates that tables send: the last one of each key and micro-batch, or every one.",
     ),
 ]
-_OnError = Annotated[
-    str, Option(help='What to do with a bad record: "fail", "skip" or "dead-letter:<topic>".')
+_OnProcessingError = Annotated[
+    str,
+    Option(
+        help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".'
+    ),
+]
+_OnDeserializationError = Annotated[
+    str,
+    Option(
+        help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".'
+    ),
 ]
 _MaxOffsetsPerTrigger = Annotated[
     int, Option(min=1, help="Approximate maximum of records in a micro-batch. Default: 2000000.")
@@ -143,8 +152,8 @@ def run_(
     registry: _Registry = None,
     state_dir: _StateDir = None,
     emit: _Emit = "micro-batch",
-    on_processing_error: _OnError = "fail",
-    on_deserialization_error: _OnError = "fail",
+    on_processing_error: _OnProcessingError = "fail",
+    on_deserialization_error: _OnDeserializationError = "fail",
     max_offsets_per_trigger: _MaxOffsetsPerTrigger = 2_000_000,
     set_: _Set = None,
     rebuild: _Rebuild = False,

@@ -131,7 +131,7 @@ _Registry = Annotated[
     str | None,
     Option(
         metavar="URL",
-        env="SUIRO_SCHEMA_REGISTRY_URL",
+        env="SUIRO_REGISTRY",
         help="Schema registry of serdes.avro, json_schema and protobuf.",
     ),
 ]

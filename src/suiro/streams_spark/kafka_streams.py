@@ -65,7 +65,7 @@ class KafkaStreams:
     `DataStreamWriter.trigger` takes it, `{"processingTime": "1 second"}`; as fast as possible otherwise. `settings`: of
     the Kafka client and the reading, in the names of format "suiro" (`kafka.client.id`, `startingOffsets`, ...).
     `max_offsets_per_trigger`: approximate maximum of records in a micro-batch; None for no limit.
-    `schema_registry_url`: the registry of serdes without one of their own; by default `SUIRO_SCHEMA_REGISTRY_URL` of
+    `schema_registry_url`: the registry of serdes without one of their own; by default `SUIRO_REGISTRY` of
     the environment. `rebuild`: start without a checkpoint, although the application has run before (see
     `streams_spark.rebuild`). `replace`: the same for an application that runs, with another `state_dir`; this start
     takes its place (`replacement`). `create_topics`: create missing source and output topics. `trailing_record`:

@@ -136,12 +136,12 @@ def test_a_registry_that_is_down_is_no_records_fault(monkeypatch: pytest.MonkeyP
 
 
 def test_what_cannot_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SUIRO_SCHEMA_REGISTRY_URL", raising=False)
+    monkeypatch.delenv("SUIRO_REGISTRY", raising=False)
     with pytest.raises(ConfigError, match=r"serdes\.avro has no registry: give schema_registry_url="):
         KafkaStreams(flights(), application_id="a", bootstrap_servers="x:1")
     with pytest.raises(ConfigError, match="one process's memory"):
         KafkaStreams(flights(), application_id="a", bootstrap_servers="x:1", schema_registry_url="mock://x")
-    monkeypatch.setenv("SUIRO_SCHEMA_REGISTRY_URL", "http://env:1")
+    monkeypatch.setenv("SUIRO_REGISTRY", "http://env:1")
     KafkaStreams(flights(), application_id="a", bootstrap_servers="x:1")
     with pytest.raises(ConfigError, match="subject_strategy='name'"):
         serdes.avro.with_(subject_strategy="name")  # type: ignore[arg-type]

@@ -545,7 +545,7 @@ def test_a_wrong_column_is_refused(serde: Any, column: pa.Array) -> None:
 
 
 def test_a_serde_of_a_registry_says_where_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SUIRO_SCHEMA_REGISTRY_URL", raising=False)
+    monkeypatch.delenv("SUIRO_REGISTRY", raising=False)
     with pytest.raises(UsageError, match=r"serdes\.avro has no registry: .*schema_registry_url="):
         serdes.avro.deserialize("t", b"\0\0\0\0\1")
 

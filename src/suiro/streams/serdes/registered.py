@@ -1,7 +1,7 @@
 """`serdes.avro`, `serdes.json_schema`, `serdes.protobuf`: Confluent's wire format, schemas in a registry.
 
 Bare, the registry is the run's (`schema_registry_url=` of `KafkaStreams` and `TopologyTestDriver`, `suiro run
---registry`), else that of the environment (`SUIRO_SCHEMA_REGISTRY_URL`); values are read by the schema they name and
+--registry`), else that of the environment (`SUIRO_REGISTRY`); values are read by the schema they name and
 written by the latest one of the topic's subject. `with_(...)` gives a registry, a schema and the rest:
 
     orders = builder.stream("orders", value=serdes.avro)
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from suiro.registry import Codec
 
-ENVIRONMENT = "SUIRO_SCHEMA_REGISTRY_URL"
+ENVIRONMENT = "SUIRO_REGISTRY"
 
 _UNSET: Any = object()
 
