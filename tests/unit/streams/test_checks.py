@@ -160,6 +160,10 @@ def test_different_builders(build: Callable[[StreamsBuilder, StreamsBuilder], An
         (lambda b: b.table("a").join(b.stream("b"), joined), "a table cannot join"),
         (lambda b: b.stream("a").merge(b.table("b")), "merge takes a stream"),
         (lambda b: b.stream("a").join(b.table("b"), joined, NEAR), "behind its joiner"),
+        (
+            lambda b: b.stream("a").join(b.table("b"), joined, key=1),
+            "with a table: .* 'key'; it takes joiner, joined",
+        ),
     ],
 )
 def test_joins_of_what_cannot_be_joined(build: Callable[[StreamsBuilder], Any], message: str) -> None:

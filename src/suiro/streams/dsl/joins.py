@@ -3,7 +3,8 @@ in `operators`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from suiro.streams import serdes
@@ -37,14 +38,23 @@ def join_stream(join: JoinType, stream: KStream, other: Any, *arguments: Any, **
     """Joins a stream with a stream, a table or a global table."""
     if isinstance(other, KStream | KTable | GlobalKTable):
         check_one_builder(stream, other, "a join")
+    build: Callable[..., KStream]
     match other:
         case KStream():
-            return _stream_stream(join, stream, other, *arguments, **options)
+            build, what = _stream_stream, "a stream"
         case KTable():
-            return _stream_table(join, stream, other, *arguments, **options)
+            build, what = _stream_table, "a table"
         case GlobalKTable():
-            return _stream_global_table(join, stream, other, *arguments, **options)
-    raise TopologyError(f"a stream cannot join {other!r}; give a stream, a table or a global table")
+            build, what = _stream_global_table, "a global table"
+        case _:
+            raise TopologyError(f"a stream cannot join {other!r}; give a stream, a table or a global table")
+    signature = inspect.signature(build)
+    try:
+        signature.bind(join, stream, other, *arguments, **options)
+    except TypeError as error:
+        taken = ", ".join([*signature.parameters][3:])
+        raise TopologyError(f"the join of {stream.node} with {what}: {error}; it takes {taken}") from None
+    return build(join, stream, other, *arguments, **options)
 
 
 def join_tables(
