@@ -135,13 +135,27 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     old = _by_name(before["fields"])
     new = _by_name(after["fields"])
     changes = [
-        f"column {name!r} was {old[name].get('postgres.type')} and is {field.get('postgres.type')}"
+        changed_column(old[name], field)
         for name, field in new.items()
         if name in old and old[name]["type"] != field["type"]
     ]
     changes += [f"column {name!r} is new" for name in new if name not in old]
     changes += [f"column {name!r} was dropped" for name in old if name not in new]
     return changes
+
+
+def changed_column(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Describes how the type of a column changed, by two fields of Avro schemas."""
+    was, now = old.get("postgres.type"), new.get("postgres.type")
+    if was == now:
+        # Another value of `as_text` or `decimals`.
+        return f"column {new['name']!r} ({now}) was captured as {_avro(old)} and is captured as {_avro(new)}"
+    return f"column {new['name']!r} was {was} and is {now}"
+
+
+def _avro(field: Mapping[str, Any]) -> str:
+    kind = field["type"][-1] if isinstance(field["type"], list) else field["type"]
+    return kind if isinstance(kind, str) else str(kind.get("logicalType", kind["type"]))
 
 
 def _by_name(found: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

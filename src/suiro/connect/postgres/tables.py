@@ -25,7 +25,7 @@ from suiro.connect.postgres.encoding.schemas import (
 )
 from suiro.connect.postgres.encoding.types import TYPES_QUERY, Column, Rules, types_of
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.progress import SchemaChanges, differences
+from suiro.connect.postgres.progress import SchemaChanges, changed_column, differences
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table, TableDroppedError, published_tables, read_table
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
@@ -247,13 +247,13 @@ def _refuse_changed_meanings(
 ) -> None:
     """Raises `SchemaRefusedError` for a schema that the registry would accept, but that gives old values another
     meaning."""
-    old = {field["name"]: field.get("postgres.type") for field in before["fields"]}
-    new = {field["name"]: field.get("postgres.type") for field in schema["fields"]}
+    old = {field["name"]: field for field in before["fields"]}
+    new = {field["name"]: field for field in schema["fields"]}
     if wrong := changed_meanings(before, schema):
-        changes = "; ".join(f"column {name!r} was {old[name]} and is {new[name]}" for name in wrong)
+        changes = "; ".join(changed_column(old[name], new[name]) for name in wrong)
         raise SchemaRefusedError(
-            f"table {relation.full_name} changed: {changes}. Avro's rules let readers of subject {subject} take "
-            "the old values for new ones, and they would get them wrong. Choose: undo the change of the table; "
+            f"table {relation.full_name} changed, or what is captured of it: {changes}. Avro's rules let readers of subject {subject} take "
+            "the old values for new ones, and they would get them wrong. Choose: undo the change; "
             "capture into another topic prefix; or inform the subject's readers, register this schema "
             "for it yourself and start the capture again: it continues with this change: "
             + json.dumps(schema, ensure_ascii=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -86,6 +87,10 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
         changes = SchemaChanges(SystemClock(), seen.append)
         form()
         assert seen[-1].changes == ("column 'late' is new",)
+        # An option can change the schema, too.
+        options = replace(options, as_text=("public.prices.late",))
+        with pytest.raises(SchemaRefusedError, match=r"'late' \(integer\) was captured as int and is .* string"):
+            form()
     finally:
         connection.execute("drop publication if exists prices")
         connection.execute("drop table prices")
