@@ -252,9 +252,9 @@ def _refuse_changed_meanings(
     if wrong := changed_meanings(before, schema):
         changes = "; ".join(changed_column(old[name], new[name]) for name in wrong)
         raise SchemaRefusedError(
-            f"table {relation.full_name} changed, or what is captured of it: {changes}. Avro's rules let readers of subject {subject} take "
-            "the old values for new ones, and they would get them wrong. Choose: undo the change; "
-            "capture into another topic prefix; or inform the subject's readers, register this schema "
+            f"table {relation.full_name} changed, or what is captured of it: {changes}. Avro's rules let readers of "
+            f"subject {subject} take the old values for new ones, and they would get them wrong. Choose: undo the "
+            "change; capture into another topic prefix; or inform the subject's readers, register this schema "
             "for it yourself and start the capture again: it continues with this change: "
             + json.dumps(schema, ensure_ascii=False)
         )

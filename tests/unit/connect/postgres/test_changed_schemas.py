@@ -89,7 +89,9 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
         assert seen[-1].changes == ("column 'late' is new",)
         # An option can change the schema, too.
         options = replace(options, as_text=("public.prices.late",))
-        with pytest.raises(SchemaRefusedError, match=r"'late' \(integer\) was captured as int and is .* string"):
+        with pytest.raises(
+            SchemaRefusedError, match=r"'late' \(integer\) was captured as int and is .* string"
+        ):
             form()
     finally:
         connection.execute("drop publication if exists prices")
