@@ -10,8 +10,10 @@ from conftest import LogUnderTest
 from support.commands import Done, suiro
 from support.waiting import wait_until
 
-from suiro.client import Client
+from suiro.client import Client, NewTopic
+from suiro.console.groups import MARKER_TOPIC
 from suiro.protocol.records import Record, encode_batch
+from suiro.spark import MARKER_TOPIC as SPARKS_MARKER_TOPIC
 
 NewTopicFixture = Callable[..., str]
 Call = Callable[..., Done]
@@ -135,6 +137,16 @@ def test_only_the_partitions_that_are_named(call: Call, client: Client, topic: s
     assert (absent.code, "partitions 0 to 1" in absent.err) == (1, True)
     assert call("delete", unique, "--topic", topic, "--yes").code == 0
     assert all(one is None for one in client.offset_fetch(unique, [(topic, 1)]).values())
+
+
+def test_the_offsets_of_an_application_stay(call: Call, client: Client, topic: str, unique: str) -> None:
+    assert MARKER_TOPIC == SPARKS_MARKER_TOPIC
+    client.create_topics([NewTopic(MARKER_TOPIC, 1)], exist_ok=True)
+    client.offset_commit(unique, {(topic, 0): (4, ""), (MARKER_TOPIC, 0): (1, "{}")})
+    for arguments in (("--all-topics",), ("--topic", f"{topic}:0", "--execute")):
+        refused = call("reset", unique, *arguments, "--to-earliest")
+        assert (refused.code, "new application id" in refused.err) == (1, True)
+    assert client.offset_fetch(unique)[topic, 0].offset == 4  # type: ignore[union-attr]
 
 
 def test_a_group_with_members_keeps_its_offsets(

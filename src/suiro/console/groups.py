@@ -14,6 +14,8 @@ from suiro.foundation.types import TopicPartition
 
 TIME_FETCH_BYTES = 64 * 1024
 TIME_MAX_MS = (1 << 63) - 1
+# `suiro.spark.MARKER_TOPIC`, which the base package cannot import.
+MARKER_TOPIC = "__txn_markers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,12 @@ def plan_reset(
     An offset outside the range of a partition becomes the nearest one in it, as with Kafka's tool.
     """
     committed = client.offset_fetch(group, require_stable=False)
+    if any(topic == MARKER_TOPIC for topic, _ in committed):
+        raise UsageError(
+            f"group {group!r} is that of a suiro application. It reads from its checkpoint and not from here, and does "
+            "not start when these offsets differ. To process everything again, start it with a new application id; to "
+            "rebuild its state, move the state directory away and start it with --rebuild"
+        )
     places = sorted(committed) if topics is None else _places(client, topics)
     if not places:
         raise UsageError(f"group {group!r} has no committed offsets; name the topics")
