@@ -108,6 +108,8 @@ def serve(
     if registry is not None:
         require("registry")
     config, temporary = _broker_config(data, listen, settings, add_scram, otherwise=DEFAULT_ADDRESS)
+    if temporary is not None:
+        print("suiro node: without --data, everything is removed at the exit", file=sys.stderr, flush=True)
     beside = []
     try:
         for name, address, options in (

@@ -269,6 +269,8 @@ def test_the_command_line_says_ready_and_obeys_signals(number: int) -> None:
         socket.create_connection(("127.0.0.1", int(ready["bootstrap"].split(":")[1]))).close()
         process.send_signal(number)
         assert process.wait(5) == 0
+        assert process.stderr is not None
+        assert b"without --data, everything is removed" in process.stderr.readline()
 
 
 @pytest.mark.parametrize(
