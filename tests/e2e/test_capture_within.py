@@ -447,3 +447,26 @@ def test_a_table_is_dropped_while_a_session_starts(
         running.reaches(running.is_ready, "ready")
         connection.execute("insert into t values (1)")
         running.reaches(lambda: len(records(scene)) == 1, "the row")
+
+
+def test_requests_without_end_delay_neither_ready_nor_other_tables(
+    within: Within, scene: CaptureScene, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of the table meets the next request, so it is never complete."""
+    connection.execute("create table t (k int primary key); insert into t select generate_series(1, 100)")
+    connection.execute("create table u (k int primary key); insert into u select generate_series(1, 100)")
+    make_slot(connection, scene)
+    start_reading = Snapshots.start_reading
+
+    with within(tables=("t", "u"), chunk_rows=10) as running:
+        name = running.capture.options.name
+
+        def requested(self: Snapshots, table: str) -> None:
+            start_reading(self, table)
+            if table == "public.t":
+                connection.execute(REQUEST, (request_text(name, table), 1))
+
+        monkeypatch.setattr(Snapshots, "start_reading", requested)
+        running.reaches(running.is_ready, "ready")
+        assert running.capture.status.restarts == 0
+    assert len(records(scene, "u")) == 100

@@ -168,7 +168,7 @@ class Session:
                 retries_soon = self._windows.step(self._changes)
                 self._status.visibility_wait_seconds = self._windows.wait.seconds
                 pause_s = min(2 * pause_s, WAIT_S) if retries_soon else FIRST_RETRY_S
-                if self._snapshots.is_done:
+                if self._snapshots.is_ready:
                     on_ready(self)
             else:
                 self._check_stopped()

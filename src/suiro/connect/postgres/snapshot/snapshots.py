@@ -61,6 +61,7 @@ class Snapshots:
         }
         self.reselect = ReselectKeys(parts, limit=self._options.owed_keys_max)
         self._changed: set[str] = set()  # tables whose state goes into the next position
+        self._repeated: set[str] = set()  # tables that are read once more only because it was requested
         self.read_rows = ReadRows(self.states)
         self.rows = 0
 
@@ -71,8 +72,15 @@ class Snapshots:
         return not self.reselect.tables and not any(state.running for state in self.states.values())
 
     @property
+    def is_ready(self) -> bool:
+        """Whether every table was read. Requests, which any role can write without end, do not count."""
+        return not self.reselect.tables and self._repeated.issuperset(self.running)
+
+    @property
     def running(self) -> list[str]:
-        return [name for name, state in self.states.items() if state.running]
+        """Returns the tables that are being read. Those that are only read once more come last."""
+        found = [name for name, state in self.states.items() if state.running]
+        return sorted(found, key=self._repeated.__contains__)
 
     def progress(self) -> tuple[TableProgress, ...]:
         """By table. Called by any thread."""
@@ -149,6 +157,7 @@ class Snapshots:
         )
         self.reselect.forget(table.full_name)  # the snapshot reads these rows, too
         self._changed.add(table.full_name)
+        self._repeated.discard(table.full_name)
         self.read_rows.begin(table.full_name)
         self._on_begin(schema.topic)
 
@@ -161,12 +170,18 @@ class Snapshots:
         state = self.states.get(full_name)
         if state is None or not state.running or full_name not in self._tables.published:
             logger.info("table %r is to be read again, as requested", full_name)
-            return self.restart(full_name, lost_changes=False)
+            was_read = state is not None and not state.running
+            return self._repeat(full_name) if was_read else self.restart(full_name, lost_changes=False)
         if not state.begins_at and not state.read_again:
             logger.info("table %s is read, and then again, as requested", full_name)
             state.read_again = True
             self._changed.add(full_name)
         return True
+
+    def _repeat(self, full_name: str) -> bool:
+        is_captured = self.restart(full_name, lost_changes=False)
+        self._repeated.add(full_name)
+        return is_captured
 
     def restart(self, full_name: str, *, lost_changes: bool) -> bool:
         """Returns False if the table is no longer captured."""
@@ -317,7 +332,7 @@ class Snapshots:
             self._changed.add(name)
             logger.info("table %s is read", name)
             if state.read_again:
-                self.restart(name, lost_changes=False)
+                self._repeat(name)
 
     # -- rows into the topic -------------------------------------------------------------------------------------
 
