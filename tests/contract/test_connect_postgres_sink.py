@@ -557,17 +557,25 @@ def test_a_table_that_is_not_there_is_named(
 def test_a_network_that_goes_silent_ends_the_connection(
     postgres: Postgres, table: str, tmp_path: Path
 ) -> None:
-    """With the system's own limits, a sink waited for hours."""
+    """With the system's own limits, a sink waited for hours, and the server kept the locks of a machine that had died."""
     about = About(name="x", folder=tmp_path, clock=SystemClock())
     sink = PostgresSink({"dsn": f"{postgres.dsn}&keepalives_idle=7", "table": table, "key": ["id"]}, about)
     try:
         sink.open()
         used = sink._connected.info.get_parameters()
+        with sink._transaction():
+            # On a socket of Unix they have no effect, and are shown as 0.
+            set_here = sink._connected.execute(
+                "SELECT name FROM pg_settings WHERE name LIKE 'tcp%' AND source = 'session' ORDER BY name"
+            ).fetchall()
     finally:
         sink.close()
     assert {name: used.get(name) for name in ("keepalives_idle", "keepalives_count", "tcp_user_timeout")} == {
         "keepalives_idle": "7", "keepalives_count": "3", "tcp_user_timeout": "60000"
     }  # fmt: skip
+    assert [name for (name,) in set_here] == [
+        "tcp_keepalives_count", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout"
+    ]  # fmt: skip
 
 
 def test_functions_of_others_are_not_called(

@@ -57,6 +57,13 @@ _NO_LIMITS = {
     "transaction_timeout": 170000,
 }
 """By name, the version of Postgres that has it."""
+_SERVER_NETWORK = {
+    "tcp_keepalives_idle": ("keepalives_idle", 0),
+    "tcp_keepalives_interval": ("keepalives_interval", 0),
+    "tcp_keepalives_count": ("keepalives_count", 0),
+    "tcp_user_timeout": ("tcp_user_timeout", 120000),
+}
+"""By name, the parameter of libpq with the same value, and the version of Postgres that has it."""
 
 # Errors that one record can cause. A CardinalityViolation: two records of a statement write a key differently (1, 1.0).
 _OF_A_RECORD = (
@@ -104,6 +111,7 @@ class PostgresSink:
         self._settings.check()
         self._name = about.name
         self._connection: psycopg.Connection[Any] | None = None
+        self._limits = b""  # statements at the beginning of a transaction
         self._columns: frozenset[str] = frozenset()
         schema, found, table = self._settings.table.rpartition(".")
         self._table = _named(schema, table) if found else _named(table)
@@ -118,13 +126,15 @@ class PostgresSink:
     def open(self) -> None:
         try:
             given = psycopg.conninfo.conninfo_to_dict(self._settings.dsn)
+            network = network_parameters(given)
             self._connection = psycopg.connect(
                 self._settings.dsn,
                 # Through a pooler, the name of a prepared statement may belong to another client.
                 prepare_threshold=None,
                 application_name=f"suiro-connect-{self._name}",
-                **network_parameters(given),
+                **network,
             )
+            self._limits = _limits(self._connection.info.server_version, given | network)
             with self._transaction():
                 self._make_offsets_table()
                 self._columns = self._read_columns()
@@ -154,10 +164,8 @@ class PostgresSink:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        version = self._connected.info.server_version
-        no_limits = (f"SET LOCAL {name} = 0" for name, since in _NO_LIMITS.items() if version >= since)
         with self._connected.transaction():
-            self._connected.execute("; ".join((_LIMIT_OF_LOCKS, *no_limits)).encode())
+            self._connected.execute(self._limits)
             yield
 
     # -- rows ------------------------------------------------------------------------------------------------
@@ -374,6 +382,17 @@ class PostgresSink:
     def _connected(self) -> psycopg.Connection[Any]:
         assert self._connection is not None
         return self._connection
+
+
+def _limits(version: int, network: Mapping[str, Any]) -> bytes:
+    """Returns the statements that set the limits of a transaction. The server notices within the same time as this side
+    that the other one is gone. Otherwise the locks of a machine that died would last for hours."""
+    values = {name: 0 for name, since in _NO_LIMITS.items() if version >= since}
+    for name, (of_libpq, since) in _SERVER_NETWORK.items():
+        if version >= since:
+            values[name] = max(0, int(network[of_libpq]))
+    statements = (f"SET LOCAL {name} = {value}" for name, value in values.items())
+    return "; ".join((_LIMIT_OF_LOCKS, *statements)).encode()
 
 
 def _is_of_a_record(error: Exception) -> bool:
