@@ -97,8 +97,9 @@ class MemoryStorage:
 
 
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all registries in memory. It has its own thread, because callers may run in a loop too."""
+def _loop(pid: int) -> asyncio.AbstractEventLoop:
+    """The event loop of all registries in memory of this process. It has its own thread, because callers may run in a
+    loop too. The thread does not survive a fork."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="registry-in-memory", daemon=True).start()
     return loop
@@ -115,7 +116,7 @@ class _InMemory(httpx.BaseTransport):
         self._transport = httpx.ASGITransport(app=RegistryApp(storage))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return asyncio.run_coroutine_threadsafe(self._answer(request), _loop()).result()
+        return asyncio.run_coroutine_threadsafe(self._answer(request), _loop(os.getpid())).result()
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         asked = httpx.Request(request.method, request.url, headers=request.headers, content=request.read())

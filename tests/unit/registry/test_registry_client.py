@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import struct
+import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.waiting import wait_until
 
 from suiro.errors import ConfigError, RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
 from suiro.registry import (
@@ -232,3 +236,32 @@ def test_a_schema_that_cannot_be_used_is_looked_at_once(
         with pytest.raises(Undecodable, match="schema"):
             codec.decode(struct.pack(">bI", 0, 7) + b"\x00")
     assert asked == ["/schemas/ids/7", "/subjects/other/versions/1"]
+
+
+def test_a_registry_in_memory_answers_after_a_fork() -> None:
+    """Its thread is not in the child, which waited for it forever. The child's registry is another one."""
+    url = "mock://fork"
+    registry_client(url).register("before", Schema('"string"'))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = int(registry_client(url).subjects() != [])
+        finally:
+            os._exit(code)
+    ended: list[int] = []
+
+    def has_ended() -> bool:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        ended.extend([status] if pid else [])
+        return bool(pid)
+
+    try:
+        wait_until(has_ended, 30, "the child's answer")
+    finally:
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    assert ended == [0]
