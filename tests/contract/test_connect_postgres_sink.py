@@ -557,7 +557,7 @@ def test_a_table_that_is_not_there_is_named(
 def test_a_network_that_goes_silent_ends_the_connection(
     postgres: Postgres, table: str, tmp_path: Path
 ) -> None:
-    """With the system's own limits, a sink waited for hours, and the server kept the locks of a machine that had died."""
+    """With the system's own limits, a sink waited for hours. The server kept the locks of a machine that had died."""
     about = About(name="x", folder=tmp_path, clock=SystemClock())
     sink = PostgresSink({"dsn": f"{postgres.dsn}&keepalives_idle=7", "table": table, "key": ["id"]}, about)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -731,24 +732,31 @@ def test_a_topic_that_ends_before_what_was_read_is_said(
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 @pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
+@pytest.mark.parametrize("is_down", [False, True])
 @NODE_ONLY
-def test_a_topic_that_is_created_again_while_a_sink_reads_it(
+def test_a_topic_that_is_created_again_under_a_sink(
     tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str, start: str,
-    monkeypatch: pytest.MonkeyPatch,
+    is_down: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """It has more records at once than the sink had read, so no offset is out of range. Brokers forget the offsets that
     they have of it. A sink with offsets of its own has those of other records."""
     monkeypatch.setattr(sink_task, "LOOK_FOR_PARTITIONS_MS", 20)
     topic = new_topic()
-    with running(tmp_path, bootstrap, sink(unique, topic, kind, f'start = "{start}"')) as runtime:
+    section = sink(unique, topic, kind, f'start = "{start}"')
+    with ExitStack() as stack:
+        runtime = stack.enter_context(running(tmp_path, bootstrap, section))
         reaches(runtime, unique, lambda at: at["offsets"] == {f"{topic}-0": 0}, "a start")
         send(client, topic, ["old 0", "old 1"])
         reaches(runtime, unique, lambda at: at["records"] == 2, "two records")
         runtime.pause(unique)
         reaches(runtime, unique, lambda at: at["state"] == "PAUSED", "paused")
+        if is_down:
+            stack.close()
         client.delete_topics([topic])
         client.create_topics([NewTopic(topic, 1)])
         send(client, topic, ["new 0", "new 1", "new 2"])
+        if is_down:
+            runtime = stack.enter_context(running(tmp_path, bootstrap, section))
         runtime.resume(unique)
         if kind == "Ledger":
             told = reaches(runtime, unique, lambda at: at["state"] == "FAILED", "failed")

@@ -5,12 +5,13 @@ sees both or neither. A source starts with InitProducerId for `transactional_id(
 of an earlier process and fences that process. Only then does it read its position.
 
 A key is the source's name, or `name#part` for state that is too large for one value (`read_parts`). All keys of one
-source are in one partition, that of its name.
+source are in one partition, that of its name. The key `#name` has the ids of the topics that a sink reads.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from suiro.client import Client, NewTopic
@@ -51,7 +52,7 @@ def create_positions_topic(client: Client) -> None:
 
 
 def position_partition(client: Client, name: str) -> int:
-    """Returns the partition for the records of `position_record` and `part_record` with this name."""
+    """Returns the partition for all records with this name."""
     info = client.metadata([POSITIONS_TOPIC]).get(POSITIONS_TOPIC)
     if info is None:
         create_positions_topic(client)
@@ -76,7 +77,19 @@ def read_position(client: Client, name: str) -> Position | None:
 
     Reads backwards from the end of the partition: a source that ran lately is found in one fetch.
     """
-    key = _key(name)
+    return _last(client, name, _key(name))
+
+
+def topic_ids_record(name: str, ids: Mapping[str, str]) -> tuple[bytes, bytes | None]:
+    """Returns the record for the ids of the topics that the sink with this name reads."""
+    return b"#" + _key(name), _value(dict(ids))
+
+
+def read_topic_ids(client: Client, name: str) -> dict[str, str]:
+    return _last(client, name, b"#" + _key(name)) or {}
+
+
+def _last(client: Client, name: str, key: bytes) -> dict[str, Any] | None:
     target = (POSITIONS_TOPIC, position_partition(client, name))
     for part in slices_from_the_end(client, target, _FIRST_LOOK):
         values = [value for record_key, value in part if record_key == key]

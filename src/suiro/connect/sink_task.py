@@ -7,10 +7,10 @@ least once. It also fences an earlier process that still runs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -27,12 +27,18 @@ from suiro.connect.connectors import (
 )
 from suiro.connect.datasets import topics_of
 from suiro.connect.dead_letters import DeadLetter, DeadLetters, LetterLimit
-from suiro.connect.positions import transactional_id
+from suiro.connect.positions import (
+    POSITIONS_TOPIC,
+    position_partition,
+    read_topic_ids,
+    topic_ids_record,
+    transactional_id,
+)
 from suiro.connect.record_spans import sink_spans
 from suiro.connect.schema_fields import Fields, fields_reader
-from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, one_transaction
+from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
-from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
+from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
@@ -49,6 +55,8 @@ COMMIT_AGAIN_MS = 600_000
 """Brokers forget the offsets of a group without members some days after their commit (offsets.retention.minutes), even
 for a partition that has had no record since. Also for offsets behind aborted records and markers."""
 FROM = {"earliest": EARLIEST, "latest": LATEST}
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +93,7 @@ class SinkTask:
         self._sink = sink
         self._settings = settings
         self._limit = LetterLimit()
-        self._topic_ids: dict[str, UUID | None] = {}  # of the last run
+        self._topic_ids: dict[str, str] = {}  # of the last run
 
     def datasets(self, context: TaskContext) -> Datasets:
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
@@ -120,7 +128,7 @@ class _Running:
         context: TaskContext,
         client: Client,
         limit: LetterLimit,
-        known_ids: dict[str, UUID | None],
+        known_ids: dict[str, str],
     ) -> None:
         self._sink = sink
         self._settings = settings
@@ -131,15 +139,16 @@ class _Running:
         self._fields = fields_reader(settings.format, context.registry)
         self._group = transactional_id(context.name)
         self._producer = client.transaction(self._group, timeout_ms=TRANSACTION_TIMEOUT_MS)
+        self._topics = Topics(client, partitions=1)
         self._letters = DeadLetters(
             connector=context.name,
             limit=limit,
-            topics=Topics(client, partitions=1),
+            topics=self._topics,
             clock=context.clock,
             codec=compression.ZSTD,  # a record that was compressed may be larger than what a topic takes
         )
         self._known_ids = known_ids
-        self._topic_ids: dict[str, UUID | None] = {}
+        self._topic_ids: dict[str, str] = {}
         self._dead: list[DeadLetter] = []
         self._turn = 0
         self._fetch_bytes = FETCH_BYTES
@@ -182,7 +191,9 @@ class _Running:
                     f"topic {topic!r} does not exist; create it, or start what writes to it",
                     "UNKNOWN_TOPIC_OR_PARTITION",
                 )
-        self._topic_ids = {topic: found[topic].topic_id for topic in self._settings.topics}
+        # Brokers before 2.8 tell no ids.
+        ids = ((topic, found[topic].topic_id) for topic in self._settings.topics)
+        self._topic_ids = {topic: str(one) for topic, one in ids if one is not None}
         return [
             (topic, item.partition) for topic in self._settings.topics for item in found[topic].partitions
         ]
@@ -207,21 +218,44 @@ class _Running:
         if begin == LATEST or (again and missing):
             # "now" is this moment, also for partitions whose first record comes after a restart.
             self._store([], dict(self._stored))
-        self._known_ids.update(self._topic_ids)
+        self._note_topics()
 
     def _created_again(self) -> set[str]:
-        """Returns the topics that are not those of the last run. Brokers before 2.8 tell no ids."""
-        return {
-            topic
-            for topic, topic_id in self._topic_ids.items()
-            if None not in (topic_id, known := self._known_ids.get(topic)) and topic_id != known
-        }
+        """Returns the topics that are not those of the last run."""
+        if self._topic_ids and not self._known_ids:
+            try:
+                self._known_ids |= read_topic_ids(self._client, self._context.name)
+            except RefusedError as error:
+                _log.info("%s: topic ids are known to this process only: %s", self._context.name, error)
+        known = self._known_ids
+        return {topic for topic, one in self._topic_ids.items() if known.get(topic, one) != one}
+
+    def _note_topics(self) -> None:
+        """Keeps the ids of the topics, also for the next process if this role may write to the topic of positions."""
+        now = self._known_ids | self._topic_ids
+        if now == self._known_ids:
+            return
+        context, producer = self._context, self._producer
+        key, value = topic_ids_record(context.name, now)
+        try:
+            partition = position_partition(self._client, context.name)
+            record = Outgoing(POSITIONS_TOPIC, key, value, (), context.clock.wall_ms(), partition)
+            batches = batches_of([record], self._topics, turn=0, compression=compression.NONE)
+            with one_transaction(context.clock, TRANSACTION_TIMEOUT_MS):
+                producer.add_partitions([(POSITIONS_TOPIC, partition)])
+                producer.produce(batches)
+                producer.end()
+            producer.renew()
+        except RefusedError as error:
+            _log.info("%s: topic ids are known to this process only: %s", context.name, error)
+            producer.abort()
+        self._known_ids |= now
 
     def _check_topics(self, again: set[str]) -> None:
         """`again`: the topics that were created again and have stored offsets. Brokers forget those that they have of a
         deleted topic."""
         if again and self._settings.on_data_loss == "fail":
-            self._known_ids.update(self._topic_ids)
+            self._note_topics()
             raise DataLossError(
                 f"{self._context.name}: topic {', '.join(sorted(again))} was deleted and created again, so the stored "
                 "offsets are of other records. To read it from its start, give the connector another name. A restart "
