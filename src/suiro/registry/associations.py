@@ -27,11 +27,17 @@ DEFAULT_ASSOCIATION = "value"
 def find(
     state: State, name: str, namespace: str, resource_type: str | None, types: Sequence[str]
 ) -> list[dict[str, Any]]:
+    found = _of_resource(state, "resourceName", name, resource_type, types)
+    return [one for one in found if namespace in (ANY_NAMESPACE, one.get("resourceNamespace"))]
+
+
+def _of_resource(
+    state: State, member: str, value: str, resource_type: str | None, types: Sequence[str]
+) -> list[dict[str, Any]]:
     return [
         one
         for one in state.associations.values()
-        if one.get("resourceName") == name
-        and namespace in (ANY_NAMESPACE, one.get("resourceNamespace"))
+        if one.get(member) == value
         and (not resource_type or one.get("resourceType") == resource_type)
         and (not types or one.get("associationType") in types)
     ]
@@ -120,17 +126,12 @@ def delete(
     state: State, resource_id: str, resource_type: str | None, types: Sequence[str], *, cascade: bool
 ) -> Decision[None]:
     changes: list[Change] = []
-    for one in state.associations.values():
-        if (
-            one.get("resourceId") == resource_id
-            and (not resource_type or one.get("resourceType") == resource_type)
-            and (not types or one.get("associationType") in types)
-        ):
-            if one.get("frozen") and not cascade:
-                raise ApiError(
-                    409, 40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true"
-                )
-            changes.append(Change(association_key(one), None))
-            if cascade and one.get("lifecycle") == STRONG and state.versions(one["subject"]):
-                changes += deletion.delete_subject(state, one["subject"], permanent=False).changes
+    for one in _of_resource(state, "resourceId", resource_id, resource_type, types):
+        if one.get("frozen") and not cascade:
+            raise ApiError(
+                409, 40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true"
+            )
+        changes.append(Change(association_key(one), None))
+        if cascade and one.get("lifecycle") == STRONG and state.versions(one["subject"]):
+            changes += deletion.delete_subject(state, one["subject"], permanent=False).changes
     return Decision(None, changes)

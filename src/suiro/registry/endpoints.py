@@ -311,17 +311,10 @@ def _ids_by_guid(state: State, call: Call) -> Any:
 # -- compatibility ---------------------------------------------------------------------------------------
 
 
-def _compatible_with_version(storage: Storage, call: Call) -> Any:
-    return _verdict(storage, call, parse_version(call.path["version"]))
-
-
-def _compatible_with_all(storage: Storage, call: Call) -> Any:
-    return _verdict(storage, call, None)
-
-
-def _verdict(storage: Storage, call: Call, version: int | None) -> dict[str, Any]:
-    """Compares with this version, or (None) with those that the subject's level requires. With `verbose`, an invalid
-    schema counts as incompatible, and the reason is returned."""
+def _verdict(storage: Storage, call: Call) -> Any:
+    """Compares with the version of the path, or without one with those that the subject's level requires. With
+    `verbose`, an invalid schema counts as incompatible, and the reason is returned."""
+    version = parse_version(call.path["version"]) if "version" in call.path else None
     request, normalize = Request.from_json(call.object()), call.asked("normalize")
     verbose = call.flag("verbose")
 
@@ -466,8 +459,8 @@ ROUTES: dict[str, dict[str, Endpoint]] = {
     "schemas/ids/{id}/versions": {"GET": _versions_by_id},
     "schemas/guids/{guid}": {"GET": _by_guid},
     "schemas/guids/{guid}/ids": {"GET": _ids_by_guid},
-    "compatibility/subjects/{subject}/versions": {"POST": _compatible_with_all},
-    "compatibility/subjects/{subject}/versions/{version}": {"POST": _compatible_with_version},
+    "compatibility/subjects/{subject}/versions": {"POST": _verdict},
+    "compatibility/subjects/{subject}/versions/{version}": {"POST": _verdict},
     "config": {"GET": _config, "PUT": _update_config, "DELETE": _delete_config},
     "config/{subject}": {"GET": _config, "PUT": _update_config, "DELETE": _delete_config},
     "mode": {"GET": _mode, "PUT": _update_mode, "DELETE": _delete_mode},
@@ -488,7 +481,7 @@ WRITING = frozenset(
 )
 """Endpoints that write. Each reads the whole log before it decides."""
 
-WORKING = frozenset({_look_up, _compatible_with_all, _compatible_with_version})
+WORKING = frozenset({_look_up, _verdict})
 """Endpoints that parse and compare schemas."""
 
 _FOR_OPERATORS = frozenset({_register, _create_associations, _replace_associations})
