@@ -1,15 +1,6 @@
 """Status, pause, resume and restart over HTTP: paths of Kafka Connect's REST API, and `/metrics` for Prometheus.
 
-| request | does |
-|---|---|
-| `GET /connectors` | the names |
-| `GET /connectors?expand=status` | the status of all: state, records, lag, offsets, error |
-| `GET /connectors/NAME/status` | the status of one |
-| `PUT /connectors/NAME/pause`, `.../resume` | 202; the state changes later |
-| `POST /connectors/NAME/restart` | 202 |
-| `GET /metrics` | records, lag, restarts, state of each |
-
-An error is `{"error_code": status, "message": what happened and what to do}`.
+After a 202, the state changes later. An error is `{"error_code": status, "message": what happened and what to do}`.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class RegistryApp:
                 return endpoint(self._storage, call)
         except RefusedError as error:
             if error.code_name in ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
-                raise api_errors.schema_too_large(f"Schema is too large: {error}") from error
+                raise ApiError(422, 42209, f"Schema is too large: {error}") from error
             raise api_errors.store_failed(str(error)) from error
         except TransientError as error:
             raise api_errors.timed_out(str(error)) from error

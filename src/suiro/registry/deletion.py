@@ -8,15 +8,7 @@ longer be read. A version that other schemas reference cannot be deleted.
 from __future__ import annotations
 
 from suiro.registry import records
-from suiro.registry.api_errors import (
-    reference_exists,
-    subject_not_found,
-    subject_not_soft_deleted,
-    subject_soft_deleted,
-    version_not_found,
-    version_not_soft_deleted,
-    version_soft_deleted,
-)
+from suiro.registry.api_errors import ApiError, subject_not_found, version_not_found
 from suiro.registry.records import Key
 from suiro.registry.settings import refuse_read_only
 from suiro.registry.state import State, StoredSchema
@@ -31,14 +23,16 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Decision[l
         raise subject_not_found(subject)
     if permanent:
         if live:
-            raise subject_not_soft_deleted(subject)
+            raise ApiError(
+                404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
+            )
         for one in all_versions:
             _refuse_referenced(state, one, permanent=True)
         changes = [Change(Key.schema(subject, one.version), None) for one in all_versions]
         changes += _own_settings(state, subject)
         return Decision([one.version for one in all_versions], changes)
     if not live:
-        raise subject_soft_deleted(subject)
+        raise _is_soft_deleted(40404, f"Subject '{subject}'")
     for one in live:
         _refuse_referenced(state, one, permanent=False)
     last = all_versions[-1].version
@@ -63,11 +57,15 @@ def delete_version(state: State, subject: str, version: int, *, permanent: bool)
         raise version_not_found(version)
     if permanent:
         if not schema.deleted:
-            raise version_not_soft_deleted(subject, version)
+            raise ApiError(
+                404,
+                40407,
+                f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted",
+            )
         _refuse_referenced(state, schema, permanent=True)
         return Decision(version, (Change(Key.schema(subject, version), None),))
     if schema.deleted:
-        raise version_soft_deleted(subject, version)
+        raise _is_soft_deleted(40406, f"Subject '{subject}' Version {version}")
     _refuse_referenced(state, schema, permanent=False)
     changes = [Change(Key.schema(subject, version), {**schema.value, "deleted": True})]
     if len(state.versions(subject)) == 1:
@@ -75,10 +73,15 @@ def delete_version(state: State, subject: str, version: int, *, permanent: bool)
     return Decision(version, changes)
 
 
+def _is_soft_deleted(code: int, what: str) -> ApiError:
+    return ApiError(404, code, f"{what} was soft deleted. Set permanent=true to delete permanently")
+
+
 def _refuse_referenced(state: State, schema: StoredSchema, *, permanent: bool) -> None:
     """Soft-deleted schemas still need their references to be read, so they prevent a permanent delete."""
     if any(permanent or not one.deleted for one in state.referrers(schema.subject, schema.version)):
-        raise reference_exists(schema.subject, schema.version)
+        key = f"{{magic=1,keytype=SCHEMA,subject={schema.subject},version={schema.version}}}"
+        raise ApiError(422, 42206, f"One or more references exist to the schema {key}.")
 
 
 def _own_settings(state: State, subject: str) -> list[Change]:

@@ -23,7 +23,6 @@ from suiro.registry.api_errors import (
     invalid_schema,
     invalid_version,
     not_permitted,
-    not_permitted_in,
     unprocessable,
 )
 from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
@@ -37,6 +36,7 @@ from suiro.registry.settings import (
     config_in_scope,
     level_of,
     mode_in_scope,
+    not_permitted_in,
     refuse_read_only,
 )
 from suiro.registry.state import State, StoredSchema

@@ -11,13 +11,9 @@ from typing import Any
 
 from suiro.registry import records
 from suiro.registry.api_errors import (
+    ApiError,
     invalid_compatibility,
-    invalid_mode,
-    invalid_subject,
-    no_compatibility_of,
-    no_mode_of,
     not_permitted,
-    not_permitted_in,
     subject_not_found,
     unprocessable,
 )
@@ -99,9 +95,14 @@ def refuse_read_only(state: State, subject: str) -> None:
         raise not_permitted_in(subject, "is in read-only mode")
 
 
+def not_permitted_in(subject: str, why: str) -> ApiError:
+    name = QualifiedSubject.parse(subject)
+    return not_permitted(f"Subject {name.subject} in context {name.context} {why}")
+
+
 def check_name(subject: str) -> None:
     if not subject or any(ord(char) < 32 or 127 <= ord(char) < 160 for char in subject):
-        raise invalid_subject(subject)
+        raise ApiError(422, 42208, f"The specified subject '{subject}' is not a valid.")
 
 
 # -- reading ---------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def config_of(state: State, subject: str | None, *, default_to_global: bool) -> 
         return config_in_scope(state, subject)
     config = state.configs.get(subject)
     if config is None:
-        raise no_compatibility_of(subject)
+        raise _has_no(40408, subject, "compatibility")
     return config
 
 
@@ -120,8 +121,12 @@ def mode_of(state: State, subject: str | None, *, default_to_global: bool) -> st
     if subject is None or default_to_global:
         return mode_in_scope(state, subject)
     if subject not in state.modes:
-        raise no_mode_of(subject)
+        raise _has_no(40409, subject, "mode")
     return state.modes[subject]
+
+
+def _has_no(code: int, subject: str, what: str) -> ApiError:
+    return ApiError(404, code, f"Subject '{subject}' does not have subject-level {what} configured")
 
 
 # -- changing --------------------------------------------------------------------------------------------
@@ -190,7 +195,7 @@ def update_mode(
     if mode is None:
         raise unprocessable("The request has no member 'mode'")
     if str(mode).upper() not in MODES:
-        raise invalid_mode(mode)
+        raise ApiError(422, 42204, f"Invalid mode {mode!r}. Valid values are {', '.join(MODES)}.")
     mode = str(mode).upper()
     if (
         mode == IMPORT

@@ -181,7 +181,7 @@ class Changes:
         newer = completes = np.zeros(len(indices), np.bool_)
         if window is not None:
             commits = parsed.commits(indices)
-            newer, completes = window.may_lack(*commits), window.lacks(*commits)
+            newer, completes = ~window.snapshot.sees(*commits), window.snapshot.misses(*commits)
         unknown: dict[bytes, SkippedChange] = {}
         if messages.unchanged[indices].any():
             values = values or self._load_last_values(schema)

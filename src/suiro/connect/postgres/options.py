@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 
 from suiro.errors import ConfigError
+from suiro.foundation.settings import require_least, require_one_of
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,120}")
@@ -72,23 +73,11 @@ class CaptureOptions:
             )
         if len(self.publication.encode()) > 63:
             raise ConfigError(f"publication {self.publication!r} is longer than Postgres's 63 bytes")
-        choices = {
-            "decimals": ("decimal", "string"),
-            "snapshot": ("initial", "new", "never"),
-            "compression": ("none", "gzip", "snappy", "lz4", "zstd"),
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}")
-        least = {
-            "chunk_rows": 1,
-            "snapshot_readers": 1,
-            "memory_bytes": MIB,
-            "catch_up_bytes": MIB,
-            "owed_keys_max": 1,
-        }
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise ConfigError(f"{name} is at least {value}, not {getattr(self, name)}")
+        require_one_of("decimals", self.decimals, ("decimal", "string"))
+        require_one_of("snapshot", self.snapshot, ("initial", "new", "never"))
+        require_one_of("compression", self.compression, ("none", "gzip", "snappy", "lz4", "zstd"))
+        require_least(
+            self, chunk_rows=1, snapshot_readers=1, memory_bytes=MIB, catch_up_bytes=MIB, owed_keys_max=1
+        )
         if not 0 < self.heartbeat_s < inf:
             raise ConfigError(f"heartbeat_s is more than 0, not {self.heartbeat_s}")

@@ -1,13 +1,5 @@
-"""The headers of captured records, as columns.
-
-| header | is |
-|---|---|
-| `lsn` | the change's place in the log, `0000000A/016B3748` (as text it sorts as the log does); of a row read by a snapshot, the place the snapshot sees |
-| `xid` | the transaction's number; empty for a row read by a snapshot |
-| `commit_time` | `2026-11-21T22:54:19.753692Z`; of a row read by a snapshot, when it was read |
-| `op` | `insert`, `update`, `delete`, `truncate`, `read` (by a snapshot), `gone` (a snapshot no longer sees the key) |
-| `origin` | `live` or `snapshot` |
-"""  # noqa: E501
+"""The headers of captured records, as columns: lsn, xid, commit_time, op and origin. docs/guides/capture.md says what
+they are."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from suiro.clock import SystemClock
 from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.headers import snapshot_headers
@@ -30,8 +31,7 @@ from suiro.connect.postgres.server.publication import Table, TableDroppedError
 from suiro.connect.postgres.snapshot.ranges import Range, keys_after
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.table_state import TableState
-from suiro.connect.postgres.snapshot.tombstones import SnapshotTombstones
-from suiro.connect.postgres.snapshot.topic_state import NEVER, ends
+from suiro.connect.postgres.snapshot.topic_state import NEVER, KeyedValues, Memory, ends, load_older
 from suiro.connect.postgres.snapshot.window import Window
 from suiro.connect.postgres.tables import TableSchema
 from suiro.errors import ConfigError, DataLossError, UsageError
@@ -54,7 +54,7 @@ class Snapshots:
         self._delivery = resources.delivery
         self._client = resources.client
         self._on_begin = on_begin
-        self.tombstones = SnapshotTombstones(resources)
+        self._directory = resources.directory
         self.locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the last pause
         self.states = {
             name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
@@ -326,7 +326,7 @@ class Snapshots:
                 self.restart(name, lost_changes=True)
                 continue
             if state.since:
-                self.tombstones.write_unseen_keys(topic, state.since, lsn=lsn)
+                self._write_unseen_keys(topic, state.since, lsn=lsn)
             state.running, state.after, state.since = False, None, {}
             state.ranges_read = state.was_whole = False
             self._changed.add(name)
@@ -369,6 +369,28 @@ class Snapshots:
         state.after = list(read.until) if read.until is not None else state.after
         state.ranges_read = read.is_last
         self._changed.add(name)
+
+    def _write_unseen_keys(self, topic: str, since: Mapping[str, int], *, lsn: int) -> None:
+        """Writes tombstones for keys that have a value and were last written before the snapshot began: the snapshot
+        has written all rows of the table since."""
+        self._delivery.flush()
+        keys = KeyedValues(self._directory / "unseen.keys", memory=Memory(self._options.memory_bytes))
+        try:
+            offsets = {int(partition): end for partition, end in since.items()}
+            load_older(keys, self._client, topic, self._delivery.partition_count(topic), offsets)
+            gone = 0
+            for portion in keys.portions():
+                gone += len(portion)
+                self.write_tombstones(topic, portion, lsn=lsn)
+            logger.info("topic %s: %d keys are gone from the table", topic, gone)
+        finally:
+            keys.close()
+
+    def write_tombstones(self, topic: str, keys: list[bytes], *, lsn: int) -> None:
+        """For keys that the table no longer has, and that no change in the stream deleted."""
+        read_ms = SystemClock().wall_ms()
+        headers = snapshot_headers(len(keys), lsn=lsn, read_us=read_ms * 1000, operation="gone")
+        self._delivery.add_tombstones(topic, keys, timestamp_ms=read_ms, headers=headers)
 
     def topic_of(self, name: str) -> str:
         return self._options.topic(*self.names_of(name))

@@ -58,14 +58,6 @@ class Window:
         row = self._places.get(key)
         return None if row is None or not self._kept[row] else self.rows.value(row)
 
-    def may_lack(self, xids: Int64s, lsns: Int64s) -> npt.NDArray[np.bool_]:
-        """Returns for each transaction, committed at its LSN, false if the rows certainly have its changes."""
-        return ~self.snapshot.sees(xids, lsns)
-
-    def lacks(self, xids: Int64s, lsns: Int64s) -> npt.NDArray[np.bool_]:
-        """Returns for each transaction true if the rows are certainly as they were before it."""
-        return self.snapshot.misses(xids, lsns)
-
     def has_removed(self, key: bytes) -> bool:
         row = self._places.get(key)
         return row is not None and not self._kept[row]
@@ -81,7 +73,7 @@ class Window:
     def truncate(self, xids: Int64s, lsns: Int64s) -> None:
         """Removes all rows if the TRUNCATE, in one transaction committed at its LSN, may be newer. Rows that were
         inserted after it follow in the stream."""
-        if self.may_lack(xids, lsns)[0]:
+        if not self.snapshot.sees(xids, lsns)[0]:
             self._kept[:] = False
 
     def remaining(self) -> Int64s:

@@ -238,4 +238,4 @@ class Windows:
             self._snapshots.restart(window.table, lost_changes=True)
             return
         logger.warning("%s: their keys get null values", said)
-        self._snapshots.tombstones.write(window.schema.topic, keys, lsn=window.lsn)
+        self._snapshots.write_tombstones(window.schema.topic, keys, lsn=window.lsn)
