@@ -58,6 +58,7 @@ class Column:
     has_stored_default: bool = False  # older rows have a value of it: a default, or a generated one
     collation: str | None = None  # quoted
     version: int = 0  # pg_attribute.xmin: changes with each ALTER TABLE of the column
+    has_domains_within: bool = False  # a literal of its type would call constraints that users define
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,15 @@ class Table:
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def has_key_literals(self) -> bool:
+        return not any(one.has_domains_within for one in self.columns if one.name in self.key)
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether rows can be read by bounds of the key."""
+        return self.key_is_unique and self.has_key_literals
 
     @property
     def operator_schemas(self) -> tuple[str, ...]:
@@ -282,9 +292,9 @@ def _read_tables(
     published = _published_parts(database, publication, oids, version)
     columns = _columns(database, oids, published)
     indexes = _indexes(database, oids)
-    operators = _operators(
-        database, {column.type_oid for of_table in columns.values() for column in of_table}
-    )
+    types = {column.type_oid for of_table in columns.values() for column in of_table}
+    operators = _operators(database, types)
+    with_domains = _types_with_domains_within(database, types)
     tables = []
     for oid, schema, name, identity, is_partitioned, file, attributes, published_as, may_select in found:
         if oid not in columns:
@@ -293,11 +303,14 @@ def _read_tables(
             raise ConfigError(
                 f"no permission to read {schema}.{name}: GRANT SELECT ON {quoted(schema, name)} TO this role"
             )
-        of_table = columns[oid]
+        of_table = [
+            replace(one, has_domains_within=True) if one.type_oid in with_domains else one
+            for one in columns[oid]
+        ]
         if is_partitioned:
             file, of_table = _of_partitions(database, oid, f"{schema}.{name}", of_table)
         key, unique = _key(indexes.get(oid, []), identity, quoted(schema, name), of_table)
-        types = {column.name: column.type_oid for column in of_table}
+        type_of = {column.name: column.type_oid for column in of_table}
         tables.append(
             Table(
                 oid=oid,
@@ -307,7 +320,7 @@ def _read_tables(
                 columns=tuple(of_table),
                 key=key,
                 key_is_unique=unique,
-                key_operators=tuple(operators.get(types[column], "pg_catalog") for column in key),
+                key_operators=tuple(operators.get(type_of[column], "pg_catalog") for column in key),
                 row_filter=published[oid].row_filter,
                 file=file,
                 attributes=attributes,
@@ -452,6 +465,23 @@ def _operators(database: Database, types: Set[int]) -> dict[int, str]:
         what="look for the operators of types",
     )
     return dict(found)
+
+
+def _types_with_domains_within(database: Database, types: Set[int]) -> set[int]:
+    """Returns the arrays, ranges and composite types that hold values of a domain; for a domain, those below it."""
+    found = database.rows(
+        "with recursive below(root, oid) as (select o, o from unnest(%s::oid[]) o union all select b.root,"
+        " t.typbasetype from below b join pg_type t using (oid) where t.typtype = 'd'),"
+        " parts(root, oid) as (select b.root, b.oid from below b join pg_type t using (oid) where t.typtype <> 'd'"
+        " union select p.root, n.oid from parts p join pg_type t using (oid) cross join lateral (select t.typelem where"
+        " t.typelem <> 0 union all select t.typbasetype where t.typbasetype <> 0 union all select r.rngsubtype from"
+        " pg_range r where t.oid in (r.rngtypid, r.rngmultitypid) union all select a.atttypid from pg_attribute a where"
+        " t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) n(oid))"
+        " select distinct p.root from parts p join pg_type t using (oid) where t.typtype = 'd'",
+        ([oid for oid in types if oid >= FIRST_NORMAL_OID],),
+        what="look for domains within types",
+    )
+    return {oid for (oid,) in found}
 
 
 _NO_KEY = {

@@ -1,8 +1,8 @@
 """Divides a table into ranges of its key. A snapshot reads range by range and resumes after the last one.
 
 Ranges follow each other without gaps, in the order of the key's index. A bound is the text of the key's columns, so the
-position can hold it and only Postgres compares it. A table whose key has no index is one range, or, within one exported
-snapshot, ranges of blocks.
+position can hold it and only Postgres compares it. A table whose key has no index, or has domains within the types of
+its columns, is one range, or, within one exported snapshot, ranges of blocks.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def first_rows(database: Database, table: Table, wanted: Range, rows: int) -> Ra
 
 def ranges(database: Database, table: Table, after: Bound | None, rows: int) -> Iterator[Range]:
     """Yields all ranges behind `after`. All of them must be read in one snapshot."""
-    if not table.key_is_unique:
+    if not table.is_divisible:
         yield from _blocks(database, table, rows)
         return
     size = min(FIRST_ROWS, rows)
@@ -182,6 +182,16 @@ def _literals(database: Database, table: Table, key: Sequence[str]) -> list[str]
 def _is_one_of(database: Database, table: Table, keys: Sequence[Bound]) -> str:
     names = [quoted(name) for name in table.key]
     schemas = table.operator_schemas
+    if not table.has_key_literals:
+        # Values of the key have no literals, so they are compared as they are printed.
+        printed = (
+            " and ".join(
+                f"concat({name}) operator(pg_catalog.=) {database.literal(text)}"
+                for name, text in zip(names, key, strict=True)
+            )
+            for key in keys
+        )
+        return f"({' or '.join(printed)})"
     if len(set(schemas)) == 1:
         listed = ", ".join(f"({', '.join(_literals(database, table, key))})" for key in keys)
         return f"({', '.join(names)}) operator({schemas[0]}.=) any (select * from (values {listed}) given)"
@@ -277,12 +287,12 @@ class RangeReader:
     def read(self, database: Database, table: Table, selected: str, wanted: Range) -> tuple[bytes, Range]:
         """Returns rows in COPY's binary format and their range: the wanted one, or its beginning if the whole range is
         too large. Must be called in a transaction."""
-        # Without a unique key, nothing orders the rows; the table may have had one before.
-        rows = self._rows.get(table.oid) if table.key_is_unique else None
+        # Without bounds of a key, nothing divides the rows; the table may have had such a key before.
+        rows = self._rows.get(table.oid) if table.is_divisible else None
         part = wanted if rows is None else first_rows(database, table, wanted, rows)
         while True:
             statement = _copy_statement(table, selected, *_conditions(database, table, part))
-            limit = RANGE_BYTES if table.key_is_unique and rows != 1 else None
+            limit = RANGE_BYTES if table.is_divisible and rows != 1 else None
             sink = _Sink(database.cancel, limit)
             data = database.copy_until_full(statement, sink, what=f"read table {table.full_name}")
             if not sink.is_full:
@@ -346,7 +356,8 @@ def check_small_enough(database: Database, table: Table, limit: int) -> None:
     size, _ = _size(database, table)
     if size > limit:
         raise ConfigError(
-            f"{table.full_name} has no unique key, so while changes flow it can be read only as a whole, and it "
+            f"{table.full_name} has no key with bounds, so while changes flow it can be read only as a whole, and it "
             f"is too large for that ({size:,.0f} bytes; the limit is {limit:,}). Choose: give it a unique index over "
-            "NOT NULL columns; or stop the capture, drop its slot and start with --snapshot new"
+            "NOT NULL columns, without domains within their types; or stop the capture, drop its slot and start with "
+            "--snapshot new"
         )

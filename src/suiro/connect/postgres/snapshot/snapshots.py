@@ -270,8 +270,8 @@ class Snapshots:
         columns = [schema.relation.columns[place].name for place in schema.relation.key]
         if state is None or not state.running or state.ranges_read or table is None:
             return [False] * len(keys)
-        if sorted(columns) != sorted(table.key) or not table.key_is_unique:
-            # The key was changed, so nothing can be compared. To read a row by its key is never wrong.
+        if sorted(columns) != sorted(table.key) or not table.is_divisible:
+            # Nothing can be compared, for example because the key was changed. To read a row by its key is never wrong.
             return [False] * len(keys)
         names = [columns.index(column) for column in table.key]
         ordered = [tuple(key[place] for place in names) for key in keys]

@@ -120,9 +120,11 @@ class Windows:
             self._snapshots.forget(name)
             return
         state = self._snapshots.states.get(name)
-        keys = [in_order(table, texts) for texts in self._snapshots.reselect.of(name).values()]
-        if state is not None and state.after is not None:
-            keys.append(tuple(state.after))
+        keys = []
+        if table.has_key_literals:
+            keys = [in_order(table, texts) for texts in self._snapshots.reselect.of(name).values()]
+            if state is not None and state.after is not None:
+                keys.append(tuple(state.after))
         key = invalid_key(self._database, table, keys)
         if key is None:
             raise error
@@ -193,12 +195,12 @@ class Windows:
             return data, None, {key for key, _ in owed[:count]}
         if state is None or not is_unread:
             return None
-        if not table.key_is_unique:
+        if not table.is_divisible:
             check_small_enough(database, table, 4 * self._options.memory_bytes)
         size, expected = chunk_size(database, table, self._options.chunk_rows)
         self._snapshots.read_rows.expect(table.full_name, expected)
         after = None if state.after is None else tuple(state.after)
-        wanted = first_rows(database, table, Range(after=after), size) if table.key_is_unique else Range()
+        wanted = first_rows(database, table, Range(after=after), size) if table.is_divisible else Range()
         data, read = self._ranges.read(database, table, schema.selected, wanted)
         return data, read, set()
 
