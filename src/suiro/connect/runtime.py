@@ -253,7 +253,7 @@ class _Supervised:
         if context is not None and context.stopping.is_set():
             _log.info("%s: while it was being stopped: %s", self._connector.name, failure)
             return
-        self._error = _said(failure)
+        self._error = f"{type(failure).__name__}: {failure}"
         self._restarts += 1
         if isinstance(failure, FatalError):
             self._state = "FAILED"
@@ -270,10 +270,6 @@ class _Supervised:
             exc_info=None if isinstance(failure, UsageError) else failure,
         )
         self._backoff_ms = min(self._backoff_ms * 2, LONGEST_BACKOFF_MS)
-
-
-def _said(failure: BaseException) -> str:
-    return f"{type(failure).__name__}: {failure}"
 
 
 def summary(status: list[Mapping[str, Any]]) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from suiro.client import Client, NewTopic, TransactionalBatch
 from suiro.clock import Clock, SystemClock
 from suiro.connect.connectors import Headers
-from suiro.errors import FencedError, TransientError, UnknownTopicError
+from suiro.errors import FencedError, TransientError
 from suiro.protocol import columnar
 from suiro.telemetry import Traces
 
@@ -94,8 +94,7 @@ class Outgoing(NamedTuple):
 class Topics:
     """The numbers of partitions of the topics that are written to. Creates topics that do not exist."""
 
-    def __init__(self, client: Client, *, partitions: int | None) -> None:
-        """`partitions` None: never create a topic."""
+    def __init__(self, client: Client, *, partitions: int) -> None:
         self._client = client
         self._partitions = partitions
         self._counts: dict[str, int] = {}
@@ -104,10 +103,6 @@ class Topics:
         if topic not in self._counts:
             info = self._client.metadata([topic]).get(topic)
             if info is None:
-                if self._partitions is None:
-                    raise UnknownTopicError(
-                        f"topic {topic!r} does not exist; create it", "UNKNOWN_TOPIC_OR_PARTITION"
-                    )
                 self._client.create_topics([NewTopic(topic, self._partitions)], exist_ok=True)
                 info = self._client.metadata([topic])[topic]
             self._counts[topic] = len(info.partitions)

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from suiro.clock import Clock, SystemClock
+from suiro.clock import SystemClock
 from suiro.errors import RefusedError, SuiroError, TransientError
 from suiro.foundation.http import Guard, Origins, Users, error_json, not_allowed, watching_client
 from suiro.registry import api_errors as api_errors
@@ -66,10 +66,9 @@ class RegistryApp:
         users: Users | None = None,
         *,
         loopback_only: bool = False,
-        clock: Clock | None = None,
     ) -> None:
         self._storage = storage
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         # A body without a type is accepted, as in Confluent's registry. A web page sends an Origin with it.
         origins = Origins(
             loopback_only=loopback_only,

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from suiro.client import LATEST, Client, Fetched, ProducerIdentity
-from suiro.clock import Clock, SystemClock
+from suiro.clock import SystemClock
 from suiro.errors import (
     AbortableError,
     DeadlineExceededError,
@@ -134,13 +134,12 @@ class Storage:
         replication_factor: int = BROKERS_DEFAULT,
         client_settings: Mapping[str, str | int] | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
-        clock: Clock | None = None,
     ) -> None:
         settings = {"client.id": "suiro-registry", **(client_settings or {})}
         self.topic = topic
         self._replication_factor = replication_factor
         self._timeout_ms = timeout_ms
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._bootstrap_servers, self._client_settings = bootstrap_servers, settings
         self._writer = self._new_client()  # under `_write_lock`
         self._asker = self._new_client()  # under `_ask_lock`

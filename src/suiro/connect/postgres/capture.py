@@ -125,7 +125,7 @@ class PostgresCapture:
     def progress(self) -> dict[str, Any]:
         """Returns the progress of each table and the changes of schemas, as values of JSON. Called by other threads."""
         session, status = self._running, self.status
-        tables = () if session is None else session.progress
+        tables = () if session is None else session.snapshots.progress()
         return {
             "position": None if session is None else session.position_text,
             "lag_bytes": status.lag_bytes,
@@ -367,7 +367,7 @@ class PostgresCapture:
                 "publication": self.options.publication,
                 "lsn": session.position_text,
                 "topics": session.topics,
-                "rows": session.snapshot_rows,
+                "rows": session.snapshots.rows,
                 "pid": os.getpid(),
             }
         )

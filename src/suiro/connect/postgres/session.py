@@ -14,7 +14,6 @@ from suiro.connect.postgres.changes import Changes
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.log_messages import emit_heartbeat
-from suiro.connect.postgres.progress import TableProgress
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import Database, LockNotAvailableError
 from suiro.connect.postgres.server.lsn import lsn_text
@@ -76,13 +75,14 @@ class Session:
         self._status = control.status
         self._source = source
         self._clock = SystemClock()
-        self._snapshots = Snapshots(
+        # Other threads read its `progress`.
+        self.snapshots = Snapshots(
             resources, parts=parts, on_begin=lambda topic: self._changes.restart(topic)
         )
-        self._windows = Windows(resources, self._snapshots)
-        self._changes = Changes(resources, self._snapshots, position=position, on_new_schema=self._new_schema)
+        self._windows = Windows(resources, self.snapshots)
+        self._changes = Changes(resources, self.snapshots, position=position, on_new_schema=self._new_schema)
         self._stream: ReplicationStream | None = None
-        self._committed = 0
+        self.committed = 0  # the position of the last commit
         self._committed_records = 0
         self._committed_ms = 0
         self._checked_ms = 0
@@ -100,22 +100,8 @@ class Session:
         return lsn_text(self._changes.position)
 
     @property
-    def committed(self) -> int:
-        """Returns the position of the last commit."""
-        return self._committed
-
-    @property
     def topics(self) -> list[str]:
         return [self._options.topic(table.schema, table.name) for table in self._tables.published.values()]
-
-    @property
-    def progress(self) -> tuple[TableProgress, ...]:
-        """Returns the progress of snapshots, by table. Called by any thread."""
-        return self._snapshots.progress()
-
-    @property
-    def snapshot_rows(self) -> int:
-        return self._snapshots.rows
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -123,17 +109,17 @@ class Session:
         """`snapshot`: "initial", "new" or "never" for a start without a position, or as if there was none; "resume" for
         a start with one."""
         self._delivery.create_topics(self.topics)
-        self._snapshots.forget_unpublished()
+        self.snapshots.forget_unpublished()
         for table in self._tables.published.values():
             if snapshot in ("new", "initial"):
-                self._snapshots.begin(table, lost_changes=True)
+                self.snapshots.begin(table, lost_changes=True)
             elif self._options.snapshot != "never":
-                self._snapshots.resume(table)
+                self.snapshots.resume(table)
         self.commit()
 
     def read_exported(self, snapshot: str) -> None:
         read_exported(
-            self._snapshots,
+            self.snapshots,
             self._resources,
             snapshot,
             self._changes.position,
@@ -168,7 +154,7 @@ class Session:
                 retries_soon = self._windows.step(self._changes)
                 self._status.visibility_wait_seconds = self._windows.wait.seconds
                 pause_s = min(2 * pause_s, WAIT_S) if retries_soon else FIRST_RETRY_S
-                if self._snapshots.is_ready:
+                if self.snapshots.is_ready:
                     on_ready(self)
             else:
                 self._check_stopped()
@@ -256,10 +242,10 @@ class Session:
         window = changes.window
         if window is not None and not window.watermark and changes.position >= window.end:
             self._windows.passed(changes)
-        self._snapshots.conclude(changes.position)
+        self.snapshots.conclude(changes.position)
         has_records = self._delivery.records != self._committed_records
-        is_quiet_due = changes.position != self._committed and now_ms - self._committed_ms >= QUIET_COMMIT_MS
-        if not (has_records or self._snapshots.has_changed or is_quiet_due):
+        is_quiet_due = changes.position != self.committed and now_ms - self._committed_ms >= QUIET_COMMIT_MS
+        if not (has_records or self.snapshots.has_changed or is_quiet_due):
             return
         if stream is not None:
             self.commit()
@@ -271,7 +257,7 @@ class Session:
         requests, self._changes.requests = self._changes.requests, {}
         for name in requests:
             self._check_stopped()
-            if not self._snapshots.request(name):
+            if not self.snapshots.request(name):
                 logger.error("asked for a snapshot of %r, which is not captured", name)
                 self._control.on_event(
                     {"event": "snapshot_refused", "table": name, "reason": "it is not captured"}
@@ -281,19 +267,19 @@ class Session:
         """Commits the written records and the position in one transaction."""
         self._delivery.commit(
             self._source | {"lsn": lsn_text(self._changes.position)},
-            self._snapshots.drain_changed(),
+            self.snapshots.drain_changed(),
             wait=wait,
         )
-        self._committed = self._changes.position
+        self.committed = self._changes.position
         self._committed_records = self._delivery.records
         self._committed_ms = self._clock.monotonic_ms()
         status = self._status
         status.kafka_transactions += 1
         status.records = self._delivery.records
-        status.snapshot_rows = self._snapshots.rows
+        status.snapshot_rows = self.snapshots.rows
         status.transactions = self._changes.transactions
-        status.tables_running = len(self._snapshots.running)
-        status.owed_keys = len(self._snapshots.reselect)
+        status.tables_running = len(self.snapshots.running)
+        status.owed_keys = len(self.snapshots.reselect)
         status.last_commit_seconds = self._changes.last_commit_us / 1e6
 
     # -- now and then --------------------------------------------------------------------------------------------
@@ -308,7 +294,7 @@ class Session:
         try:
             table = self._tables.refresh_table(relation.schema, relation.name)
             if table.oid == relation.oid:
-                self._snapshots.consider(table, schema)
+                self.snapshots.consider(table, schema)
                 return
             self._tables.look()
         except LockNotAvailableError as error:
@@ -318,7 +304,7 @@ class Session:
         except ConfigError as error:
             # The table was dropped, renamed or unpublished since. Its changes in the log still count.
             logger.info("%s", error)
-        self._snapshots.restart_replaced_table(relation)
+        self.snapshots.restart_replaced_table(relation)
 
     def _check_periodically(self, stream: ReplicationStream) -> None:
         """Emits the heartbeat, updates the lag, and finds tables that changed without a row change."""
@@ -337,12 +323,12 @@ class Session:
             except LockNotAvailableError as error:
                 logger.info("%s", error)
                 return
-            self._snapshots.forget_unpublished()
+            self.snapshots.forget_unpublished()
             for schema in list(self._deferred.values()):
                 self._new_schema(schema)
             for table in found:
                 self._delivery.create_topics([self._options.topic(table.schema, table.name)])
-                self._snapshots.consider(table)
+                self.snapshots.consider(table)
 
     def _update_lag(self, stream: ReplicationStream) -> None:
         options, status = self._options, self._status

@@ -98,11 +98,8 @@ class _BoundedRestCatalog(RestCatalog):
         super()._config_headers(session)
 
 
-def _rest_catalog(name: str, settings: dict[str, str]) -> Catalog:
-    return _BoundedRestCatalog(name, **settings)
-
-
-AVAILABLE_CATALOGS[CatalogType.REST] = _rest_catalog  # pyiceberg's settings have no timeout
+# pyiceberg's settings have no timeout.
+AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, settings: _BoundedRestCatalog(name, **settings)
 
 
 def _below(folder: Path, catalog: Mapping[str, str]) -> dict[str, str]:

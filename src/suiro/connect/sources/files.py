@@ -164,7 +164,8 @@ class FilesSource:
         for key, info in self._known_files.items():
             state = self._states.get(key, FileState(path=self._name(info.path)))
             room = self._settings.max_records - len(records) - len(rejected)
-            if room > 0 and size < POLL_BYTES and self._has_more(info, state):
+            has_more = not state.done and (self._whole or info.size > state.at)
+            if room > 0 and size < POLL_BYTES and has_more:
                 before = state
                 state, items = self._read(key, info, state, room)
                 for item in items:
@@ -277,9 +278,6 @@ class FilesSource:
             since_ms = now_ms
         self._unchanged_since_ms[key] = (info, since_ms)
         return now_ms - since_ms >= self._settings.settle_ms
-
-    def _has_more(self, info: FileInfo, state: FileState) -> bool:
-        return not state.done and (self._whole or info.size > state.at)
 
     # -- reading ---------------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from suiro.foundation.settings import SettingError, host_and_port, read_settings
 from suiro.telemetry import TRACEPARENT
 
 POLL_S = 0.5
+_LATER = 503
 WAITING_BYTES = 64 * 1024 * 1024  # of posts, also of unsigned ones, from their first byte on
 
 
@@ -249,7 +250,7 @@ class WebhookSource:
         done = await asyncio.shield(asyncio.wrap_future(post.done))
         if isinstance(done, str):
             return _answer(400, done)
-        return _answer(200, "committed") if done else _later("the commit is unknown")
+        return _answer(200, "committed") if done else _answer(_LATER, "the commit is unknown")
 
     def _signed(self, request: Request, data: bytes) -> bool:
         settings = self._settings
@@ -280,14 +281,14 @@ class WebhookSource:
     def _take(self, id_: str | None, record: SourceRecord) -> _Post | Response:
         with self._lock:
             if self._closing:
-                return _later("stopping")
+                return _answer(_LATER, "stopping")
             if id_ is not None:
                 if id_ in self._seen:
                     return _answer(200, "committed before")
                 if id_ in self._pending:
                     return self._pending[id_]
             if len(self._posts) >= self._settings.max_waiting:
-                return _later("too many are waiting")
+                return _answer(_LATER, "too many are waiting")
             post = _Post(id=id_, record=record, done=Future())
             self._posts.add(post)
             if id_ is not None:
@@ -297,8 +298,5 @@ class WebhookSource:
 
 
 def _answer(status: int, message: str) -> Response:
-    return JSONResponse({"message": message}, status_code=status)
-
-
-def _later(message: str) -> Response:
-    return JSONResponse({"message": message}, status_code=503, headers={"Retry-After": "1"})
+    headers = {"Retry-After": "1"} if status == _LATER else None
+    return JSONResponse({"message": message}, status_code=status, headers=headers)

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable
 from fractions import Fraction
 
+from suiro.protocol.fields import put_varint
+
 Encode = Callable[[bytes], bytes]
 
 MICROS_INFINITY = (1 << 63) - 1
@@ -39,12 +41,8 @@ class ConversionError(ValueError):
 
 def varint(value: int) -> bytes:
     """Avro's int and long: zigzag, seven bits a byte."""
-    rest = (value << 1) ^ (value >> 63)
     out = bytearray()
-    while rest >= 0x80:
-        out.append((rest & 0x7F) | 0x80)
-        rest >>= 7
-    out.append(rest)
+    put_varint(out, value)
     return bytes(out)
 
 

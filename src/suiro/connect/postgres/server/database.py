@@ -56,7 +56,6 @@ class ServerInfo:
     version: int
     database: str
     is_standby: bool
-    wal_level: str
 
 
 class LockNotAvailableError(TransientError):
@@ -264,15 +263,15 @@ class Database:
             what="ask the server what it is",
         )
         assert found is not None
-        facts = ServerInfo(version=found[0], database=found[1], is_standby=found[2], wal_level=found[3])
+        facts = ServerInfo(version=found[0], database=found[1], is_standby=found[2])
         if facts.version < OLDEST_VERSION:
             raise ConfigError(
                 f"Postgres {facts.version // 10000} is too old: capture needs 14 or later, whose slots stream large "
                 "transactions"
             )
-        if facts.wal_level != "logical":
+        if found[3] != "logical":
             raise ConfigError(
-                f"wal_level is {facts.wal_level}: changes cannot be decoded from such a log. Run ALTER SYSTEM SET "
+                f"wal_level is {found[3]}: changes cannot be decoded from such a log. Run ALTER SYSTEM SET "
                 "wal_level = 'logical' and restart Postgres"
             )
         if found[4] == "SQL_ASCII":

@@ -88,9 +88,8 @@ class SnapshotReaders:
                     try:
                         data, read = self._ranges.read(database, table, schema.selected, wanted)
                         future.set_result((read, schema.encoder.encode_copy(data)))
-                    except BaseException as error:  # noqa: BLE001 - the future or the next call raises it
-                        self._failure = error
+                    except BaseException as error:
                         future.set_exception(error)
-                        return
+                        raise
         except BaseException as error:  # noqa: BLE001 - the future or the next call raises it
             self._failure = error
