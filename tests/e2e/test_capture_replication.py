@@ -12,7 +12,7 @@ from support.postgres import Postgres
 from support.waiting import wait_until
 
 from suiro.clock import SystemClock
-from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
+from suiro.connect.postgres.server.database import lsn_text, parse_lsn
 from suiro.connect.postgres.server.replication import Replication
 from suiro.errors import BrokenConnectionError, UsageError
 

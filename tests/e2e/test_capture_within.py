@@ -22,8 +22,7 @@ from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.server import slot_peek, stream
-from suiro.connect.postgres.server.database import Database
-from suiro.connect.postgres.server.lsn import parse_lsn
+from suiro.connect.postgres.server.database import Database, parse_lsn
 from suiro.connect.postgres.snapshot import ranges, topic_state
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.errors import ConfigError, FencedError

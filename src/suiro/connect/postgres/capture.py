@@ -33,8 +33,13 @@ from suiro.connect.postgres.log_messages import emit_heartbeat
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import SchemaChange, SchemaChanges
 from suiro.connect.postgres.resources import Resources
-from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, ServerInfo, connect_replication
-from suiro.connect.postgres.server.lsn import parse_lsn
+from suiro.connect.postgres.server.database import (
+    LOCK_TIMEOUT_MS,
+    Database,
+    ServerInfo,
+    connect_replication,
+    parse_lsn,
+)
 from suiro.connect.postgres.server.publication import ensure_publication
 from suiro.connect.postgres.server.slot import (
     CreatedSlot,

@@ -15,8 +15,7 @@ from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.log_messages import emit_heartbeat
 from suiro.connect.postgres.resources import Resources
-from suiro.connect.postgres.server.database import Database, LockNotAvailableError
-from suiro.connect.postgres.server.lsn import lsn_text
+from suiro.connect.postgres.server.database import Database, LockNotAvailableError, lsn_text
 from suiro.connect.postgres.server.slot import advance_slot, read_slot, release_slot
 from suiro.connect.postgres.server.slot_peek import peek_changes
 from suiro.connect.postgres.server.stream import ReplicationStream

@@ -16,7 +16,7 @@ from suiro.connect.postgres.encoding.headers import live_headers, snapshot_heade
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.resources import Resources
-from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
+from suiro.connect.postgres.server.database import lsn_text, parse_lsn
 from suiro.connect.postgres.server.slot_peek import _block
 from suiro.connect.postgres.server.spool import Spools
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys

@@ -18,8 +18,14 @@ import psycopg2.extensions
 import psycopg2.extras
 
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS
-from suiro.connect.postgres.server.lsn import parse_lsn
-from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, TransientError, UsageError
+from suiro.errors import (
+    BrokenConnectionError,
+    ConfigError,
+    FatalError,
+    SuiroError,
+    TransientError,
+    UsageError,
+)
 from suiro.foundation.postgres_network import network_parameters
 
 OLDEST_VERSION = 140000
@@ -60,6 +66,21 @@ class ServerInfo:
 
 class LockNotAvailableError(TransientError):
     """Another session held a lock on the table for too long, or dropped the table meanwhile."""
+
+
+def lsn_text(lsn: int) -> str:
+    """Returns a log sequence number as Postgres prints it: `16/B374D848`."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def parse_lsn(text: str) -> int:
+    high, found, low = text.partition("/")
+    try:
+        if not found:
+            raise ValueError
+        return (int(high, 16) << 32) | int(low, 16)
+    except ValueError:
+        raise FatalError(f"{text!r} is not a place in Postgres's log, such as 16/B374D848") from None
 
 
 @contextmanager

@@ -14,8 +14,7 @@ from typing import Any
 
 from suiro.clock import SystemClock
 from suiro.connect.postgres.encoding.names import quoted
-from suiro.connect.postgres.server.database import Database, postgres_errors
-from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
+from suiro.connect.postgres.server.database import Database, lsn_text, parse_lsn, postgres_errors
 from suiro.errors import BrokenConnectionError, ConfigError, DataLossError, UsageError
 
 logger = logging.getLogger(__name__)

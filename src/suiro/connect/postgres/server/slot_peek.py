@@ -29,8 +29,7 @@ from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.copy_binary import HEADER_BYTES, SIGNATURE, TRAILER
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
-from suiro.connect.postgres.server.database import Database
-from suiro.connect.postgres.server.lsn import lsn_text
+from suiro.connect.postgres.server.database import Database, lsn_text
 
 PEEK_CHANGES = 3_000_000  # each call decodes again from the slot's restart_lsn on, so small calls are slow
 CHUNK_BYTES = 1 << 20  # up to four chunks are in memory, and the records of two

@@ -18,7 +18,7 @@ from suiro.clock import SystemClock
 from suiro.connect.postgres.encoding.blocks import Block, join
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.log_messages import PREFIX
-from suiro.connect.postgres.server.lsn import lsn_text
+from suiro.connect.postgres.server.database import lsn_text
 from suiro.connect.postgres.server.replication import Replication
 from suiro.connect.postgres.server.spool import Spools
 from suiro.errors import SuiroError
