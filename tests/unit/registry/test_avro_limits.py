@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suiro.registry import AvroCodec, CodecSettings, NotOneColumn, Schema, Undecodable, registry_client
+from suiro.registry import (
+    AvroCodec,
+    CodecSettings,
+    NotOneColumn,
+    Reference,
+    Schema,
+    Undecodable,
+    registry_client,
+)
 from suiro.registry.codecs.avro_limits import MAX_EMPTY_ITEMS, MAX_NESTING, AvroLimits
 
 LIST = {"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}
@@ -128,6 +136,31 @@ def test_a_schema_that_is_nested_deeply_is_read_by_rows() -> None:
     assert codec.decode_block([data]) == [[]]
     with pytest.raises(NotOneColumn, match="nested too deeply"):
         codec.decode_column(pa.array([data]))
+
+
+@pytest.mark.parametrize("depth", [600, 850])
+def test_a_chain_of_references_is_undecodable_where_it_is_too_deep(depth: int) -> None:
+    """A reader met a RecursionError, which no setting for bad records takes. Most frames are the caller's here."""
+    url = "mock://chain"
+    client = registry_client(url)
+    schema_id = client.register("s0", Schema(json.dumps(record("r0"))))
+    for number in range(1, 150):
+        before = Reference(name=f"r{number - 1}", subject=f"s{number - 1}", version=1)
+        text = json.dumps(record(f"r{number}", before.name))
+        schema_id = client.register(f"s{number}", Schema(text, "AVRO", (before,)))
+    codec = AvroCodec(CodecSettings(registry=url))
+
+    def below(levels: int) -> object:
+        return codec.decode(framed(schema_id, b"")) if not levels else below(levels - 1)
+
+    for _ in range(2):
+        with pytest.raises(Undecodable, match="deep"):
+            below(depth)
+
+
+def record(name: str, *types: str) -> dict[str, Any]:
+    fields = [{"name": f"f{number}", "type": one} for number, one in enumerate(types)]
+    return {"type": "record", "name": name, "fields": fields}
 
 
 def test_a_nested_value_is_resolved_into_a_schema_with_a_list_by_default() -> None:

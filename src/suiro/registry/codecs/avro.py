@@ -18,6 +18,7 @@ from suiro.extras import is_installed
 from suiro.registry.codecs.avro_defaults import own, with_values
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.formats import InvalidSchema
 from suiro.registry.schemas import AVRO, Schema
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ class AvroCodec:
         writer = self.writer_schema(schema_id)
         stream = io.BytesIO(data)
         stream.seek(PREFIX.size)
-        if schema_id not in self._limits:
-            self._limits[schema_id] = AvroLimits.of(writer)
         limits = self._limits[schema_id]
         try:
             if limits is not None:
@@ -170,9 +169,13 @@ class AvroCodec:
         if found is None:
             schema = self._wire.schema(schema_id)
             try:
-                found = self._readers[schema_id] = self._parse(schema)
-            except ConfigError as error:
+                found = self._parse(schema)
+                self._limits[schema_id] = AvroLimits.of(found)
+            except (ConfigError, InvalidSchema) as error:
                 raise self._wire.unusable(schema_id, f"schema id {schema_id}: {error}") from None
+            except RecursionError:
+                raise self._wire.unusable(schema_id, f"schema id {schema_id} is nested too deeply") from None
+            self._readers[schema_id] = found
         return found
 
     def _resolved_into(self, schema_id: int, writer: Any) -> tuple[Any, frozenset[int]]:

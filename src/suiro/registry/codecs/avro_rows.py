@@ -40,16 +40,16 @@ def rows_decoder(writer: Any, reader: Any) -> RowsDecoder | None:
     """Returns None if fastavro must read row by row."""
     if reader == writer:
         reader = None
-    if AvroLimits.of(writer) is not None:
-        return None
     try:
+        if AvroLimits.of(writer) is not None:
+            return None
         program = Program(writer)
         if reader is None:
             return RowsDecoder(program, _form(program.root, expanded(writer), None))
         if not resolves(writer, reader):
             return None
         return RowsDecoder(program, _form(program.root, expanded(writer), expanded(reader)))
-    except (Unsupported, NotOneColumn):
+    except (Unsupported, NotOneColumn, RecursionError):
         return None
 
 

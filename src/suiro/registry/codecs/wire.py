@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from suiro.clock import monotonic_s
 from suiro.errors import SchemaNotFoundError, UsageError
-from suiro.registry.formats import Import
+from suiro.registry.formats import Import, InvalidSchema
 from suiro.registry.in_memory import registry_client
 from suiro.registry.schemas import Schema, SubjectStrategy
 
@@ -111,7 +111,29 @@ class WireFormat:
         return found
 
     def imports(self, schema: Schema) -> tuple[Import, ...]:
-        return imports_of(self.settings.registry, schema)
+        """Returns the schemas that a schema refers to, directly or not, each once, each after those that it needs.
+        Raises `InvalidSchema`.
+
+        Asks the registry, so callers remember the result: a new schema may refer to a version whose number was used
+        before.
+        """
+        client = registry_client(self.settings.registry)
+        found: dict[str, Import] = {}
+        known: dict[tuple[str, int], Schema] = {}
+
+        def visit(one: Schema) -> None:
+            for reference in one.references:
+                place = reference.subject, reference.version
+                if place not in known:
+                    known[place] = client.version(*place, fresh=True).schema
+                    visit(known[place])
+                found.setdefault(reference.name, Import(reference.name, known[place].text))
+
+        try:
+            visit(schema)
+        except RecursionError:
+            raise InvalidSchema("its references lead too deep: one schema behind another") from None
+        return tuple(found.values())
 
     def subject(self, topic: str, record: str | None) -> str:
         """`record` is the full name of the written type; None if it is not known before the schema is."""
@@ -165,24 +187,3 @@ class WireFormat:
                 )
             kept = self._latest[subject] = now, latest.id, latest.schema
         return kept[1], kept[2]
-
-
-def imports_of(registry: str, schema: Schema) -> tuple[Import, ...]:
-    """Returns the schemas that a schema refers to, directly or not, each once, each after those that it needs.
-
-    Asks the registry, so callers remember the result: a new schema may refer to a version whose number was used before.
-    """
-    client = registry_client(registry)
-    found: dict[str, Import] = {}
-    known: dict[tuple[str, int], Schema] = {}
-
-    def visit(one: Schema) -> None:
-        for reference in one.references:
-            place = reference.subject, reference.version
-            if place not in known:
-                known[place] = client.version(*place, fresh=True).schema
-                visit(known[place])
-            found.setdefault(reference.name, Import(reference.name, known[place].text))
-
-    visit(schema)
-    return tuple(found.values())
