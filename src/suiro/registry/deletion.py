@@ -85,9 +85,5 @@ def _refuse_referenced(state: State, schema: StoredSchema, *, permanent: bool) -
 
 
 def _own_settings(state: State, subject: str) -> list[Change]:
-    changes = []
-    if subject in state.modes:
-        changes.append(Change(Key.of_subject(records.MODE, subject), None))
-    if subject in state.configs:
-        changes.append(Change(Key.of_subject(records.CONFIG, subject), None))
-    return changes
+    known = ((records.MODE, state.modes), (records.CONFIG, state.configs))
+    return [Change(Key.of_subject(kind, subject), None) for kind, settings in known if subject in settings]

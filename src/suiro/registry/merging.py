@@ -24,14 +24,8 @@ def merge_metadata(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
             tags[path] = list(dict.fromkeys([*tags.get(path, ()), *names]))
         properties |= one.get("properties") or {}
         sensitive = list(dict.fromkeys([*sensitive, *(one.get("sensitive") or ())]))
-    merged: dict[str, Any] = {}
-    if tags:
-        merged["tags"] = tags
-    if properties:
-        merged["properties"] = properties
-    if sensitive:
-        merged["sensitive"] = sensitive
-    return merged
+    merged = {"tags": tags, "properties": properties, "sensitive": sensitive}
+    return {name: part for name, part in merged.items() if part}
 
 
 def merge_rule_sets(*parts: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -19,10 +19,8 @@ class QualifiedSubject(NamedTuple):
     @classmethod
     def parse(cls, name: str) -> QualifiedSubject:
         if name.startswith(":."):
-            context, found, subject = name[1:].partition(":")
-            if found:
-                return cls(context, subject)
-            return cls(context, "")
+            context, _, subject = name[1:].partition(":")
+            return cls(context, subject)
         return cls(DEFAULT_CONTEXT, name)
 
     def __str__(self) -> str:

@@ -209,14 +209,13 @@ class Columns:
         return added
 
 
-def _metadata(records: Iterable[SinkRecord]) -> dict[str, list[Any]]:
-    found = list(records)
+def _metadata(records: list[SinkRecord]) -> dict[str, list[Any]]:
     return {
-        "_topic": [record.topic for record in found],
-        "_partition": [record.partition for record in found],
-        "_offset": [record.offset for record in found],
-        "_timestamp": [record.timestamp_ms * 1_000 for record in found],
-        "_key": [None if record.key is None else _text(record.key) for record in found],
+        "_topic": [record.topic for record in records],
+        "_partition": [record.partition for record in records],
+        "_offset": [record.offset for record in records],
+        "_timestamp": [record.timestamp_ms * 1_000 for record in records],
+        "_key": [None if record.key is None else _text(record.key) for record in records],
     }
 
 

@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 from suiro.protocol.fields import put_varint
 
@@ -146,14 +147,6 @@ def time(text: bytes) -> bytes:
     return varint(micros)
 
 
-def timestamp(text: bytes) -> bytes:
-    return _timestamp(text, zoned=False)
-
-
-def timestamptz(text: bytes) -> bytes:
-    return _timestamp(text, zoned=True)
-
-
 _NO_DATE = "it is not a date of the form 2024-02-29; the session's datestyle must be ISO"
 
 
@@ -182,6 +175,10 @@ def _timestamp(text: bytes, *, zoned: bool) -> bytes:
             "it is after 294247-01-10 04:00:54, the last that 64 bits of microseconds since 1970 hold"
         )
     return varint(value)
+
+
+timestamp: Encode = partial(_timestamp, zoned=False)
+timestamptz: Encode = partial(_timestamp, zoned=True)
 
 
 def _days(text: bytes, before_christ: bool) -> tuple[int, int]:
