@@ -111,7 +111,6 @@ class PostgresSink:
         self._settings.check()
         self._name = about.name
         self._connection: psycopg.Connection[Any] | None = None
-        self._limits = b""  # statements at the beginning of a transaction
         self._columns: frozenset[str] = frozenset()
         schema, found, table = self._settings.table.rpartition(".")
         self._table = _named(schema, table) if found else _named(table)
@@ -134,8 +133,8 @@ class PostgresSink:
                 application_name=f"suiro-connect-{self._name}",
                 **network,
             )
-            self._limits = _limits(self._connection.info.server_version, given | network)
             with self._transaction():
+                self._connected.execute(self._server_network(given | network))
                 self._make_offsets_table()
                 self._columns = self._read_columns()
         except psycopg.OperationalError as error:
@@ -164,9 +163,21 @@ class PostgresSink:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        version = self._connected.info.server_version
+        no_limits = (f"SET LOCAL {name} = 0" for name, since in _NO_LIMITS.items() if version >= since)
         with self._connected.transaction():
-            self._connected.execute(self._limits)
+            self._connected.execute("; ".join((_LIMIT_OF_LOCKS, *no_limits)).encode())
             yield
+
+    def _server_network(self, network: Mapping[str, Any]) -> bytes:
+        """Returns statements with which the server notices within the same time as this side that the other one is
+        gone. Otherwise the locks of a machine that died would last for hours."""
+        version = self._connected.info.server_version
+        return "; ".join(
+            f"SET {name} = {max(0, int(network[of_libpq]))}"
+            for name, (of_libpq, since) in _SERVER_NETWORK.items()
+            if version >= since
+        ).encode()
 
     # -- rows ------------------------------------------------------------------------------------------------
 
@@ -382,17 +393,6 @@ class PostgresSink:
     def _connected(self) -> psycopg.Connection[Any]:
         assert self._connection is not None
         return self._connection
-
-
-def _limits(version: int, network: Mapping[str, Any]) -> bytes:
-    """Returns the statements that set the limits of a transaction. The server notices within the same time as this side
-    that the other one is gone. Otherwise the locks of a machine that died would last for hours."""
-    values = {name: 0 for name, since in _NO_LIMITS.items() if version >= since}
-    for name, (of_libpq, since) in _SERVER_NETWORK.items():
-        if version >= since:
-            values[name] = max(0, int(network[of_libpq]))
-    statements = (f"SET LOCAL {name} = {value}" for name, value in values.items())
-    return "; ".join((_LIMIT_OF_LOCKS, *statements)).encode()
 
 
 def _is_of_a_record(error: Exception) -> bool:
