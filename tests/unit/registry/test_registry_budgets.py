@@ -400,10 +400,10 @@ def test_others_are_answered_meanwhile_and_work_ends_with_its_client(
 
 
 def test_work_that_takes_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suiro.registry.work.compare", Slow())
-    monkeypatch.setattr("suiro.registry.app.WORK_TIMEOUT_MS", 50)
     api = Api()
     api.register("s", '"int"')
+    monkeypatch.setattr("suiro.registry.work.compare", Slow())
+    monkeypatch.setattr("suiro.registry.app.WORK_TIMEOUT_MS", 50)
     assert api.refused("POST", "subjects/s/versions", {"schema": '"long"'}) == 50002
     assert api.get("subjects/s/versions") == [1]
 

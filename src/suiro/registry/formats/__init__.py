@@ -1,12 +1,13 @@
 """Schema languages: parsing, canonical form, and compatibility.
 
-Each language is a `Format`. Texts are parsed once and cached; a parsed schema is immutable. A schema with references is
-parsed together with their texts, which are given in dependency order.
+Each language has a module that is a `Format`. Texts are parsed once and cached; a parsed schema is immutable. A schema
+with references is parsed together with their texts, which are given in dependency order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, Protocol
 
 from suiro.registry.formats.budget import MAX_COMPARED_STEPS, MAX_STEPS, Budget, TooComplex
@@ -35,6 +36,9 @@ CACHE_SIZE = 1_000
 CACHE_CHARS = 32 << 20
 """The length of the texts whose parsed form is cached, including their references."""
 
+_MODULES: Mapping[str, str] = {AVRO: "avro", JSON: "json", PROTOBUF: "protobuf"}
+"""By language, the beginning of the names of its two modules, NAME_format and NAME_rules."""
+
 
 class Format(Protocol):
     def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
@@ -48,21 +52,11 @@ class Format(Protocol):
 
 
 def format_of(type_: str) -> Format:
-    """Imports the modules of the language on first use. Raises `InvalidSchema` for an unknown language."""
-    match type_:
-        case "AVRO":
-            from suiro.registry.formats.avro_format import AvroFormat
-
-            return AvroFormat()
-        case "JSON":
-            from suiro.registry.formats.json_format import JsonFormat
-
-            return JsonFormat()
-        case "PROTOBUF":
-            from suiro.registry.formats.protobuf_format import ProtobufFormat
-
-            return ProtobufFormat()
-    raise InvalidSchema(f"Invalid schema type {type_}; there are {AVRO}, {JSON} and {PROTOBUF}")
+    """Imports the module of the language on first use. Raises `InvalidSchema` for an unknown language."""
+    if type_ not in _MODULES:
+        raise InvalidSchema(f"Invalid schema type {type_}; there are {AVRO}, {JSON} and {PROTOBUF}")
+    module: Format = import_module(f"{__name__}.{_MODULES[type_]}_format")
+    return module
 
 
 def parse(
@@ -102,27 +96,14 @@ def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> lis
     Raises `TooComplex`, and `InvalidSchema` if one was parsed without checks and is no schema: nothing is known then.
     """
     try:
-        return _rules_of(reader.type)(reader.model, writer.model, budget or Budget(MAX_COMPARED_STEPS))
+        rules: Any = import_module(f"{__name__}.{_MODULES[reader.type]}_rules")
+        budget = budget or Budget(MAX_COMPARED_STEPS)
+        found: list[Incompatibility] = rules.incompatibilities(reader.model, writer.model, budget)
+        return found
     except RecursionError:
         raise TooComplex("the schemas are nested too deeply to be compared") from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidSchema(f"one of them, which was not checked, is no schema: {error}") from error
-
-
-def _rules_of(type_: str) -> Callable[[Any, Any, Budget], list[Incompatibility]]:
-    """Imports the modules of the language on first use."""
-    match type_:
-        case "AVRO":
-            from suiro.registry.formats import avro_rules
-
-            return avro_rules.incompatibilities
-        case "JSON":
-            from suiro.registry.formats import json_rules
-
-            return json_rules.incompatibilities
-    from suiro.registry.formats import protobuf_rules
-
-    return protobuf_rules.incompatibilities
 
 
 _Key = tuple[str, str, tuple[Import, ...], bool]

@@ -80,28 +80,28 @@ class Node:
         self._by_name[one.name] = one
 
 
-class AvroFormat:
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
-        names: dict[str, Node] = {}
-        for one in imports:
-            try:
-                _Parser(names, budget, strict=False).parse_text(one.text)
-            except InvalidSchema as error:
-                raise InvalidSchema(f"reference {one.name!r}: {error}") from None
-        known = set(names)
-        node = _Parser(names, budget, strict=strict).parse_text(text)
-        return Parsed(
-            type=AVRO,
-            canonical=compact_json(_write(node, None, set(known), ordered=False), allow_nan=not strict),
-            normalized=compact_json(_write(node, None, set(known), ordered=True), allow_nan=not strict),
-            model=node,
-        )
+def parse(text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
+    names: dict[str, Node] = {}
+    for one in imports:
+        try:
+            _Parser(names, budget, strict=False).parse_text(one.text)
+        except InvalidSchema as error:
+            raise InvalidSchema(f"reference {one.name!r}: {error}") from None
+    known = set(names)
+    node = _Parser(names, budget, strict=strict).parse_text(text)
+    return Parsed(
+        type=AVRO,
+        canonical=compact_json(_write(node, None, set(known), ordered=False), allow_nan=not strict),
+        normalized=compact_json(_write(node, None, set(known), ordered=True), allow_nan=not strict),
+        model=node,
+    )
 
-    def formatted(self, parsed: Parsed, form: str) -> str:
-        """`resolved` is the form with all references expanded."""
-        if form != "resolved":
-            raise InvalidSchema(f"format={form}: an Avro schema has the format 'resolved', or none")
-        return compact_json(_write(parsed.model, None, set(), ordered=False))
+
+def formatted(parsed: Parsed, form: str) -> str:
+    """`resolved` is the form with all references expanded."""
+    if form != "resolved":
+        raise InvalidSchema(f"format={form}: an Avro schema has the format 'resolved', or none")
+    return compact_json(_write(parsed.model, None, set(), ordered=False))
 
 
 class _Parser:

@@ -62,36 +62,36 @@ class Subschema:
         return Subschema(found.contents, found.resolver, self.siblings_count)
 
 
-class JsonFormat:
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
-        schema = _load(text)
-        registry = _registry(imports)
-        resource = Resource.from_contents(schema, default_specification=DRAFT7)
-        if strict:
-            draft = validator_for(schema, default=Draft7Validator)
-            # Formats are not checked: patterns are those of ECMAScript, and Python's check would refuse some.
-            problem = Validator(draft.META_SCHEMA, REGISTRY).problem(schema, budget)
-            if problem is not None:
-                raise InvalidSchema(problem)
-        uri = resource.id() or ROOT_URI
-        resolver = registry.with_resource(uri, resource).resolver(uri)
-        dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
-        root = Subschema(schema, resolver, any(draft in dialect for draft in _SIBLINGS_COUNT_FROM))
-        followed: set[tuple[int, str]] = set()
-        for reference, inside in _references(root, budget):
-            if (id(inside.resolver), reference) not in followed:
-                budget.spend(STEPS_OF_A_REFERENCE)
-                followed.add((id(inside.resolver), reference))
-                inside.follow(reference)
-        return Parsed(
-            type=JSON,
-            canonical=compact_json(schema, allow_nan=not strict),
-            normalized=compact_json(_sorted(schema), allow_nan=not strict),
-            model=root,
-        )
+def parse(text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
+    schema = _load(text)
+    registry = _registry(imports)
+    resource = Resource.from_contents(schema, default_specification=DRAFT7)
+    if strict:
+        draft = validator_for(schema, default=Draft7Validator)
+        # Formats are not checked: patterns are those of ECMAScript, and Python's check would refuse some.
+        problem = Validator(draft.META_SCHEMA, REGISTRY).problem(schema, budget)
+        if problem is not None:
+            raise InvalidSchema(problem)
+    uri = resource.id() or ROOT_URI
+    resolver = registry.with_resource(uri, resource).resolver(uri)
+    dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
+    root = Subschema(schema, resolver, any(draft in dialect for draft in _SIBLINGS_COUNT_FROM))
+    followed: set[tuple[int, str]] = set()
+    for reference, inside in _references(root, budget):
+        if (id(inside.resolver), reference) not in followed:
+            budget.spend(STEPS_OF_A_REFERENCE)
+            followed.add((id(inside.resolver), reference))
+            inside.follow(reference)
+    return Parsed(
+        type=JSON,
+        canonical=compact_json(schema, allow_nan=not strict),
+        normalized=compact_json(_sorted(schema), allow_nan=not strict),
+        model=root,
+    )
 
-    def formatted(self, parsed: Parsed, form: str) -> str:
-        raise InvalidSchema(f"format={form}: a JSON Schema has one format only; leave it out")
+
+def formatted(parsed: Parsed, form: str) -> str:
+    raise InvalidSchema(f"format={form}: a JSON Schema has one format only; leave it out")
 
 
 def validator(text: str, imports: Sequence[Import]) -> Validator:

@@ -51,32 +51,32 @@ class ProtobufModel:
     serialized: bytes
 
 
-class ProtobufFormat:
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
-        files = _files(text, imports, budget)
-        file = files.file[-1]
-        names = _names(files)
-        model = ProtobufModel(
-            file=file,
-            messages={name: one for name, one, _ in names if one.DESCRIPTOR.name == "DescriptorProto"},
-            enums={name: one for name, one, _ in names if one.DESCRIPTOR.name == "EnumDescriptorProto"},
-            packages={name: package for name, _, package in names},
-            serialized=_serialized(file),
-        )
-        known = {name for name, _, _ in names}
-        return Parsed(
-            type=PROTOBUF,
-            canonical=write(file, known, normalized=False),
-            normalized=write(file, known, normalized=True),
-            model=model,
-        )
+def parse(text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
+    files = _files(text, imports, budget)
+    file = files.file[-1]
+    names = _names(files)
+    model = ProtobufModel(
+        file=file,
+        messages={name: one for name, one, _ in names if one.DESCRIPTOR.name == "DescriptorProto"},
+        enums={name: one for name, one, _ in names if one.DESCRIPTOR.name == "EnumDescriptorProto"},
+        packages={name: package for name, _, package in names},
+        serialized=_serialized(file),
+    )
+    known = {name for name, _, _ in names}
+    return Parsed(
+        type=PROTOBUF,
+        canonical=write(file, known, normalized=False),
+        normalized=write(file, known, normalized=True),
+        model=model,
+    )
 
-    def formatted(self, parsed: Parsed, form: str) -> str:
-        if form == "serialized":
-            return base64.standard_b64encode(parsed.model.serialized).decode()
-        if form in ("default", "ignore_extensions"):
-            return parsed.canonical
-        raise InvalidSchema(f"format={form}: a Protobuf schema has the format 'serialized', or none")
+
+def formatted(parsed: Parsed, form: str) -> str:
+    if form == "serialized":
+        return base64.standard_b64encode(parsed.model.serialized).decode()
+    if form in ("default", "ignore_extensions"):
+        return parsed.canonical
+    raise InvalidSchema(f"format={form}: a Protobuf schema has the format 'serialized', or none")
 
 
 def compiled(text: str, imports: Sequence[Import]) -> list[bytes]:
