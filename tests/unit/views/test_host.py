@@ -69,7 +69,7 @@ def test_consumers_are_not_moved_to_what_is_being_built() -> None:
 def test_each_step_of_a_plan_allows_the_lag_that_was_asked_for() -> None:
     """Only the first did, and a candidate with a lag of more than 10 s stayed there."""
     host: Any = object.__new__(Host)
-    host._lag_of_candidate = lambda now: 20_000
+    host._lag_of_candidate = lambda name: lambda now: 20_000
     host._changed = lambda view, decide, who: decide(lifecycle.rollback(shifted()).view)
     plan = {"who": "ada", "largest_lag_ms": 60_000}
     begun = host.shift("delays", [100, ALL], **plan).view

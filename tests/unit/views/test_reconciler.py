@@ -17,6 +17,7 @@ from suiro.clock import SystemClock
 from suiro.errors import FatalError, TransientError, UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control import reconciler as keeping
+from suiro.views.control.host import Host
 from suiro.views.control.reconciler import Reconciler, _CurrentShare
 from suiro.views.control.running import HostEnvironment
 from suiro.views.cuts import Cut
@@ -480,6 +481,43 @@ def test_a_candidate_that_lags_takes_callers_back_if_asked(kept: Kept) -> None:
     kept.version(1).is_at(20)
     kept.ends_in("rolled back")
     assert "version 2 lags by" in kept.journal.events[-1].detail["reason"]
+
+
+def test_a_lag_that_a_database_does_not_tell_delays_no_decision(kept: Kept) -> None:
+    """It was read under the lock of all decisions, for a condition that no guard names, and for the answer of a
+    rollback."""
+    kept.two()
+    asked, tells = threading.Event(), threading.Event()
+
+    def hangs() -> list[Cut]:
+        asked.set()
+        assert tells.wait(60)
+        return []
+
+    host: Any = object.__new__(Host)
+    host._journal, host._reconcilers = kept.journal, {"delays": kept.reconciler}
+    serving = kept.version(1)
+    serving.is_at(20)
+    serving.store.newest_cuts = hangs
+    kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01))
+    shifting = threading.Thread(target=host.shift, args=("delays", [200]), kwargs={"who": "ada"})
+    shifting.start()
+    try:
+        assert asked.wait(30)
+        answers: list[Any] = []
+        asking = threading.Thread(target=lambda: answers.append(host.rollback("delays", who="bob")))
+        asking.start()
+        asking.join(30)
+        assert [answer["position"] for answer in answers] == ["rolled back"]
+        kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01))
+        wait_until(lambda: kept.reconciler.status(reads_lag=False)["sample"], what="the step is held")
+        for _ in range(30):
+            kept.version(2).metrics.failed()
+        kept.ends_in("rolled back")
+        assert not tells.is_set()
+    finally:
+        tells.set()
+        shifting.join()
 
 
 def test_a_candidate_that_lags_is_noticed_while_the_clock_is_behind(

@@ -19,7 +19,7 @@ import shutil
 import socket
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -318,7 +318,7 @@ class Host:
         if not building:
             raise UsageError(f"no version of view {view} is being built, so there is nothing to limit")
         ask_throttle(self._environment.folder(VersionSpec.from_json(building[-1].spec)), records_per_second)
-        return self.status(view)
+        return self._reconciler(view).status(reads_lag=False)
 
     def shift(
         self,
@@ -338,11 +338,13 @@ class Host:
         if len(steps) > 1 or hold_ms:
             plan = RolloutPlan(steps=tuple(steps), hold_ms=hold_ms, largest_lag_ms=largest_lag_ms)
 
+        lag_ms = self._lag_of_candidate(view)
+
         def decide(now: View) -> Change:
             return lifecycle.shift(
                 now,
                 steps[0],
-                lag_ms=self._lag_of_candidate(now),
+                lag_ms=lag_ms(now),
                 guards=guards,
                 guide=plan,
                 largest_lag_ms=largest_lag_ms,
@@ -354,11 +356,10 @@ class Host:
         return self._changed(view, lifecycle.rollback, who)
 
     def forward(self, view: str, *, who: str, largest_lag_ms: int = LARGEST_LAG_MS) -> dict[str, Any]:
+        lag_ms = self._lag_of_candidate(view)
         return self._changed(
             view,
-            lambda now: lifecycle.forward(
-                now, lag_ms=self._lag_of_candidate(now), largest_lag_ms=largest_lag_ms
-            ),
+            lambda now: lifecycle.forward(now, lag_ms=lag_ms(now), largest_lag_ms=largest_lag_ms),
             who,
         )
 
@@ -404,12 +405,16 @@ class Host:
     def _changed(self, view: str, decide: Any, who: str) -> dict[str, Any]:
         self._journal.view(view)
         self._journal.change(view, decide, who=who)
-        self._reconciler(view).wake()
-        return self.status(view)
+        reconciler = self._reconciler(view)
+        reconciler.wake()
+        return reconciler.status(reads_lag=False)
 
-    def _lag_of_candidate(self, view: View) -> int | None:
-        number = view.routing.candidate
-        return None if number is None else self._reconciler(view.name).lag_ms(number)
+    def _lag_of_candidate(self, name: str) -> Callable[[View], int | None]:
+        """Reads the lag now, because no decision of any view may wait for a database. The result returns None if the
+        view has another candidate by then."""
+        number = self._journal.view(name).routing.candidate
+        lag_ms = None if number is None else self._reconciler(name).lag_ms(number)
+        return lambda now: lag_ms if now.routing.candidate == number else None
 
     # -- looking -------------------------------------------------------------------------------------------------
 

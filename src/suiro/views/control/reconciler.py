@@ -25,7 +25,14 @@ from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.lag import SeenCuts, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.state import NO_CONDITIONS, RefusedChangeError, Version, View, position_of
+from suiro.views.state import (
+    NO_CONDITIONS,
+    RefusedChangeError,
+    RollbackConditions,
+    Version,
+    View,
+    position_of,
+)
 from suiro.views.store.rows import StoreOfAnotherError
 
 WHO = "host"
@@ -36,6 +43,7 @@ LOOKS_EVERY_MS = 5_000
 LIMIT_LOGS_MS = 10_000
 FREE_AGAIN_MS = 10_000
 """The pause after a failed attempt."""
+LAG_LASTS_MS = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +72,7 @@ class _CurrentShare:
 @dataclass(slots=True)
 class _Tended:
     """The actual state of a version. `error`: why it cannot be opened, or freed. `failed`: why it was given up, which
-    could not be noted yet. `free_again_ms`: when to try again to free it."""
+    could not be noted yet. `free_again_ms`: when to try again to free it. `lag`: the last that was read, and when."""
 
     running: RunningVersion | None = None
     error: str | None = None
@@ -73,6 +81,7 @@ class _Tended:
     seen_cuts: SeenCuts = field(default_factory=SeenCuts)
     input_lag: InputLag | None = None
     pace: Pace | None = None
+    lag: tuple[int, int | None] = (0, None)
 
 
 class Reconciler:
@@ -129,8 +138,9 @@ class Reconciler:
         known = self._versions.get(number)
         return None if known is None else known.running
 
-    def lag_ms(self, number: int) -> int | None:
-        """Returns for how long this version has lacked something that the serving one has, None if unknown."""
+    def lag_ms(self, number: int, *, reads: bool = True) -> int | None:
+        """Returns for how long this version has lacked something that the serving one has, None if unknown. `reads`:
+        read the serving version's store, whose database may not answer; False: the lag that was read last."""
         serving = self._journal.view(self.name).routing.serving
         if serving == number:
             return 0
@@ -139,15 +149,21 @@ class Reconciler:
             return None
         if other.cut is None or (one.cut is not None and one.cut.covers(other.cut)):
             return 0
-        now_ms, seen = self._clock.monotonic_ms(), self._known(other.spec.version).seen_cuts
-        return lag_of(
+        now_ms, known = self._clock.monotonic_ms(), self._known(number)
+        if not reads:
+            read_ms, lag_ms = known.lag
+            return lag_ms if now_ms - read_ms <= LAG_LASTS_MS else None
+        seen = self._known(other.spec.version).seen_cuts
+        lag_ms = lag_of(
             one.cut,
             other.store.newest_cuts(),
             self._clock.wall_ms(),
             age_ms=lambda cut: seen.age_ms(cut, now_ms),
         )
+        known.lag = now_ms, lag_ms
+        return lag_ms
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, reads_lag: bool = True) -> dict[str, Any]:
         view = self._journal.view(self.name)
         routing = view.to_json()["routing"]
         held = self._held
@@ -160,10 +176,10 @@ class Reconciler:
             "position": position_of(view),
             "routing": routing,
             "sample": None if sample is None else asdict(sample),
-            "versions": [self._status_of(version) for version in view.versions],
+            "versions": [self._status_of(version, reads_lag) for version in view.versions],
         }
 
-    def _status_of(self, version: Version) -> dict[str, Any]:
+    def _status_of(self, version: Version, reads_lag: bool) -> dict[str, Any]:
         said: dict[str, Any] = {
             "version": version.number,
             "state": version.state,
@@ -184,7 +200,7 @@ class Reconciler:
         return said | {
             "cut": None if cut is None else cut.number,
             "cut_time_ms": None if cut is None else cut.time_ms,
-            "lag_ms": self.lag_ms(version.number),
+            "lag_ms": self.lag_ms(version.number, reads=reads_lag),
             "input_lag_ms": None if input_lag is None else input_lag.ms,
             "paused": version.state == "building" and pace is not None and pace.is_paused,
             "progress": None if progress is None else asdict(progress),
@@ -385,7 +401,7 @@ class Reconciler:
             threading.Thread(
                 target=self._compare_for, args=(held, serving.spec.version, number), daemon=True
             ).start()
-        sample = held.sample = self._sample(held, candidate)
+        sample = held.sample = self._sample(held, candidate, routing.guards)
         reason = rollback_conditions.broken(routing.guards, sample, version=number)
         if reason is not None:
             self._fall_back(reason)
@@ -394,10 +410,11 @@ class Reconciler:
             return
         if routing.guards.difference is not None and held.difference is None:
             return  # the step is held until the comparison is done
+        lag_ms = self.lag_ms(number)
         try:
             self._journal.change(
                 self.name,
-                lambda now: lifecycle.next_step(now, lag_ms=sample.lag_ms),
+                lambda now: lifecycle.next_step(now, lag_ms=lag_ms),
                 who=WHO,
                 expected_revision=view.revision,
             )
@@ -410,7 +427,9 @@ class Reconciler:
             self._held.over.set()
         self._held = share
 
-    def _sample(self, held: _CurrentShare, candidate: RunningVersion) -> rollback_conditions.Sample:
+    def _sample(
+        self, held: _CurrentShare, candidate: RunningVersion, guards: RollbackConditions
+    ) -> rollback_conditions.Sample:
         reads = candidate.metrics.snapshot()
         since = reads - held.window(self._clock.monotonic_ms(), reads)
         return rollback_conditions.Sample(
@@ -418,7 +437,8 @@ class Reconciler:
             errors=since.errors,
             p99_ms=since.p99_ms,
             difference=held.difference,
-            lag_ms=self.lag_ms(candidate.spec.version),
+            # Only if a condition needs it: a database that does not answer must not delay the others.
+            lag_ms=None if guards.lag_ms is None else self.lag_ms(candidate.spec.version),
         )
 
     def _fall_back(self, reason: str) -> None:
