@@ -15,7 +15,7 @@ from suiro.client import Client, NewTopic
 from suiro.errors import UnknownTopicError
 from suiro.streams import serdes
 from suiro.views import VersionSpec, view
-from suiro.views.pipeline.inputs import InputsGoneError, NameTakenError, check_inputs, check_names
+from suiro.views.pipeline.inputs import InputsGoneError, NameTakenError, check_inputs, check_names, own_topics
 
 
 @view("counts", key="word")
@@ -59,14 +59,21 @@ def test_names_that_are_taken(client: Client, unique: str, new_topic: Callable[.
 def test_topics_of_an_application_whose_id_begins_with_the_versions_are_not_taken_for_its_own(
     client: Client, unique: str
 ) -> None:
-    """They were deleted when the version was retired."""
-    new = dataclasses.replace(
-        spec(), application_id=f"{unique}-v1", output_topic=f"{unique}.v1", cuts_topic=f"{unique}.v1.cuts"
-    )
-    theirs = f"{unique}-v1-enrich-store-changelog"
-    client.create_topics([NewTopic(theirs, 1), NewTopic(f"{unique}-v1-enriched", 1)])
-    with pytest.raises(NameTakenError, match=f"there is topic '{theirs}' already"):
-        check_names(client, new)
+    """They were deleted when the version was retired, if the application was started after the deploy."""
+    made = VersionSpec.of(
+        dataclasses.replace(counts.definition, name=unique.replace("-", "_")), 1, code="", entry="a.py:c"
+    )  # type: ignore[attr-defined]
+    store = "KSTREAM-AGGREGATE-STATE-STORE-0000000001"
+    mine, theirs = f"{made.application_id}-{store}-changelog", f"{made.application_id}-enrich-store-changelog"
+    client.create_topics([NewTopic(theirs, 1)])
+    check_names(client, made)
+    client.create_topics([NewTopic(name, 1) for name in (mine, made.output_topic, made.cuts_topic)])
+    written = [mine, made.output_topic, made.cuts_topic]
+    assert sorted(own_topics(client, VersionSpec.from_json(made.to_json()))) == sorted(written)
+    with pytest.raises(NameTakenError, match=f"there is topic .*'{mine}'.* already"):
+        check_names(client, made)
+    old = {name: value for name, value in made.to_json().items() if name != "internal_topics"}
+    assert sorted(own_topics(client, VersionSpec.from_json(old))) == sorted([*written, theirs])
 
 
 def test_a_beginning_that_retention_removed_is_named(

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -26,7 +26,7 @@ from suiro.streams.dsl.registries import with_registry
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWindowedSerde
-from suiro.streams.topology.nodes import Sink
+from suiro.streams.topology.nodes import Repartition, Sink
 from suiro.views.arrival import by_arrival
 
 Serve = Literal["sqlite", "postgres"]
@@ -101,7 +101,8 @@ class VersionSpec:
     `settings`. `leader_cuts_topic`: the cuts of the version beside which it is built, None for the first version.
     `journal_id`: the id of the topic in which it was deployed, which tells versions of different logs apart. It is
     empty with a broker that has no topic ids. `by_arrival`: joins whose results depend on the order of arrival
-    (`arrival`).
+    (`arrival`). `internal_topics`: the changelogs and repartition topics that it writes. None: an earlier build, which
+    did not note them, deployed the version.
     """
 
     view: str
@@ -122,6 +123,7 @@ class VersionSpec:
     leader_cuts_topic: str | None = None
     journal_id: str = ""
     by_arrival: tuple[str, ...] = ()
+    internal_topics: tuple[str, ...] | None = None
 
     @classmethod
     def of(
@@ -137,7 +139,7 @@ class VersionSpec:
         journal_id: str = "",
     ) -> VersionSpec:
         """Builds the topology, to refuse one that cannot work. Raises `TopologyError`, `ConfigError`."""
-        name = f"{definition.name}.v{version}"
+        name, application_id = f"{definition.name}.v{version}", f"{definition.name}-v{version}"
         topology = with_registry(topology_of(definition, name), schema_registry_url)
         codec = RowCodec(topology, definition.key)
         said = dict(sorted((settings or {}).items()))
@@ -149,7 +151,7 @@ class VersionSpec:
             serve=definition.serve,
             search=definition.search,
             history_ms=definition.history_ms,
-            application_id=f"{definition.name}-v{version}",
+            application_id=application_id,
             output_topic=name,
             cuts_topic=f"{name}.cuts",
             code=code,
@@ -161,6 +163,7 @@ class VersionSpec:
             leader_cuts_topic=None if leader is None else leader.cuts_topic,
             journal_id=journal_id,
             by_arrival=by_arrival(topology),
+            internal_topics=tuple(f"{application_id}-{topic}" for topic in _internal_topics(topology)),
         )
 
     def topology_of(self, definition: ViewDefinition) -> Topology:
@@ -179,8 +182,11 @@ class VersionSpec:
                 f"{SPEC_VERSION}: use the one that wrote it"
             )
         found = {name: item for name, item in value.items() if name != "v"}
-        lists = ("key", "search", "inputs", "by_arrival")
-        return cls(**found | {name: tuple(found.get(name, ())) for name in lists})
+        lists = {"key", "search", "inputs", "by_arrival", "internal_topics"}
+        given: dict[str, Any] = {
+            name: tuple(item) if name in lists and item is not None else item for name, item in found.items()
+        }
+        return cls(**given)
 
 
 def topology_of(definition: ViewDefinition, output_topic: str) -> Topology:
@@ -211,6 +217,14 @@ def topology_of(definition: ViewDefinition, output_topic: str) -> Topology:
             "versions run beside each other, and both would write there. Return the table and leave out to(...)"
         )
     return topology
+
+
+def _internal_topics(topology: Topology) -> Iterator[str]:
+    """Yields their names without the application id."""
+    yield from (f"{store.name}-changelog" for store in topology.stores if store.logged)
+    for node in topology.nodes:
+        if isinstance(node.operator, Repartition) and node.operator.asked_for:
+            yield node.operator.topic
 
 
 class RowCodec:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from suiro.streams import Joined, Materialized, StreamsBuilder, serdes
+from suiro.streams_spark.plan import plan
 from suiro.views import view
 from suiro.views.arrival import by_arrival, note_of
 from suiro.views.definition import VersionSpec, topology_of
@@ -22,7 +23,8 @@ def streams(builder: StreamsBuilder) -> tuple[Any, Any]:
 
 def with_table(builder: StreamsBuilder) -> Any:
     flights, carriers = streams(builder)
-    return flights.join(carriers, lambda flight, carrier: flight | carrier).group_by_key().count()
+    joined = flights.join(carriers, lambda flight, carrier: flight | carrier)
+    return joined.repartition().group_by_key().count()
 
 
 def with_global(builder: StreamsBuilder) -> Any:
@@ -59,6 +61,8 @@ def test_joins_that_take_what_is_there(build: Callable[[StreamsBuilder], Any], c
     assert len(by_arrival(topology_of(definition, "flights.v1"))) == count
     spec = VersionSpec.of(definition, 1, code="c", entry="app.py:f")
     assert len(spec.by_arrival) == count
+    planned = plan(spec.topology_of(definition), spec.application_id, dict.fromkeys(spec.inputs, 1))
+    assert set(spec.internal_topics or ()) == {topic.name for topic in planned.internal_topics}
     assert VersionSpec.from_json(spec.to_json()) == spec
 
 

@@ -28,13 +28,14 @@ INTERNAL_TOPICS = ("-changelog", "-repartition")
 
 
 def own_topics(client: Client, spec: VersionSpec) -> list[str]:
-    """Returns the topics that exist of those that the version writes, or another application whose id begins with the
-    version's."""
+    """Returns the topics that exist of those that the version writes. For a version of an earlier build, also those of
+    other applications whose ids begin with the version's."""
+    own = {spec.output_topic, spec.cuts_topic, *(spec.internal_topics or ())}
+    is_old, prefix = spec.internal_topics is None, f"{spec.application_id}-"
     return [
         name
         for name in client.metadata()
-        if name in (spec.output_topic, spec.cuts_topic)
-        or (name.startswith(f"{spec.application_id}-") and name.endswith(INTERNAL_TOPICS))
+        if name in own or (is_old and name.startswith(prefix) and name.endswith(INTERNAL_TOPICS))
     ]
 
 
