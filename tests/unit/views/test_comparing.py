@@ -190,6 +190,35 @@ def test_the_comparison_of_a_guard_does_not_wait_for_that_of_another_view(
     assert ended.is_set()
 
 
+@pytest.mark.usefixtures("meeting")
+def test_guards_of_many_views_take_turns(compared: Comparing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shift of all views of a host started one process for each of them at the same moment."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def run(task: str, given: Any, *, limit: Limit) -> Any:
+        begun.release()
+        go_on.wait(60)
+        return {"share": 0.0}
+
+    monkeypatch.setattr(comparing, "run_isolated", run)
+    working = [
+        threading.Thread(target=compared.difference, args=(f"view{n}", 1, 2, threading.Event()))
+        for n in range(comparing.GUARDS_AT_ONCE)
+    ]
+    for thread in working:
+        thread.start()
+    for _ in working:
+        assert begun.acquire(timeout=30)
+    over = threading.Event()
+    over.set()
+    with pytest.raises(TransientError, match="Another comparison or explanation had not ended"):
+        compared.difference("one_more", 1, 2, over)
+    go_on.set()
+    for thread in working:
+        thread.join()
+    assert compared.difference("one_more", 1, 2, threading.Event()) == 0.0
+
+
 @pytest.mark.parametrize("end", ["time", "caller"])
 def test_an_ended_task_leaves_no_process(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """Its process waits for an input that never ends, as one that compares for an hour would."""

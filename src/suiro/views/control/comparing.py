@@ -1,15 +1,14 @@
 """Compares and explains two versions of a view for the host: selects the versions and cuts, and keeps the results.
 
 The work runs in separate processes (`isolated`), two at a time: it needs memory, and reads have priority. Those of
-guards do not wait, because callers are on the candidate meanwhile. A view has one at most, beside two pipelines, which
-need more.
+guards have turns of their own, because callers are on the candidate meanwhile. A view has one at most.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from suiro.clock import Clock
@@ -28,6 +27,7 @@ COMMON_CUT_TIMEOUT_S = 30.0
 TIMEOUT_S = 3_600.0
 POLL_S = 0.1
 HEAVY_AT_ONCE = 2
+GUARDS_AT_ONCE = 6
 
 
 class Comparing:
@@ -48,6 +48,7 @@ class Comparing:
         self._clock = clock
         self._stopping = stopping
         self._turns = threading.Semaphore(HEAVY_AT_ONCE)
+        self._guards = threading.Semaphore(GUARDS_AT_ONCE)
 
     def kept(self, view: str) -> dict[str, dict[str, Any]]:
         self._journal.view(view)
@@ -72,7 +73,7 @@ class Comparing:
         sides = self._sides(view, old, new)
         self._wait_for_common_cut(view, sides, limit)
         given = {**sides, "tolerances": dict(tolerances or {}), "ignored": list(ignored)}
-        with nullcontext() if is_guard else self._turn(limit):
+        with self._turn(limit, self._guards if is_guard else self._turns):
             found = run_isolated("compare", given, limit=limit)
         specs = [sides[side]["spec"] for side in ("old", "new")]
         note = note_of({spec["version"]: tuple(spec["by_arrival"]) for spec in specs})
@@ -137,7 +138,7 @@ class Comparing:
             "bootstrap_servers": self._environment.bootstrap_servers,
             "client_settings": dict(self._environment.client_settings),
         }
-        with self._turn(limit):
+        with self._turn(limit, self._turns):
             found = run_isolated("explain", given, limit=limit)
         return {"view": view, "old": numbers[0], "new": numbers[1], **found}
 
@@ -170,14 +171,14 @@ class Comparing:
         )
 
     @contextmanager
-    def _turn(self, limit: Limit) -> Iterator[None]:
+    def _turn(self, limit: Limit, turns: threading.Semaphore) -> Iterator[None]:
         """Waits for a turn, within the limit."""
-        while not self._turns.acquire(timeout=POLL_S):
+        while not turns.acquire(timeout=POLL_S):
             limit.check(". Another comparison or explanation had not ended")
         try:
             yield
         finally:
-            self._turns.release()
+            turns.release()
 
     def _wait_for_common_cut(self, view: str, sides: Mapping[str, Any], limit: Limit) -> None:
         """Waits for a common cut that is as new as the served one; after a while, for any common cut."""
