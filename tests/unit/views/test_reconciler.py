@@ -497,6 +497,8 @@ def test_a_lag_that_a_database_does_not_tell_delays_no_decision(kept: Kept) -> N
     host: Any = object.__new__(Host)
     host._journal, host._reconcilers = kept.journal, {"delays": kept.reconciler}
     serving = kept.version(1)
+    serving.pipeline.status = lambda: {"state": "failed", "error": None}
+    assert host.pipelines() == [("delays", 1, False), ("delays", 2, True)]
     serving.is_at(20)
     serving.store.newest_cuts = hangs
     kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01))

@@ -117,7 +117,8 @@ def test_failures_without_progress(runs: Runs) -> None:
     assert runs.gave_up == ["KeyError: 'dep_delay'"]
     supervisor.stop()
     assert len(runs.children) == FAILURES
-    assert supervisor.status()["error"] == "KeyError: 'dep_delay'"
+    status = supervisor.status()
+    assert (status["state"], status["error"]) == ("failed", "KeyError: 'dep_delay'")
 
 
 def test_who_serves_is_started_again_and_again(runs: Runs) -> None:
@@ -130,17 +131,29 @@ def test_who_serves_is_started_again_and_again(runs: Runs) -> None:
     supervisor.stop()
 
 
-def test_who_serves_stops_at_a_record_that_always_fails(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_serves_stops_at_a_record_that_always_fails(
+    runs: Runs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs.goes_on = True
     supervisor = runs.supervisor()
     said = "in: topic t, partition 0, offset 7: ValueError"
+    states = []
+    monkeypatch.setattr(
+        supervision.Backoff, "wait", lambda self, stopping: states.append(supervisor.status()["state"])
+    )
     runs.number(1).end(said, is_of_record=True)
     runs.number(2).end("no broker answers", is_transient=True)
     for number in range(3, 3 + FAILURES):
         runs.number(number).end(said, is_of_record=True)
     wait_until(lambda: "is not started again" in caplog.text, what="the end")
     assert caplog.text.count(f"not started again: {said}") == 1
-    assert supervisor.status() == {"pid": None, "state": "failed", "restarts": 1 + FAILURES, "error": said}
+    assert set(states) == {"restarting"}
+    assert supervisor.status() == {
+        "pid": None,
+        "state": "failed",
+        "restarts": 1 + FAILURES,
+        "error": f"{said}; it failed 3 times, and is down until the host restarts",
+    }
     supervisor.stop()
     assert len(runs.children) == 2 + FAILURES
 

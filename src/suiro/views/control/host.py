@@ -424,6 +424,14 @@ class Host:
     def status(self, view: str) -> dict[str, Any]:
         return self._reconciler(view).status()
 
+    def pipelines(self) -> list[tuple[str, int, bool]]:
+        """View, version, and whether its pipeline runs."""
+        running = (one for reconciler in list(self._reconcilers.values()) for one in reconciler.all_running())
+        return [
+            (one.spec.view, one.spec.version, one.pipeline.status()["state"] in ("running", "ready"))
+            for one in running
+        ]
+
     def journal(self) -> dict[str, Any]:
         """Whether the host trusts the records of the journal, and how many it has refused."""
         return self._journal.status()

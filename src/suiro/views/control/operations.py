@@ -6,7 +6,7 @@
 | `GET /views/V/history` | the last 1,000 changes: when, who, what |
 | `GET /views/V/comparisons` | the last results, by id |
 | `GET /journal` | whether the topic `_suiro_views` is trusted; how many of its records were refused |
-| `GET /metrics` | the same for Prometheus |
+| `GET /metrics` | the same for Prometheus, and whether the pipeline of each version runs |
 | `POST /views` | deploy `{"code": base64 of a zip, "entry": "app.py:function", "settings": {}, "throttle": n}` |
 | `POST /views/V/throttle` | `{"records_per_second": n}`, null for no limit |
 | `POST /views/V/compare` | `{"old": n, "new": n, "tolerances": {}, "ignored": [], "timeout_ms": n}`, all optional |
@@ -173,7 +173,15 @@ class _Operations:
             "1: the topic of decisions is believed; 0: records of it are missing, and nothing is changed",
         )
         trusted.add_metric([], journal["error"] is None)
-        return Response(render([refused, trusted]), media_type=CONTENT_TYPE)
+        runs = family(
+            "gauge",
+            "suiro_views_pipeline_runs",
+            "1: the pipeline of the version runs; 0: it starts, or is down after a failure",
+            ("view", "version"),
+        )
+        for view, version, is_running in self._host.pipelines():
+            runs.add_metric([view, str(version)], is_running)
+        return Response(render([refused, trusted, runs]), media_type=CONTENT_TYPE)
 
     def _look(self, look: Callable[[str], Any]) -> Any:
         async def answer(request: Request) -> Response:

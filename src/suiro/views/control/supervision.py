@@ -3,7 +3,7 @@
 `progress()` is called before each start and after each end; if its value changed, the child has made progress. After
 `FAILURES` ends in a row without progress, `gave_up` is called, once, and decides whether the child is started again. If
 all of them failed at the same record, the child is not started again in any case, because the next start would fail,
-too. An end that the child itself calls transient (its Kafka is away) does not count.
+too: its state is "failed". An end that the child itself calls transient (its Kafka is away) does not count.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Supervisor(Generic[C]):
         self._stopping = threading.Event()
         self._child: C | None = None
         self._error: str | None = None
+        self._is_given_up = False
         self._starts = 0
         self._thread = threading.Thread(target=self._keep, name=f"supervisor-{name}", daemon=True)
         self._thread.start()
@@ -84,12 +85,12 @@ class Supervisor(Generic[C]):
     def status(self) -> dict[str, Any]:
         """`error`: why the child ended the last time, until it runs again."""
         with self._lock:
-            child, error, starts = self._child, self._error, self._starts
+            child, error, starts, is_given_up = self._child, self._error, self._starts, self._is_given_up
         is_alive = child is not None and child.is_alive
         state = child.status.state if child is not None else "starting"
         return {
             "pid": child.pid if is_alive and child is not None else None,
-            "state": state if is_alive or state == "failed" else "restarting" if starts else "starting",
+            "state": state if is_alive or is_given_up else "restarting" if starts else "starting",
             "restarts": max(0, starts - 1),
             "error": None if is_alive and state in ("running", "ready") else error,
         }
@@ -118,6 +119,12 @@ class Supervisor(Generic[C]):
             at_record += [error] if is_of_record else []
             is_given_up = counts and failures == FAILURES and not self._gave_up(error)
             if is_given_up or len(at_record) == FAILURES:
+                with self._lock:
+                    self._is_given_up = True
+                    if not is_given_up:
+                        self._error = (
+                            f"{error}; it failed {FAILURES} times, and is down until the host restarts"
+                        )
                 logger.error("%s failed %d times and is not started again: %s", self.name, FAILURES, error)
                 return
             logger.error("%s ended: %s; it is started again in %g s", self.name, error, backoff.pause_s)
