@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -161,18 +162,10 @@ def test_two_versions_from_deploy_to_retire(tmp_path: Path) -> None:
             expect(versions[1].locator(".state").first).to_have_text("retired")
         page.get_by_role("link", name="History").click()
         expect(page.locator(".timeline b").first).to_have_text("retire serving")
-        told = [one.split()[0] for one in page.locator(".timeline b").all_inner_texts()]
-        done = [
-            "retire",
-            "forward",
-            "rollback",
-            "shift",
-            "shift",
-            "trip",
-            "shift",
-            "caught",
-            "deploy",
-            "caught",
-            "deploy",
+        # The plan of the last shift may end before the rollback or not, which is one event more of the same kind.
+        events = [one.split()[0] for one in page.locator(".timeline b").all_inner_texts()]
+        told = [command for command, _ in groupby(events)]
+        assert told == [
+            *("retire", "forward", "rollback", "shift", "trip", "shift"),
+            *("caught", "deploy", "caught", "deploy"),
         ]
-        assert told == done
