@@ -23,9 +23,9 @@ from support.waiting import wait_until
 
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.postgres_network import NETWORK
+from suiro.views.analysis.compare.comparison import compare
 from suiro.views.cuts import Cut
 from suiro.views.store import open_store
-from suiro.views.store.buckets import same_buckets
 from suiro.views.store.conditions import Condition
 from suiro.views.store.meeting import Meeting, common_cut, no_common_cut
 from suiro.views.store.rows import (
@@ -436,19 +436,30 @@ def test_buckets_tell_where_two_stores_differ(open_one: Open) -> None:
     found = {key for n in different for key, _ in rows_of(old, n, 0) ^ rows_of(new, n, 7)}
     assert found == {rows[number][0] for number in range(4)}
     assert list(new.bucket_digests(bounds, 5)) == ours  # as it was
-    in_old, in_new = same_buckets(old, new)
-    assert sum(count for count, _ in in_old.bucket_digests(0).values()) == 500
-    assert [key for key, _, _ in in_new.bucket_rows(0, 7)] == keys(new.rows(limit=1_000).rows)
+    assert sum(digest.rows for digest in ours) == 500
+    assert [row.key for row in new.bucket_rows(0, (), 7)] == keys(new.rows(limit=1_000).rows)
 
 
-def test_no_bucket_is_large_where_one_store_has_hardly_a_row(open_one: Open) -> None:
+def test_no_bucket_is_large_where_one_store_has_hardly_a_row(
+    open_one: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = open_one(), open_one(version=2)
     old.apply(cut(0), [UA], [value(n=0)])
     count = 2 * BUCKET_ROWS + 100
     new.apply(cut(0), [(f"{number:06}", "x") for number in range(count)], [value(n=0)] * count)
+    sizes: list[int] = []
+    rows_of = Store.bucket_rows
+
+    def counted(store: Store, *arguments: Any) -> list[Row]:
+        rows = rows_of(store, *arguments)
+        sizes.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(Store, "bucket_rows", counted)
     for one, other in ((old, new), (new, old)):
-        sizes = [rows for side in same_buckets(one, other) for rows, _ in side.bucket_digests(0).values()]
-        assert sum(sizes) == count + 1
+        sizes.clear()
+        found = compare(one, other, old_cut=cut(0), new_cut=cut(0))
+        assert found.rows == sum(sizes) == count + 1
         assert max(sizes) <= BUCKET_ROWS
 
 

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from suiro.errors import UsageError
-from suiro.views.analysis.compare.comparison import Comparison, compare, compare_buckets
+from suiro.views.analysis.compare.comparison import Comparison, compare
 from suiro.views.analysis.compare.text import text_of
-from suiro.views.analysis.compare.values import Comparator, Tolerance
+from suiro.views.analysis.compare.values import Tolerance
 from suiro.views.control.journal import MAX_BATCH_BYTES
 from suiro.views.cuts import Cut
 from suiro.views.store import open_store
+from suiro.views.store.places import place_of
+from suiro.views.store.rows import Digest, Row
 
 Rows = Mapping[tuple[Any, ...], Any]
+BUCKETS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,26 +39,31 @@ class Spec:
 class InBuckets:
     """A store of a test: remembers which buckets were read."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, version: int = 1) -> None:
+        self.spec = Spec(version=version)
         self._rows = {key: json.dumps(value, sort_keys=True) for key, value in rows.items()}
         self.read: list[int] = []
 
-    def bucket_digests(self, as_of: int) -> dict[int, tuple[int, int]]:
-        found: dict[int, tuple[int, int]] = {}
-        for key, value in self._rows.items():
-            rows, total = found.get(_bucket(key), (0, 0))
-            found[_bucket(key)] = rows + 1, total + hash((key, value))
-        return found
+    def bucket_bounds(self) -> tuple[bytes, ...]:
+        return ()
 
-    def bucket_rows(self, bucket: int, as_of: int) -> Iterator[tuple[tuple[Any, ...], int, str]]:
+    def bucket_digests(self, bounds: Any, as_of: int) -> Iterator[Digest]:
+        for bucket in range(BUCKETS):
+            rows = list(self._in(bucket))
+            yield Digest(len(rows), sum(row.hash for row in rows))
+
+    def bucket_rows(self, bucket: int, bounds: Any, as_of: int) -> list[Row]:
         self.read.append(bucket)
+        return list(self._in(bucket))
+
+    def _in(self, bucket: int) -> Iterator[Row]:
         for key, value in self._rows.items():
             if _bucket(key) == bucket:
-                yield key, hash((key, value)), value
+                yield Row(place_of(key), key, value, hash((key, value)))
 
 
 def _bucket(key: tuple[Any, ...]) -> int:
-    return sum(str(key).encode()) % 4
+    return sum(str(key).encode()) % BUCKETS
 
 
 def cut(number: int = 3, end: int = 1234) -> Cut:
@@ -63,14 +71,8 @@ def cut(number: int = 3, end: int = 1234) -> Cut:
 
 
 def compared(old: Rows, new: Rows, *, ignored: tuple[str, ...] = (), **tolerances: Any) -> Comparison:
-    found = compare_buckets(
-        InBuckets(old),
-        InBuckets(new),
-        key=("carrier",),
-        versions=(1, 2),
-        cuts=(cut(), cut(9)),
-        comparator=Comparator.of(tolerances, ignored),
-    )
+    sides: Any = InBuckets(old), InBuckets(new, version=2)
+    found = compare(*sides, old_cut=cut(), new_cut=cut(9), tolerances=tolerances, ignored=ignored)
     again = Comparison.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
     assert text_of(again) == text_of(found)
@@ -79,10 +81,9 @@ def compared(old: Rows, new: Rows, *, ignored: tuple[str, ...] = (), **tolerance
 
 def test_what_is_equal_is_not_read() -> None:
     rows = {(f"C{n}",): {"n": n} for n in range(40)}
-    old, new = InBuckets(rows), InBuckets(rows | {("C7",): {"n": 8}})
-    found = compare_buckets(
-        old, new, key=("carrier",), versions=(1, 2), cuts=(cut(), cut()), comparator=Comparator()
-    )
+    old: Any = InBuckets(rows)
+    new: Any = InBuckets(rows | {("C7",): {"n": 8}})
+    found = compare(old, new, old_cut=cut(), new_cut=cut())
     assert (found.equal, found.differing) == (39, 1)
     assert old.read == new.read == [_bucket(("C7",))]
 
@@ -159,20 +160,20 @@ def test_a_column_that_only_one_side_has() -> None:
 
 
 def test_equal_by_value() -> None:
-    assert compared({("A",): {"c": 1, "d": [1, 2]}}, {("A",): {"d": [1, 2], "c": 1.0}}).is_equal
-    assert compared({("A",): {"c": float("nan")}}, {("A",): {"c": float("nan")}}).is_equal
+    assert not compared({("A",): {"c": 1, "d": [1, 2]}}, {("A",): {"d": [1, 2], "c": 1.0}}).unequal
+    assert not compared({("A",): {"c": float("nan")}}, {("A",): {"c": float("nan")}}).unequal
     assert compared({}, {}).share == 0.0
 
 
 def test_tolerances_and_ignored_columns() -> None:
     old, new = {("A",): {"m": 100.0, "at": {"t": 1}}}, {("A",): {"m": 100.9, "at": {"t": 2}}}
-    assert not compared(old, new, ignored=("at",)).is_equal
+    assert compared(old, new, ignored=("at",)).unequal
     found = compared(old, new, ignored=("at",), m="1%")
     assert (found.equal, found.near) == (1, 1)
     assert "tolerance m 1%; ignored at; 1 are equal only so" in text_of(found)
-    assert compared(old, new, ignored=("at",), m=1).is_equal
-    assert not compared(old, new, ignored=("at",), m=0.5).is_equal
-    assert not compared(old, new, m=1).is_equal
+    assert not compared(old, new, ignored=("at",), m=1).unequal
+    assert compared(old, new, ignored=("at",), m=0.5).unequal
+    assert compared(old, new, m=1).unequal
     assert Tolerance.parse("m", "2.5%") == Tolerance(relative=0.025)
     for wrong in ("much", "-1", "nan", "%"):
         with pytest.raises(UsageError, match="tolerance m"):

@@ -3,7 +3,7 @@
 - `tables`: the store. `sqlite`, `postgres`: the connections and statements that differ.
 - `places`: the order of keys. `key_text`: keys in a path. `conditions`: the queries of readers.
 - `json_text`: the JSON of rows. `rows`: the values that a store takes and gives.
-- `meeting`: the common cuts of two stores. `buckets`: the rows of two stores by range of keys.
+- `meeting`: the common cuts of two stores.
 
 `open_store` is the entry point. Equal cuts give byte-equal answers in both kinds of store.
 """

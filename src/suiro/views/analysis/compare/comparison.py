@@ -1,8 +1,9 @@
 """Compares two versions of a view, row by row, as of two cuts that reflect the same input.
 
-Keys are divided into buckets, the same ones in both stores. A bucket with equal digests is equal, and its rows are not
-read. The rows of one other bucket of each store are in memory at a time. Differences are counted by column and by
-pattern (which columns differ, and how), with a few examples of each. So memory does not grow with the number of rows.
+Keys are divided into buckets, the same ranges of keys in both stores. The database computes a digest of each bucket,
+which has the sum of its rows' hashes. A bucket with equal digests is equal, and its rows are not read. The rows of one
+other bucket of each store are in memory at a time. Differences are counted by column and by pattern (which columns
+differ, and how), with a few examples of each. So memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -17,14 +18,11 @@ from suiro.errors import UsageError
 from suiro.views.analysis.compare.tally import ColumnDifferences, Pattern, Tally
 from suiro.views.analysis.compare.values import Comparator, Tolerance, columns_of, shortened
 from suiro.views.cuts import Cut
-from suiro.views.store.buckets import Buckets, same_buckets
-from suiro.views.store.places import place_of
+from suiro.views.store.rows import Row
 from suiro.views.store.tables import Store
 
 EXAMPLES = 3
 PATTERNS_EXPLAINED = 20
-Row = tuple[tuple[Any, ...], int, str]
-"""Key, hash, value as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +70,6 @@ class Comparison:
         """The share of rows that differ or that only one version has, 0 to 1."""
         return self.unequal / self.rows if self.rows else 0.0
 
-    @property
-    def is_equal(self) -> bool:
-        return self.unequal == 0
-
     def example_keys(self) -> list[tuple[Any, ...]]:
         """Returns keys of a few rows of each pattern, the largest pattern first; then of rows that one side lacks."""
         found = [
@@ -116,55 +110,37 @@ def compare(
             f"{new.spec.version} do not reflect the same input records, so every difference would mean nothing. Take "
             "the newest cut that both have (common_cut), or wait until they meet"
         )
-    old_buckets, new_buckets = same_buckets(old, new)
-    return compare_buckets(
-        old_buckets,
-        new_buckets,
-        key=old.spec.key,
-        versions=(old.spec.version, new.spec.version),
-        cuts=(old_cut, new_cut),
-        comparator=Comparator.of(tolerances, ignored),
+    comparator = Comparator.of(tolerances, ignored)
+    # The bounds of both: in a range where one store has few rows or none, the other may have any number.
+    bounds = tuple(sorted({*old.bucket_bounds(), *new.bucket_bounds()}))
+    digests = zip(
+        old.bucket_digests(bounds, old_cut.number), new.bucket_digests(bounds, new_cut.number), strict=True
     )
-
-
-def compare_buckets(
-    old: Buckets,
-    new: Buckets,
-    *,
-    key: tuple[str, ...],
-    versions: tuple[int, int],
-    cuts: tuple[Cut, Cut],
-    comparator: Comparator,
-) -> Comparison:
-    old_cut, new_cut = cuts
-    old_digests, new_digests = old.bucket_digests(old_cut.number), new.bucket_digests(new_cut.number)
-    none = (0, 0)
     equal = near = 0
     only_old, only_new = _Alone(), _Alone()
     tally = Tally(examples=EXAMPLES)
-    for bucket in sorted(old_digests.keys() | new_digests.keys()):
-        digest = old_digests.get(bucket, none)
-        if digest == new_digests.get(bucket, none):
-            equal += digest[0]
+    for bucket, (digest, other_digest) in enumerate(digests):
+        if digest == other_digest:
+            equal += digest.rows
             continue
-        others = {place_of(row[0]): row for row in new.bucket_rows(bucket, new_cut.number)}
-        for row in old.bucket_rows(bucket, old_cut.number):
-            other = others.pop(place_of(row[0]), None)
+        others = {row.place: row for row in new.bucket_rows(bucket, bounds, new_cut.number)}
+        for row in old.bucket_rows(bucket, bounds, old_cut.number):
+            other = others.pop(row.place, None)
             if other is None:
                 only_old.add(row)
-            elif row[1] == other[1]:
+            elif row.hash == other.hash:
                 equal += 1
-            elif differences := comparator.differences(columns_of(row[2]), columns_of(other[2])):
-                tally.add(row[0], differences)
+            elif differences := comparator.differences(columns_of(row.value), columns_of(other.value)):
+                tally.add(row.key, differences)
             else:
                 equal += 1
                 near += 1
         for row in others.values():
             only_new.add(row)
     return Comparison(
-        key=key,
-        old_version=versions[0],
-        new_version=versions[1],
+        key=old.spec.key,
+        old_version=old.spec.version,
+        new_version=new.spec.version,
         old_cut=old_cut,
         new_cut=new_cut,
         equal=equal,
@@ -193,5 +169,5 @@ class _Alone:
             self._examples.append(row)
 
     def found(self) -> OnlyThere:
-        examples = ((key, shortened(columns_of(value), 240)) for key, _, value in self._examples)
+        examples = ((row.key, shortened(columns_of(row.value), 240)) for row in self._examples)
         return OnlyThere(rows=self._rows, examples=tuple(examples))
