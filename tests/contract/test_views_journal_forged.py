@@ -123,7 +123,7 @@ def write(client: Client, topic: str, *records: tuple[bytes, bytes | None] | Rec
 
 
 def refused(journal: Journal, count: int) -> None:
-    wait_until(lambda: journal.refused_records == count, what=f"{count} records to be refused")
+    wait_until(lambda: journal.status()["refused_records"] == count, what=f"{count} records to be refused")
 
 
 def last_of(records: Sequence[Record]) -> dict[bytes | None, Record]:

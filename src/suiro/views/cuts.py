@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.client import EARLIEST, LATEST, Client
-from suiro.clock import Clock, SystemClock
+from suiro.clock import SystemClock
 from suiro.errors import FatalError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.records import Record, encode_batch
@@ -178,14 +178,12 @@ class CutWriter:
     its records was written before.
     """
 
-    def __init__(
-        self, client: Client, *, output_topic: str, cuts_topic: str, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, client: Client, *, output_topic: str, cuts_topic: str) -> None:
         """`client`: used by one thread at a time, the one that commits."""
         self._client = client
         self._output_topic = output_topic
         self.cuts_topic = cuts_topic
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._last: tuple[int, int] | None = None  # number, time: of the last cut that this object made
         self._partitions = 0
 

@@ -89,7 +89,7 @@ CONFIGS = {
 MAX_BATCH_BYTES = 2 * MAX_CODE_BYTES - 1024 * 1024
 TRANSACTION_TIMEOUT_MS, LONG_TRANSACTION_TIMEOUT_MS = 10_000, 60_000
 """Timeouts of a change, and of a transaction with all records."""
-DEFAULT_TIMEOUT_MS = 30_000
+TIMEOUT_MS = 30_000
 MEND_PAUSE_S = 10.0
 TRIES = 5
 KEPT_COMPARISONS = 20
@@ -118,7 +118,6 @@ class Journal:
         client_settings: Mapping[str, str | int] | None = None,
         replication_factor: int = BROKERS_DEFAULT,
         topic: str = JOURNAL_TOPIC,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
         changed: Callable[[], None] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
@@ -129,7 +128,6 @@ class Journal:
         self._bootstrap_servers = bootstrap_servers
         self._client_settings = {"client.id": "suiro-views", **(client_settings or {})}
         self._replication_factor = replication_factor
-        self._timeout_ms = timeout_ms
         self._changed = changed
         self._clock = clock or SystemClock()
         self._writer = self._new_client()  # under `_writing`
@@ -175,7 +173,7 @@ class Journal:
     def stop(self) -> None:
         self._table.stop()
         if self._mender is not None:
-            self._mender.join(self._timeout_ms / 1000)
+            self._mender.join(TIMEOUT_MS / 1000)
         self._writer.close()
 
     def _ensure_topic(self) -> None:
@@ -247,14 +245,8 @@ class Journal:
         with self._read_on:
             return self._known.host
 
-    @property
-    def refused_records(self) -> int:
-        """The number of records since the start that no host with these keys has signed."""
-        with self._read_on:
-            return self._refused_records
-
     def status(self) -> dict[str, Any]:
-        """Whether the records are trusted, and how many were refused."""
+        """Whether the records are trusted, and how many no host with these keys has signed, since the start."""
         with self._read_on:
             return {
                 "topic": self.topic,
@@ -411,7 +403,7 @@ class Journal:
         """Fences all others who write under this id, and reads everything that they wrote."""
         self._require_topic(self._writer)
         producer = self._writer.transaction(f"suiro-views/{self.topic}", timeout_ms=timeout_ms)
-        producer.init(timeout_ms=self._timeout_ms)
+        producer.init(timeout_ms=TIMEOUT_MS)
         self._catch_up()
         with self._read_on:
             if self._is_over():
@@ -429,7 +421,7 @@ class Journal:
     ) -> bool:
         """Writes one transaction. Returns False if it was not committed, or if that is unknown."""
         target = (self.topic, PARTITION)
-        end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
+        end = self._writer.list_offsets({target: LATEST}, timeout_ms=TIMEOUT_MS)[target].offset
         with self._read_on:
             made = sealed(
                 self._known, records, self._signer(keys), base_offset=end, time_ms=self._clock.wall_ms()
@@ -439,13 +431,13 @@ class Journal:
             for part in batches_of(made, max_bytes=MAX_BATCH_BYTES):
                 (landed,) = producer.produce(
                     [TransactionalBatch(self.topic, PARTITION, encoded(part), len(part))],
-                    timeout_ms=self._timeout_ms,
+                    timeout_ms=TIMEOUT_MS,
                 )
                 if landed != part[0].offset:
                     logger.info("somebody wrote to %s at the same moment; this is written again", self.topic)
-                    producer.end(commit=False, timeout_ms=self._timeout_ms)
+                    producer.end(commit=False, timeout_ms=TIMEOUT_MS)
                     return False
-            producer.end(timeout_ms=self._timeout_ms)
+            producer.end(timeout_ms=TIMEOUT_MS)
         except (FencedError, AbortableError, DeadlineExceededError) as error:
             logger.info("a transaction of %s did not come through: %s", producer.transactional_id, error)
             return False
@@ -461,9 +453,9 @@ class Journal:
         """Returns once everything that is in the topic now is read, including open transactions, which end soon or are
         ended by the coordinator."""
         target = (self.topic, PARTITION)
-        end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
+        end = self._writer.list_offsets({target: LATEST}, timeout_ms=TIMEOUT_MS)[target].offset
         ends = {PARTITION: end}
-        self._table.wait(lambda: self._table.has_read(ends) or self._doubt is not None, self._timeout_ms)
+        self._table.wait(lambda: self._table.has_read(ends) or self._doubt is not None, TIMEOUT_MS)
         with self._read_on:
             if self._doubt is not None:
                 raise JournalNotTrustedError(self._doubt)
@@ -471,7 +463,7 @@ class Journal:
                 position = self._table.positions[PARTITION] if self._table.is_current else "?"
                 raise DeadlineExceededError(
                     f"topic {self.topic} was read up to offset {position}, not {end}, within "
-                    f"{self._timeout_ms} ms; does the log answer, and does a transaction hang in that topic?"
+                    f"{TIMEOUT_MS} ms; does the log answer, and does a transaction hang in that topic?"
                 )
 
     # -- reading -----------------------------------------------------------------------------------------------

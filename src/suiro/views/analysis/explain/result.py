@@ -1,12 +1,10 @@
-"""The result of an explanation, as values that JSON preserves. `rows` creates them, `text` formats them."""
+"""The result of an explanation, as values for JSON. `rows` creates them, `text` formats them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
-
-import msgspec
 
 from suiro.foundation.types import TopicPartition
 from suiro.lineage import Place
@@ -99,23 +97,11 @@ class Explanation:
             self.is_proven and self.matches_store is not False and (self.is_equal or self.parting is not None)
         )
 
-    def to_json(self, *, full: bool = True) -> dict[str, Any]:
-        """Without `full`, the named records are only counted."""
+    def to_json(self) -> dict[str, Any]:
         found = asdict(self)
         found["inputs"] = [[topic, partition, end] for (topic, partition), end in sorted(self.inputs.items())]
         found["differences"] = [
             [each.column, each.kind, plain(each.old), plain(each.new), each.size] for each in self.differences
         ]
         found["records"] = len(self.named)
-        if not full:
-            found["named"] = None
         return found
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Explanation:
-        found = {
-            "inputs": {(topic, partition): end for topic, partition, end in data["inputs"]},
-            "differences": [Difference(*each) for each in data["differences"]],
-            "named": data["named"] or (),
-        }
-        return msgspec.convert({**data, **found}, cls)
