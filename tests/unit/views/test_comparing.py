@@ -225,7 +225,8 @@ def test_an_ended_task_leaves_no_process(monkeypatch: pytest.MonkeyPatch, end: s
     started: list[subprocess.Popen[bytes]] = []
 
     def start(command: Any, **options: Any) -> subprocess.Popen[bytes]:
-        process = popen(["sleep", "600"], **options)
+        # A process of the user's code may have its standard output, too.
+        process = popen(["sh", "-c", "sleep 600 & wait"], **options)
         started.append(process)
         return process
 

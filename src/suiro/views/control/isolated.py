@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.clock import sleep_s
+from suiro.foundation import process
 from suiro.foundation.answering import answer, answered
 from suiro.views.control.limit import Limit
 from suiro.views.cpus import apart
@@ -33,7 +34,7 @@ POLL_S = 0.1
 def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
     """Returns the result of the task, or raises its error by kind. When the limit is over, kills the process and raises
     the error of the limit."""
-    process = subprocess.Popen(
+    started = subprocess.Popen(
         apart([sys.executable, "-m", "suiro.views.control.isolated", task, str(os.getpid())]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -41,17 +42,18 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
     )
     answers: list[bytes] = []
     text = json.dumps(given).encode()
-    talk = threading.Thread(target=lambda: answers.append(process.communicate(text)[0]), daemon=True)
+    talk = threading.Thread(target=lambda: answers.append(started.communicate(text)[0]), daemon=True)
     talk.start()
     while talk.is_alive():
         talk.join(POLL_S)
         if talk.is_alive() and limit.is_over:
-            process.kill()
+            # With the processes that the user's code has started: they have the pipe of the answer, too.
+            process.kill_group(started)
             talk.join()
             limit.check()
     return answered(
         b"".join(answers),
-        missing=f"the {task} ended with exit code {process.returncode} and no answer; the host's log says why",
+        missing=f"the {task} ended with exit code {started.returncode} and no answer; the host's log says why",
     )
 
 
