@@ -52,11 +52,19 @@ class Cut:
         """The input topics."""
         return frozenset(topic for topic, _ in self.inputs)
 
-    @property
-    def reflected(self) -> dict[TopicPartition, int]:
-        """The input offsets below which the rows reflect every record. If the cut is behind in a partition, the records
-        of others that were read may wait."""
-        return {place: offset for place, offset in self.inputs.items() if self.behind <= {place}}
+    def reflected(self, joined: Mapping[str, Collection[str]] | None = None) -> dict[TopicPartition, int]:
+        """Returns the input offsets below which the rows reflect every record. If the cut is behind in a partition, the
+        records of others that were read may wait. `joined`: for each topic, those whose partition of the same number is
+        processed by the same task; None: any partition may wait for any other."""
+
+        def may_wait(place: TopicPartition) -> bool:
+            topic, partition = place
+            others = self.behind - {place}
+            return bool(
+                others if joined is None else others & {(other, partition) for other in joined[topic]}
+            )
+
+        return {place: offset for place, offset in self.inputs.items() if not may_wait(place)}
 
     def offsets_of(self, topics: Collection[str]) -> frozenset[tuple[TopicPartition, int]]:
         """The input offsets of these topics. A partition at offset 0 is left out: an older cut may not have it yet."""

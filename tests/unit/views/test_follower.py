@@ -9,7 +9,10 @@ import pytest
 from support.view_output import spec_of
 from support.view_stores import cut
 
+from suiro.streams import KTable, StreamsBuilder, serdes
+from suiro.views import topology_of, view
 from suiro.views.cuts import Cut
+from suiro.views.pipeline.applying import joined_topics
 from suiro.views.pipeline.follower import Follower
 from suiro.views.store import open_store
 
@@ -27,7 +30,7 @@ def follower(tmp_path: Path) -> Follower:
 def test_a_record_that_waits_for_another_partition_is_not_seen(follower: Follower) -> None:
     def at(reached: Cut) -> list[int]:
         """Of each partition, the last offset that is seen."""
-        follower._hear({"event": "at", "cut": reached.to_json()})
+        follower._hear({"event": "at", "cut": reached.to_json(), "joined": None})
         return [
             max((at for at in range(50) if follower.reflects({place: at})), default=-1) for place in (A, B)
         ]
@@ -39,6 +42,36 @@ def test_a_record_that_waits_for_another_partition_is_not_seen(follower: Followe
     assert not follower.reflects({A: 19, B: 19})
     assert at(cut(3, inputs={A: 40, B: 30})) == [39, 29]
     assert follower.reflects({A: 39, B: 29})
+
+
+def test_a_record_waits_only_for_partitions_of_its_task(follower: Follower) -> None:
+    """A reader that had written to one partition got no answer as long as another one had a backlog."""
+    joined = {"a": ["a", "b"], "b": ["a", "b"], "c": ["c"]}
+    places = [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0)]
+    reached = cut(0, inputs=dict.fromkeys(places, 10), behind=[("a", 0)])
+    follower._hear({"event": "at", "cut": reached.to_json(), "joined": joined})
+    assert [place for place in places if not follower.reflects({place: 9})] == [("b", 0)]
+
+
+def test_topics_whose_partitions_one_task_processes() -> None:
+    def table(builder: StreamsBuilder, topic: str) -> KTable:
+        return builder.table(topic, key=serdes.string, value=serdes.json)
+
+    def of_one(builder: StreamsBuilder) -> KTable:
+        return table(builder, "a")
+
+    def of_two(builder: StreamsBuilder) -> KTable:
+        return table(builder, "a").join(table(builder, "b"), lambda a, b: a | b)
+
+    def by_another_key(builder: StreamsBuilder) -> KTable:
+        return table(builder, "a").to_stream().group_by(lambda key, row: row["b"], key=serdes.string).count()
+
+    def found(build: Any) -> Any:
+        return joined_topics(topology_of(view("delays", key="id")(build).definition, "delays.v1"))  # type: ignore[attr-defined]
+
+    assert found(of_one) == {"a": ["a"]}
+    assert found(of_two) == {"a": ["a", "b"], "b": ["a", "b"]}
+    assert found(by_another_key) is None
 
 
 def test_what_the_store_has_at_the_start_is_seen(

@@ -44,7 +44,7 @@ class Followed:
         return self.store.cut
 
     def reflects(self, offsets: dict[tuple[str, int], int]) -> bool:
-        reflected = {} if self.cut is None else self.cut.reflected
+        reflected = {} if self.cut is None else self.cut.reflected()
         return all(reflected.get(place, 0) > offset for place, offset in offsets.items())
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:

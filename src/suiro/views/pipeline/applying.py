@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from suiro.errors import SuiroError, TransientError, UnknownTopicError
 from suiro.foundation.process import event_writer, lines_of_stdin
 from suiro.foundation.stopping import Stopping
 from suiro.protocol import columnar
+from suiro.streams import Topology
+from suiro.streams.topology.nodes import GlobalTableSource, Repartition, Source
 from suiro.views.cuts import Cut, CutLog
 from suiro.views.definition import RowCodec, VersionSpec
 from suiro.views.pipeline.archive import Code
@@ -179,10 +181,15 @@ def main() -> int:
             Client(given["bootstrap_servers"], settings=given["client_settings"]) as client,
         ):
             definition = Code(Path(given["code_file"]).read_bytes()).load(spec.entry)
-            codec = RowCodec(spec.topology_of(definition), spec.key)
-            cut = store.cut
-            say("begun", cut=None if cut is None else cut.to_json())
-            _run(Applier(spec, store, codec, client, stopping=stopping), stopping, say)
+            topology = spec.topology_of(definition)
+            joined = joined_topics(topology)
+
+            def say_cut(event: str, cut: Cut | None) -> None:
+                say(event, cut=None if cut is None else cut.to_json(), joined=joined)
+
+            say_cut("begun", store.cut)
+            applier = Applier(spec, store, RowCodec(topology, spec.key), client, stopping=stopping)
+            _run(applier, stopping, say, say_cut)
     except Exception as error:
         logger.exception("the follower of %s v%d ends", spec.view, spec.version)
         message = str(error) if isinstance(error, SuiroError) else f"{type(error).__name__}: {error}"
@@ -191,7 +198,21 @@ def main() -> int:
     return 0
 
 
-def _run(applier: Applier, stopping: Stopping, say: Any) -> None:
+def joined_topics(topology: Topology) -> dict[str, list[str]] | None:
+    """Returns, for each input topic, those whose partition of the same number is processed by the same task. None if
+    records change their partitions on the way, or read global tables."""
+    if any(isinstance(node.operator, Repartition | GlobalTableSource) for node in topology.nodes):
+        return None
+    found: dict[str, list[str]] = {}
+    for sub in topology.sub_topologies:
+        sources = [node.operator for node in sub.inputs if isinstance(node.operator, Source)]
+        topics = [topic for source in sources for topic in source.topics]
+        for topic in topics:
+            found.setdefault(topic, []).extend(topics)
+    return found
+
+
+def _run(applier: Applier, stopping: Stopping, say: Any, say_cut: Callable[[str, Cut | None], None]) -> None:
     failed: str | None = None
     is_well = False
     while not stopping.is_set():
@@ -209,7 +230,7 @@ def _run(applier: Applier, stopping: Stopping, say: Any) -> None:
             continue
         if cut is not None or not is_well:
             is_well, failed = True, None
-            say("at", cut=None if cut is None else cut.to_json())
+            say_cut("at", cut)
 
 
 def _give_way() -> None:

@@ -67,7 +67,7 @@ class Follower:
             self._cut = store.cut
             settled = next((cut for cut in store.newest_cuts() if cut.is_settled), None)
         for cut in (settled, self._cut):
-            self._reflected |= {} if cut is None else cut.reflected
+            self._reflected |= {} if cut is None else cut.reflected()
         name = f"follower-{self._spec.view}.v{self._spec.version}"
         self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
         self._thread.start()
@@ -178,7 +178,7 @@ class Follower:
                 self._error = None
             if said["cut"] is not None:
                 self._cut = Cut.from_json(said["cut"])
-                self._reflected |= self._cut.reflected
+                self._reflected |= self._cut.reflected(said["joined"])
             listeners = list(self._listeners)
         for heard in listeners:
             heard()
