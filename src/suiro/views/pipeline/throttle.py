@@ -22,8 +22,6 @@ def write_throttle(folder: Path, records_per_second: int | None) -> None:
     if records_per_second is None:
         path.unlink(missing_ok=True)
         return
-    if records_per_second < 0:
-        raise ConfigError(f"a throttle of {records_per_second} records/s; give 0 to pause, or more")
     replace_file(path, f"{records_per_second}\n", sync=False)
 
 

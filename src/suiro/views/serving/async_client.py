@@ -26,7 +26,6 @@ from suiro.views.serving.requests import (
     params_of,
     row_path,
     said,
-    stream_timeout,
 )
 
 
@@ -64,16 +63,10 @@ class AsyncViews:
     ) -> AsyncIterator[dict[str, Any]]:
         """As `Views.changes`. If you leave the loop early, close the iterator (`contextlib.aclosing`), which closes the
         connection. A task that is cancelled does so by itself."""
-        following = Following(after)
+        following = Following(view, options, after, self._timeout_s)
         while True:
             try:
-                async with self._http.stream(
-                    "GET",
-                    f"/views/{view}/changes",
-                    params=params_of(options),
-                    headers=following.headers,
-                    timeout=stream_timeout(self._timeout_s),
-                ) as answer:
+                async with self._http.stream(**following.request()) as answer:
                     if answer.is_error:
                         await answer.aread()
                     following.begin(answer)

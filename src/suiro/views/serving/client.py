@@ -29,7 +29,6 @@ from suiro.views.serving.requests import (
     params_of,
     row_path,
     said,
-    stream_timeout,
 )
 from suiro.views.state import UnknownViewError
 
@@ -82,16 +81,10 @@ class Views:
     ) -> Iterator[dict[str, Any]]:
         """Yields changes as they come: from now on, or after the cut `after`. Continues by itself when the connection
         breaks."""
-        following = Following(after)
+        following = Following(view, options, after, self._timeout_s)
         while True:
             try:
-                with self._http.stream(
-                    "GET",
-                    f"/views/{view}/changes",
-                    params=params_of(options),
-                    headers=following.headers,
-                    timeout=stream_timeout(self._timeout_s),
-                ) as answer:
+                with self._http.stream(**following.request()) as answer:
                     if answer.is_error:
                         answer.read()
                     following.begin(answer)

@@ -71,10 +71,6 @@ def said(answer: httpx.Response) -> Any:
         ) from None
 
 
-def stream_timeout(timeout_s: float) -> httpx.Timeout:
-    return httpx.Timeout(timeout_s, read=SILENT_S)
-
-
 class Attempts:
     """The attempts of one read, which is repeated until the timeout."""
 
@@ -99,14 +95,25 @@ class Attempts:
 class Following:
     """The position of a reader of changes, where it continues when the connection breaks."""
 
-    def __init__(self, after: str | int | None) -> None:
+    def __init__(
+        self, view: str, options: Mapping[str, Any], after: str | int | None, timeout_s: float
+    ) -> None:
+        self._request = {
+            "method": "GET",
+            "url": f"/views/{view}/changes",
+            "params": params_of(options),
+            "timeout": httpx.Timeout(timeout_s, read=SILENT_S),
+        }
         self._last = None if after is None else str(after)
         self._pause_s = FIRST_PAUSE_S
         self._data: list[str] = []
 
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Accept": "text/event-stream"} | ({} if self._last is None else {"Last-Event-ID": self._last})
+    def request(self) -> dict[str, Any]:
+        """Returns the arguments of `stream` of an httpx client."""
+        headers = {"Accept": "text/event-stream"} | (
+            {} if self._last is None else {"Last-Event-ID": self._last}
+        )
+        return {**self._request, "headers": headers}
 
     def begin(self, answer: httpx.Response) -> None:
         """Begins a new stream. Raises the error of an answer; its content must have been read."""

@@ -24,11 +24,6 @@ pair."""
 _plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
-def parse(text: str) -> Any:
-    """Raises `ValueError` or `RecursionError`."""
-    return json.loads(text)
-
-
 def servable(text: str) -> str:
     """Returns the text, with null in place of NaN and infinities. A string that contains these words stays as it is."""
     if "NaN" not in text and "Infinity" not in text:

@@ -9,7 +9,7 @@ from typing import Any
 
 from suiro.errors import FatalError, TransientError, UsageError
 from suiro.views.cuts import Cut
-from suiro.views.store.json_text import canonical, encodable, invalid, parse, row_hash, servable, words_of
+from suiro.views.store.json_text import canonical, encodable, invalid, row_hash, servable, words_of
 from suiro.views.store.places import place_of
 
 ALL_BITS = (1 << 64) - 1
@@ -137,7 +137,7 @@ def prepare(
             continue
         try:
             text = encodable(servable(text))
-            value = parse(text)
+            value = json.loads(text)
             digest = row_hash(place, value)
         except (ValueError, RecursionError) as error:
             raise invalid(f"key {key!r:.200}", text, error) from None

@@ -44,10 +44,6 @@ class Explained:
     unexplained: tuple[tuple[Key, str], ...]
     """The examples without an explanation, and the reasons."""
 
-    @property
-    def share(self) -> float:
-        return self.explained / self.differing if self.differing else 1.0
-
     def text(self) -> str:
         if not self.differing:
             return "no row differs, so there is nothing to explain"
