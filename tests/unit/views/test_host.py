@@ -20,7 +20,14 @@ from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
 from suiro.views.control.host import Host, HostConfig
 from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.state import ALL, ConcurrentChangeError, RefusedChangeError, UnknownViewError, View
+from suiro.views.state import (
+    ALL,
+    ConcurrentChangeError,
+    NotServedError,
+    RefusedChangeError,
+    UnknownViewError,
+    View,
+)
 
 
 def shifted() -> View:
@@ -45,7 +52,8 @@ def host_of(journal: Log, *running: int) -> Host:
     host: Any = object.__new__(Host)
     host._journal = journal
     versions = {number: SimpleNamespace(served=number) for number in running}
-    host._reconcilers = {"delays": SimpleNamespace(running=versions.get)}
+    errors = {1: "no Postgres"}
+    host._reconcilers = {"delays": SimpleNamespace(running=versions.get, error=errors.get)}
     made: Host = host
     return made
 
@@ -57,6 +65,33 @@ def test_a_version_that_is_retired_between_routing_and_reading() -> None:
     assert host_of(Log(before, after), 2).serving("delays", "ada") == 2
     with pytest.raises(UnknownViewError, match="version 1 of view delays is retired"):
         host_of(Log(after), 2).version("delays", 1)
+
+
+def test_a_version_that_cannot_be_opened_is_not_said_to_be_being_opened() -> None:
+    """Readers were told to try again in a moment, for ever."""
+    with pytest.raises(NotServedError, match="version 1 of view delays cannot be opened: no Postgres"):
+        host_of(Log(shifted())).version("delays", 1)
+    with pytest.raises(NotServedError, match="version 2 of view delays is being opened; try again"):
+        host_of(Log(shifted())).version("delays", 2)
+
+
+def test_views_are_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host answers nobody until all are open, and each waited for the database of those before it."""
+    meeting = threading.Barrier(3)
+    made = SimpleNamespace(start=lambda: meeting.wait(30))
+    monkeypatch.setattr(host_module, "Reconciler", lambda *_, **__: made)
+    host: Any = object.__new__(Host)
+    host._journal = SimpleNamespace(views=lambda: dict.fromkeys("abc"))
+    host._environment = host._clock = None
+    host.comparing = SimpleNamespace(difference=None)
+    host._reconcilers, host._reconcilers_lock = {}, threading.Lock()
+    host._stopping = threading.Event()
+    opening = threading.Thread(target=host._open_reconcilers)
+    opening.start()
+    opening.join(30)
+    assert list(host._reconcilers) == ["a", "b", "c"]
+    assert not meeting.broken
+    assert not opening.is_alive()
 
 
 def test_consumers_are_not_moved_to_what_is_being_built() -> None:

@@ -182,6 +182,7 @@ class Host:
             threading.Thread(target=self._open_reconcilers, name="views-open", daemon=True).start()
 
     def _open_reconcilers(self) -> None:
+        starting = []
         for name in self._journal.views():
             with self._reconcilers_lock:
                 if name in self._reconcilers or self._stopping.is_set():
@@ -193,7 +194,12 @@ class Host:
                     clock=self._clock,
                     compare=self.comparing.difference,
                 )
-            reconciler.start()
+            starting.append(threading.Thread(target=reconciler.start, name=f"open-{name}"))
+        # At once: a view whose database does not answer must not keep the others closed.
+        for thread in starting:
+            thread.start()
+        for thread in starting:
+            thread.join()
 
     def _reconciler(self, view: str) -> Reconciler:
         self._journal.view(view)  # raises an error that names the known views
@@ -222,12 +228,15 @@ class Host:
                 # The version was retired meanwhile, and another one answers this caller now.
 
     def version(self, view: str, number: int) -> Served:
-        running = self._reconciler(view).running(number)
+        reconciler = self._reconciler(view)
+        running = reconciler.running(number)
         if running is not None:
             return running.served
         version = self._journal.view(view).version(number)
         if version.lives:
-            raise NotServedError(f"version {number} of view {view} is being opened; try again in a moment")
+            error = reconciler.error(number)
+            why = "is being opened; try again in a moment" if error is None else f"cannot be opened: {error}"
+            raise NotServedError(f"version {number} of view {view} {why}")
         raise UnknownViewError(
             f"version {number} of view {view} is {version.state}, and has no rows any more"
         )

@@ -138,6 +138,11 @@ class Reconciler:
         known = self._versions.get(number)
         return None if known is None else known.running
 
+    def error(self, number: int) -> str | None:
+        """Returns why this version cannot be opened, None if it can, or was not tried yet."""
+        known = self._versions.get(number)
+        return None if known is None else known.error
+
     def lag_ms(self, number: int, *, reads: bool = True) -> int | None:
         """Returns for how long this version has lacked something that the serving one has, None if unknown. `reads`:
         read the serving version's store, whose database may not answer; False: the lag that was read last."""
