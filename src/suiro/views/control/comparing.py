@@ -191,7 +191,7 @@ class Comparing:
         meeting = Meeting(old.store, new.store)
         while True:
             found = meeting.look()
-            if found is not None and (wanted is None or found[0].number >= wanted.number):
+            if found is not None and (wanted is None or found[0] >= wanted.number):
                 return
             apart = None if found is not None else no_common_cut(old.store, new.store)
             if isinstance(apart, UsageError):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import takewhile
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from suiro.errors import SuiroError, TransientError, UsageError
-from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
 
 if TYPE_CHECKING:
@@ -15,13 +14,10 @@ if TYPE_CHECKING:
 
 NAMED = 5  # partitions, in a message
 
-_Inputs = tuple[frozenset[tuple[TopicPartition, int]], frozenset[TopicPartition]]
-"""A cut's offsets of the topics that both stores read, and the partitions that it is behind in."""
-
 
 class Meeting:
     """Finds the common cuts of two stores that are still written. Each look reads only the cuts that are new since the
-    last one: a day has 100,000."""
+    last one: a day has 100,000. So of each cut, only its number and a digest of its inputs are kept."""
 
     def __init__(self, old: Store, new: Store) -> None:
         self._stores = old, new
@@ -29,50 +25,48 @@ class Meeting:
         self._forget()
 
     def _forget(self) -> None:
-        self._by_inputs: tuple[dict[_Inputs, Cut], dict[_Inputs, Cut]] = ({}, {})
+        self._by_inputs: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         self._newest = [-1, -1]
-        self._found: tuple[Cut, Cut] | None = None
+        self._found: tuple[int, int] | None = None
 
-    def look(self) -> tuple[Cut, Cut] | None:
-        """Returns the newest cuts that meet (`Cut.meets`), None if no cuts do. A store may forget one of them at any
-        time. To read as of them, hold both stores first (`Store.held`)."""
+    def look(self) -> tuple[int, int] | None:
+        """Returns the numbers of the newest cuts that meet (`Cut.meets`), None if no cuts do. A store may forget one of
+        them at any time. To read as of them, hold both stores first (`Store.held`)."""
         old, new = (store.cut for store in self._stores)
         if old is None or new is None:
             return None
         topics = old.topics & new.topics
-
-        def inputs(cut: Cut) -> _Inputs:
-            return cut.offsets_of(topics), cut.behind
-
         if topics != self._topics:
             self._topics = topics
             self._forget()
-        fresh = [
-            list(takewhile(lambda cut, seen=seen: cut.number > seen, store.newest_cuts()))  # type: ignore[misc]
-            for store, seen in zip(self._stores, self._newest, strict=True)
-        ]
-        for side, cuts in enumerate(fresh):
-            for cut in reversed(cuts):
-                self._by_inputs[side][inputs(cut)] = cut
-            if cuts:
-                self._newest[side] = cuts[0].number
+        if not topics:
+            return None
+        fresh = self._note(0) | self._note(1)
         ours, theirs = self._by_inputs
-        for cut in fresh[0]:
-            self._note(cut, theirs.get(inputs(cut)))
-        for other in fresh[1]:
-            self._note(ours.get(inputs(other)), other)
+        pairs = [(ours[inputs], theirs[inputs]) for inputs in fresh if inputs in ours and inputs in theirs]
+        self._found = max(pairs if self._found is None else [*pairs, self._found], default=None)
         return self._found
 
-    def _note(self, cut: Cut | None, other: Cut | None) -> None:
-        if cut is None or other is None or not cut.meets(other):
-            return
-        if self._found is None or (cut.number, other.number) > (self._found[0].number, self._found[1].number):
-            self._found = cut, other
+    def _note(self, side: int) -> set[bytes]:
+        """Returns the digests of the new cuts of one store."""
+        fresh: set[bytes] = set()
+        numbers, seen = self._by_inputs[side], self._newest[side]
+        for cut in self._stores[side].newest_cuts():
+            if cut.number <= seen:
+                break
+            self._newest[side] = max(cut.number, self._newest[side])
+            if cut.is_settled:
+                inputs = blake2b(repr(sorted(cut.offsets_of(self._topics))).encode(), digest_size=16).digest()
+                numbers[inputs] = max(cut.number, numbers.get(inputs, -1))
+                fresh.add(inputs)
+        return fresh
 
 
 def common_cut(old: Store, new: Store) -> tuple[Cut, Cut] | None:
-    """Returns the newest kept cuts of the two stores that reflect the same input records (`Cut.meets`), or None."""
-    return Meeting(old, new).look()
+    """Returns the newest kept cuts of the two stores that reflect the same input records (`Cut.meets`), or None. Both
+    stores are held."""
+    found = Meeting(old, new).look()
+    return None if found is None else (old.cut_at(number=found[0]), new.cut_at(number=found[1]))
 
 
 def no_common_cut(old: Store, new: Store) -> SuiroError:
