@@ -512,7 +512,12 @@ def test_a_lag_that_a_database_does_not_tell_delays_no_decision(kept: Kept) -> N
         asking.join(30)
         assert [answer["position"] for answer in answers] == ["rolled back"]
         kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01))
-        wait_until(lambda: kept.reconciler.status(reads_lag=False)["sample"], what="the step is held")
+
+        def is_held() -> bool:
+            held = kept.reconciler._held
+            return held is not None and held.revision == kept.journal.now.revision and held.sample is not None
+
+        wait_until(is_held, what="the step is held")
         for _ in range(30):
             kept.version(2).metrics.failed()
         kept.ends_in("rolled back")

@@ -40,7 +40,7 @@ KEPT_OF_FREED = ("entry", "fingerprint", "inputs")
 
 Command = Literal[
     "deploy", "caught up", "fail", "shift", "rollback", "forward", "trip", "retire serving", "retire candidate",
-    "retire last",
+    "retire last", "retire", "freed",
 ]  # fmt: skip
 
 TABLE: Mapping[Command, Mapping[Position, tuple[Position, ...]]] = MappingProxyType(
@@ -72,7 +72,8 @@ TABLE: Mapping[Command, Mapping[Position, tuple[Position, ...]]] = MappingProxyT
         "retire last": {"alone": ("none",)},
     }
 )
-"""For each command, the positions in which it is possible, and those it may lead to. All else is refused."""
+"""For each command, the positions in which it is possible, and those it may lead to. All else is refused. Commands that
+are not here do not change the position."""
 
 # -- commands --------------------------------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ def retire(view: View, number: int, *, last: bool = False) -> Change:
         return Change(view=view, event=None)
     versions = _with(view, number, state="retired")
     if number not in (routing.serving, routing.candidate):  # it failed
-        return _noted(view, "retire", versions, number)
+        return _change(view, "retire", versions=versions, version=number)
     if number == routing.candidate:
         if routing.share:
             raise RefusedChangeError(
@@ -287,7 +288,7 @@ def freed(view: View, number: int) -> Change:
     versions = _with(view, number, freed=True, spec=spec)
     forgotten = [one.number for one in versions if one.freed][:-KEPT_FREED]
     versions = tuple(one for one in versions if one.number not in forgotten)
-    return _noted(view, "freed", versions, number)
+    return _change(view, "freed", versions=versions, version=number)
 
 
 # -- inside ----------------------------------------------------------------------------------------------------
@@ -333,13 +334,6 @@ def _with(view: View, number: int, **values: Any) -> tuple[Version, ...]:
     )
 
 
-def _noted(view: View, command: str, versions: tuple[Version, ...], number: int) -> Change:
-    """A change of a version that does not change the position."""
-    here = position_of(view)
-    event = Event(command=command, before=here, after=here, version=number)
-    return Change(view=replace(view, revision=view.revision + 1, versions=versions), event=event)
-
-
 def _change(
     view: View,
     command: Command,
@@ -349,7 +343,7 @@ def _change(
     version: int | None = None,
     detail: Mapping[str, Any] = MappingProxyType({}),
 ) -> Change:
-    """Changes the position. A transition that `TABLE` does not have is a bug of these rules."""
+    """A transition that `TABLE` does not have is a bug of these rules."""
     after = replace(
         view,
         revision=view.revision + 1,
@@ -357,7 +351,7 @@ def _change(
         routing=view.routing if routing is None else routing,
     )
     from_, to = position_of(view), position_of(after)
-    if to not in TABLE[command].get(from_, ()):
+    if to not in (TABLE[command].get(from_, ()) if command in TABLE else (from_,)):
         raise AssertionError(f"{command} of view {view.name} led from {from_} to {to}")
     event = Event(command=command, before=from_, after=to, version=version, detail=dict(detail))
     return Change(view=after, event=event)

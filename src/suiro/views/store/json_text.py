@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from suiro.errors import UsageError
-
 LONGEST_WORD = 200  # a longer word is cut
 _WORD = re.compile(r"[^\W_]+")
 
@@ -73,7 +71,3 @@ def _words(part: Any) -> list[str]:
     if isinstance(part, list):
         return [word for item in part for word in _words(item)]
     return [] if part is None else words_in(json.dumps(part))
-
-
-def invalid(place: str, text: str, error: Exception) -> UsageError:
-    return UsageError(f"{place}: the value is no JSON: {error}; it begins {text[:80]!r}")

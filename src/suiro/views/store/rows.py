@@ -9,7 +9,7 @@ from typing import Any
 
 from suiro.errors import FatalError, TransientError, UsageError
 from suiro.views.cuts import Cut
-from suiro.views.store.json_text import canonical, encodable, invalid, row_hash, servable, words_of
+from suiro.views.store.json_text import canonical, encodable, row_hash, servable, words_of
 from suiro.views.store.places import place_of
 
 ALL_BITS = (1 << 64) - 1
@@ -140,7 +140,9 @@ def prepare(
             value = json.loads(text)
             digest = row_hash(place, value)
         except (ValueError, RecursionError) as error:
-            raise invalid(f"key {key!r:.200}", text, error) from None
+            raise UsageError(
+                f"key {key!r:.200}: the value is no JSON: {error}; it begins {text[:80]!r}"
+            ) from None
         words = words_of(search, dict(zip(columns, key, strict=True)), value) if search else []
         upserts.append((place, digest, _key_text(key), text, words))
     return Prepared(
