@@ -66,6 +66,8 @@ def print_status(found: dict[str, Any]) -> None:
         for error in (one.get("error"), one.get("follower_error")):
             if error and one["state"] != "retired":
                 say(f"v{one['version']}: {error}")
+    if found.get("guard_error"):
+        say(f"guard: {found['guard_error']}")
     guide = routing["guide"]
     if guide is not None:
         print(f"steps: {', '.join(f'{step / 100:g} %' for step in guide['steps'])}, at {guide['at'] + 1}")

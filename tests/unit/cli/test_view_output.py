@@ -30,9 +30,11 @@ def test_how_long_building_will_take(
 ) -> None:
     routing = {"serving": 1, "candidate": 2, "share": 0, "guide": None}
     versions = [version(1, "ready"), candidate]
-    print_status({"view": "delays", "position": "building", "routing": routing, "versions": versions})
+    status = {"view": "delays", "position": "building", "routing": routing, "versions": versions}
+    print_status({**status, "guard_error": "no topic in common"})
     shown = capsys.readouterr().out
     assert said in shown
+    assert shown.endswith("guard: no topic in common\n")
     assert "1,000 of 4,000\n" in shown  # of a version that is built, no more than that
 
 

@@ -436,6 +436,17 @@ def test_a_difference_takes_callers_back(kept: Kept) -> None:
     assert "30.00% of the rows of version 2 differ" in kept.journal.events[-1].detail["reason"]
 
 
+def test_a_difference_that_cannot_be_told_is_told(kept: Kept) -> None:
+    """The step was held for ever, and only the log of the host said why."""
+    kept.two()
+    kept.differences += [UsageError("no topic in common"), 0.3]
+    kept.shift(100, 10_000, guards=RollbackConditions(difference=0.2))
+    error = wait_until(lambda: kept.reconciler.status()["guard_error"], what="the error")
+    assert error == "the rows cannot be compared, which is tried again: no topic in common"
+    kept.ends_in("rolled back")
+    wait_until(lambda: kept.reconciler.status()["guard_error"] is None, what="no error")
+
+
 def test_each_step_is_compared(kept: Kept) -> None:
     kept.two()
     kept.differences += [0.1, 0.1, 0.1]

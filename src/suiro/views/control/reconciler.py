@@ -44,6 +44,7 @@ LIMIT_LOGS_MS = 10_000
 FREE_AGAIN_MS = 10_000
 """The pause after a failed attempt."""
 LAG_LASTS_MS = 10_000
+LONGEST_PAUSE_S = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class _CurrentShare:
     looks: deque[tuple[int, Any]]
     difference: float | None = None
     is_comparing: bool = False
+    failures: int = 0  # of the comparison
+    error: str | None = None  # why the difference is not known yet
     over: threading.Event = field(default_factory=threading.Event)  # set when the share has changed
     sample: rollback_conditions.Sample | None = None  # the last that was evaluated
 
@@ -181,6 +184,7 @@ class Reconciler:
             "position": position_of(view),
             "routing": routing,
             "sample": None if sample is None else asdict(sample),
+            "guard_error": None if held is None else held.error,
             "versions": [self._status_of(version, reads_lag) for version in view.versions],
         }
 
@@ -453,9 +457,12 @@ class Reconciler:
     def _compare_for(self, held: _CurrentShare, serving: int, candidate: int) -> None:
         try:
             held.difference = self._compare(self.name, serving, candidate, held.over)
+            held.error = None
         except Exception as error:  # noqa: BLE001 - the comparison is repeated
             if held.over.is_set():
                 return
             logger.warning("view %s: the guard's comparison is tried again: %r", self.name, error)
-            self._stopping.wait(1.0)
+            held.error = f"the rows cannot be compared, which is tried again: {error}"
+            held.over.wait(min(2.0**held.failures, LONGEST_PAUSE_S))
+            held.failures += 1
             held.is_comparing = False
