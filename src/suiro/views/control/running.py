@@ -24,7 +24,7 @@ from suiro.views.control.supervision import Supervisor
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.folder import LOG, SPEC
-from suiro.views.pipeline.follower import LOG_NAME, Follower
+from suiro.views.pipeline.follower import CODE_NAME, LOG_NAME, Follower
 from suiro.views.pipeline.inputs import own_topics
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
 from suiro.views.serving.read_metrics import ReadMetrics
@@ -78,7 +78,7 @@ class HostEnvironment:
         return {
             "spec": spec.to_json(),
             "location": self.location(spec),
-            "code_file": str(self.folder(spec) / "code.zip"),
+            "code_file": str(self.folder(spec) / CODE_NAME),
         }
 
     def require_own(self, spec: VersionSpec) -> None:
@@ -115,7 +115,9 @@ class RunningVersion:
         self.metrics = ReadMetrics()
         environment.require_own(spec)
         self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self.folder / "code.zip", code)
+        code_file = self.folder / CODE_NAME
+        if not code_file.exists() or code_file.read_bytes() != code:
+            replace_file(code_file, code)
         location = environment.location(spec)
         self._jvm = environment.jvm_of(spec)
         self.follower = Follower(
@@ -207,10 +209,3 @@ def free(spec: VersionSpec, environment: HostEnvironment) -> None:
     shutil.rmtree(environment.folder(spec), ignore_errors=True)
     with contextlib.suppress(OSError):
         environment.folder(spec).parent.rmdir()  # if the view has no version any more
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replaces the file as a whole, unless it has this data."""
-    if path.exists() and path.read_bytes() == data:
-        return
-    replace_file(path, data)
