@@ -24,7 +24,8 @@ def test_groups_and_producers() -> None:
     with InProcessNode.start() as node:
         at = {"bootstrap.servers": node.bootstrap_servers}
         producer = Producer(at | {"enable.idempotence": True})
-        producer.produce("t", "a")
+        for value in ("a", "b", "c"):
+            producer.produce("t", value)
         assert producer.flush(30) == 0
         assert counted(node, "kafka_server_replicamanager_produceridcount") == {(): 1}
         consumer = Consumer(at | {"group.id": "g"})
@@ -35,6 +36,7 @@ def test_groups_and_producers() -> None:
             ("consumer",): 0,
         }
         assert counted(node, "kafka_coordinator_group_groupmetadatamanager_numoffsets") == {(): 1}
+        assert counted(node, "kafka_consumergroup_lag") == {("g", "t", "0"): 2}
         assert counted(node, "kafka_log_logcleanermanager_uncleanable_partitions_count") == {(): 0}
 
 

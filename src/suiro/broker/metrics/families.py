@@ -161,6 +161,13 @@ _ROWS: dict[str, partial[Family]] = {
         "Groups, classic ones and those of KIP-848.", "protocol"
     ),
     "kafka_coordinator_group_groupmetadatamanager_numoffsets": _gauge("Committed offsets."),
+    "kafka_consumergroup_lag": _gauge(
+        "Offsets between what a group has committed and the end of the partition, of 10,000 partitions at most. "
+        "(Not one of Kafka's: the name is that of the usual exporters.)",
+        "consumergroup",
+        "topic",
+        "partition",
+    ),
     _REPLICAS + "produceridcount": _gauge("Producers that partitions remember."),
     "kafka_log_logcleanermanager_uncleanable_partitions_count": _gauge(
         "Compacted partitions that cannot be read, and are left alone until the next start."
