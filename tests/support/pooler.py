@@ -103,6 +103,8 @@ def _serve(client: socket.socket, pool: _Pool) -> None:
             if code not in _WITHOUT_TLS:
                 break
             client.sendall(b"N")
+        # An answer is several messages: each would wait for the client's system to acknowledge the one before it.
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.sendall(pool.greeting)
         last: _Server | None = None
         while True:
