@@ -31,6 +31,9 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "50",  # a test that waits for the cleaner does not wait for long
     # Tests write old timestamps; a retention check in the middle of one would take its records away.
     "log.retention.check.interval.ms": str(24 * 3_600_000),
+    # Each is seconds by default, for which a test would wait.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
 }
 """Of both brokers."""
 

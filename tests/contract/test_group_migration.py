@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import LogUnderTest
 from support.admin import ask
-from support.group_wire import Member, describe, list_groups
+from support.group_wire import ASSIGN_AT_ONCE, Member, describe, list_groups, set_of_group
 from support.waiting import wait_until
 from support.wire import Wire
 
@@ -106,9 +106,7 @@ def wire(log_under_test: LogUnderTest, unique: str) -> Iterator[Wire]:
         wait_until(
             lambda: ask(made, "find_coordinator", 3, key=unique)["error_code"] == "none", what="a coordinator"
         )
-        setting = {"name": "consumer.assignment.interval.ms", "config_operation": 0, "value": "0"}
-        resource = {"resource_type": 32, "resource_name": unique, "configs": [setting]}
-        ask(made, "incremental_alter_configs", 1, resources=[resource])
+        set_of_group(made, unique, ASSIGN_AT_ONCE)
         yield made
 
 

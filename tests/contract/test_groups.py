@@ -11,8 +11,18 @@ from uuid import uuid4
 import confluent_kafka
 import pytest
 from conftest import LogUnderTest
-from support.admin import ask
-from support.group_wire import Member, commit, delete_group, delete_offsets, describe, fetch, list_groups
+from support.group_wire import (
+    ASSIGN_AT_ONCE,
+    BEAT_OFTEN,
+    Member,
+    commit,
+    delete_group,
+    delete_offsets,
+    describe,
+    fetch,
+    list_groups,
+    set_of_group,
+)
 from support.transactional import Transactional
 from support.waiting import wait_until
 from support.wire import Wire
@@ -31,16 +41,8 @@ def wire(log_under_test: LogUnderTest, unique: str) -> Iterator[Wire]:
         message = request_class(API_KEYS["find_coordinator"], 3)
         find = message(key=unique, key_type=0)
         wait_until(lambda: made.call(find).error_code.name == "none", what="the group coordinator")
-        assign_at_once(made, unique)
+        set_of_group(made, unique, ASSIGN_AT_ONCE)
         yield made
-
-
-def assign_at_once(wire: Wire, group: str) -> None:
-    """Not a second between two assignments: the tests need not wait for it."""
-    setting = {"name": "consumer.assignment.interval.ms", "config_operation": 0, "value": "0"}
-    resource = {"resource_type": 32, "resource_name": group, "configs": [setting]}
-    answer = ask(wire, "incremental_alter_configs", 1, resources=[resource])
-    assert answer["responses"][0]["error_code"] == "none", answer
 
 
 @pytest.fixture
@@ -493,6 +495,7 @@ def test_librdkafka_in_a_group_that_grows_and_shrinks(
     bootstrap: str, wire: Wire, new_topic: NewTopicFixture, unique: str
 ) -> None:
     topic = new_topic(4)
+    set_of_group(wire, unique, BEAT_OFTEN)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for partition in range(4):
         producer.produce(topic, str(partition).encode(), partition=partition)

@@ -16,7 +16,9 @@ from uuid import uuid4
 import pytest
 from conftest import LogUnderTest
 from support.franz_client import franz
+from support.group_wire import BEAT_OFTEN, set_of_group
 from support.waiting import wait_until
+from support.wire import Wire
 
 COUNT = 600
 
@@ -96,6 +98,8 @@ def test_librdkafka_groups_grow_and_shrink(at: str, topic: str, prefix: str, pro
             settings = {"bootstrap.servers": at, "group.id": prefix, "auto.offset.reset": "earliest"}
             if protocol == "consumer":
                 settings |= {"group.protocol": "consumer"}
+                with Wire(at) as wire:
+                    set_of_group(wire, prefix, BEAT_OFTEN)
             else:
                 settings |= {"partition.assignment.strategy": "cooperative-sticky"}
                 settings |= {"heartbeat.interval.ms": 100, "session.timeout.ms": 6000}

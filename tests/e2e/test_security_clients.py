@@ -195,12 +195,12 @@ def test_java_logs_in_again_on_the_same_connection(tools: KafkaTools, tmp_path: 
     with InProcessNode.start(settings=settings, add_scram=[user]) as node:
         said = tools(
             "kafka-producer-perf-test", "--bootstrap-server", node.bootstrap_servers, "--command-config",
-            str(config), "--topic", "t", "--num-records", "12000", "--record-size", "10", "--throughput", "1000",
+            str(config), "--topic", "t", "--num-records", "4000", "--record-size", "10", "--throughput", "1000",
         )  # fmt: skip
-        assert "12000 records sent" in said
+        assert "4000 records sent" in said
         listed = node.call(lambda: node.broker.topics.partition("t", 0))
         assert listed is not None
-        assert listed.log.log_end_offset == 12000
+        assert listed.log.log_end_offset == 4000
         logins = {
             shown.family.name.partition("metrics_")[2]: sum(value for _, value in shown.samples)
             for shown in node.call(node.broker.metrics.snapshot)

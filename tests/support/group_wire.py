@@ -9,9 +9,20 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from suiro.protocol.messages import API_KEYS, nested, request_class
+from support.admin import ask
 from support.wire import Wire
 
 HEARTBEAT = "consumer_group_heartbeat"
+ASSIGN_AT_ONCE = {"consumer.assignment.interval.ms": "0"}
+BEAT_OFTEN = {"consumer.heartbeat.interval.ms": "100"}
+"""Settings of a group, else of seconds: a test need not wait for them."""
+
+
+def set_of_group(wire: Wire, group: str, settings: Mapping[str, str]) -> None:
+    changes = [{"name": name, "config_operation": 0, "value": value} for name, value in settings.items()]
+    resource = {"resource_type": 32, "resource_name": group, "configs": changes}
+    answer = ask(wire, "incremental_alter_configs", 1, resources=[resource])
+    assert answer["responses"][0]["error_code"] == "none", answer
 
 
 @dataclass
