@@ -36,6 +36,8 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="there is no Chromium here; `apt-get install chromium` brings it"
 )
 TIMEOUT_MS = 20_000
+REFRESHED_MS = 6_000
+"""Within this time each page is loaded again."""
 DEAD_LETTERS = (
     "#/dead-letters/flights.dead-letters?origin=flights&at=0%3A3"
     "&reason=value+is+not+JSON%3A+expected+a+value+at+byte+N"
@@ -904,6 +906,8 @@ def test_a_form_stays_while_what_it_is_about_cannot_be_loaded(
     """A page is loaded again every few seconds. One answer that failed took the form with all that was typed, and of a
     view the whole page: nothing was drawn any more."""
     page = open_page(target)
+    page.clock.install()
+    page.reload()
     if path.startswith("topics"):
         page.locator("summary", has_text="Change").click()
     page.get_by_role("button", name=button).click()
@@ -912,10 +916,12 @@ def test_a_form_stays_while_what_it_is_about_cannot_be_loaded(
         dialog.get_by_label("To", exact=True).select_option("offset")
     dialog.get_by_label(label, exact=True).fill("4711")
     _answers(page, path, 503, "busy; try again")
+    page.clock.fast_forward(REFRESHED_MS)
     expect(page.get_by_text("busy; try again")).to_be_attached()
     expect(dialog.get_by_label(label, exact=True)).to_have_value("4711")
     page.unroute(f"**/api/v1/{path}")
     _answers(page, path, 404, "there is nothing of that name")
+    page.clock.fast_forward(REFRESHED_MS)
     expect(page.get_by_text("there is nothing of that name")).to_be_visible()
     page.evaluate("hash => { location.hash = hash }", "#/topics")
     expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
