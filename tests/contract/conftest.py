@@ -9,7 +9,7 @@ import pytest
 from conftest import LogUnderTest
 from support.tcp_proxy import TcpProxy
 
-from suiro.client import Client
+from suiro.client import Client, retry
 from suiro.client import connection as connection_module
 
 EVERY = 4
@@ -31,6 +31,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if number % EVERY:
                 item.add_marker(pytest.mark.soak)
             number += 1
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is not there is not waited for."""
+    monkeypatch.setattr(retry, "UNKNOWN_TOPIC_GRACE_MS", 100)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from conftest import LogUnderTest
 from support.batches import TIMESTAMP, batch_of, owned_batch, read_all, values_of
 from support.wire import Wire
 
-from suiro.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client, NewTopic, retry
+from suiro.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client, NewTopic
 from suiro.errors import (
     BrokerFailureError,
     KafkaError,
@@ -23,12 +23,6 @@ from suiro.errors import (
 )
 
 NewTopicFixture = Callable[..., str]
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is not there is not waited for."""
-    monkeypatch.setattr(retry, "UNKNOWN_TOPIC_GRACE_MS", 100)
 
 
 # -- topics ---------------------------------------------------------------------------------------------------
@@ -91,6 +85,7 @@ def test_settings_of_a_topic(client: Client, new_topic: NewTopicFixture) -> None
     assert settings["segment.bytes"] == str(1 << 30)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_settings_of_a_missing_topic(client: Client, unique: str) -> None:
     with pytest.raises(KafkaError, match=unique) as error:
         client.describe_configs([unique])

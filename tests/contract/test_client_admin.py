@@ -231,6 +231,7 @@ def test_access_rules_need_an_authorizer(client: Client) -> None:
             ask()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_does_not_exist_is_said_so(client: Client) -> None:
     with pytest.raises((UnknownTopicError, RefusedError, FatalError), match="absent"):
         client.admin.create_partitions({"absent": 3})

@@ -12,7 +12,7 @@ from support.batches import batch_of, read_all
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.client import LATEST, Client, retry
+from suiro.client import LATEST, Client
 from suiro.client.connection import Connection
 from suiro.errors import (
     AbortableError,
@@ -67,12 +67,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(Connection, "send_frame", spy)
     return counted
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is not there is not waited for."""
-    monkeypatch.setattr(retry, "UNKNOWN_TOPIC_GRACE_MS", 100)
 
 
 def settled(client: Client, topic: str, partition: int = 0) -> None:
@@ -337,10 +331,8 @@ def test_the_protocol_is_that_of_the_epoch(
     assert read_all(client, topic) == ["0 begun", "0 ended", "1 begun", "1 ended"]
 
 
-def test_offsets_of_a_topic_that_does_not_exist(
-    client: Client, monkeypatch: pytest.MonkeyPatch, unique: str
-) -> None:
-    monkeypatch.setattr(retry, "UNKNOWN_TOPIC_GRACE_MS", 100)
+@pytest.mark.usefixtures("impatient")
+def test_offsets_of_a_topic_that_does_not_exist(client: Client, unique: str) -> None:
     producer = client.transaction(unique)
     producer.init()
     producer.add_offsets(unique)

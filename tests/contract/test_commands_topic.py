@@ -163,7 +163,8 @@ def test_an_address_from_the_environment_or_a_profile(bootstrap: str, tmp_path: 
     env = profiles(
         tmp_path,
         f'[default]\nbootstrap.servers = "{bootstrap}"\n[other]\nbootstrap.servers = "127.0.0.1:1"\n'
-        'sasl.password = "hunter2"\n[typo]\nbootstrap.servers = "x:1"\nsecurity.protocl = "SSL"\n'
+        'sasl.password = "hunter2"\nsocket.connection.setup.timeout.ms = "100"\n'
+        '[typo]\nbootstrap.servers = "x:1"\nsecurity.protocl = "SSL"\n'
         '[absent]\nsasl.password = "${env:NO_SUCH_VARIABLE}"\n',
     )
     assert suiro("topic", "list", env=env).code == 0
