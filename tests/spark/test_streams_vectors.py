@@ -116,8 +116,10 @@ def test_each_record_in_a_micro_batch_of_its_own(
 @pytest.mark.parametrize(
     "limit",
     [
-        pytest.param(None, marks=pytest.mark.soak, id="one micro-batch"),  # CI's time
-        pytest.param(70, id="many micro-batches"),
+        # CI's time
+        pytest.param(None, marks=pytest.mark.soak, id="one micro-batch"),
+        pytest.param(70, marks=pytest.mark.soak, id="many micro-batches"),
+        pytest.param(250, id="four micro-batches"),
     ],
 )
 def test_everything_is_there_from_the_start(
