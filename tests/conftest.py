@@ -85,6 +85,17 @@ def suiro_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real Postgres for the whole session (`support.postgres.Postgres`). A test has names or a database of its own,
+    and leaves the server's settings as they were."""
+    from support.postgres import Postgres
+
+    server = Postgres(tmp_path_factory.mktemp("postgres") / "data")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark for all tests of this process: starting one takes seconds, and a process has but one. Who stops it
     takes it from the tests that come later."""

@@ -22,13 +22,6 @@ from suiro.connect.sinks.postgres import PostgresSink
 from suiro.errors import TransientError
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    running = Postgres(tmp_path_factory.mktemp("pg") / "data")
-    yield running
-    running.stop()
-
-
 @pytest.fixture
 def bootstrap(suiro_node: Any) -> str:
     return str(suiro_node.bootstrap_servers)

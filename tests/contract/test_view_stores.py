@@ -42,13 +42,6 @@ from suiro.views.store.tables import BUCKET_ROWS, Store
 Open = Callable[..., Store]
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    running = Postgres(tmp_path_factory.mktemp("pg") / "data")
-    yield running
-    running.stop()
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Opens a store; a second time with the same description the same one, as another process would."""

@@ -1,4 +1,4 @@
-"""What tests of captures share: a Postgres and a registry for a module, a database of its own for each test."""
+"""What tests of captures share: a registry, and a database of its own for each test. Also Kafka's tools."""
 
 from __future__ import annotations
 
@@ -9,32 +9,37 @@ from typing import Any
 import psycopg
 import pytest
 from support.capturing import CaptureScene, Connection, dsn_of
+from support.kafka_tools import KafkaTools
 from support.postgres import Postgres, Standby, remove_database
 
+from suiro.kafka import KafkaUnavailable
 from suiro.registry import RegistryProcess
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    server = Postgres(tmp_path_factory.mktemp("server") / "postgres")
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="module")
 def standby(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standby]:
     made = Standby(postgres, tmp_path_factory.mktemp("standby") / "standby")
     yield made
-    made.stop()
+    made.remove()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryProcess]:
     running = RegistryProcess.start(
         suiro_node.bootstrap_servers, log=tmp_path_factory.mktemp("registry") / "log"
     )
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def tools() -> Iterator[KafkaTools]:
+    try:
+        running = KafkaTools()
+    except KafkaUnavailable as error:
+        pytest.skip(f"no Apache Kafka here: {error}")
+    with running:
+        yield running
 
 
 @pytest.fixture

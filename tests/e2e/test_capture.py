@@ -336,8 +336,7 @@ def test_a_transaction_that_is_streamed_is_read_once(
 ) -> None:
     """SQL does not give it before its commit: to leave the stream for that would be to get it again from its start."""
     connection.execute("create table t (id int primary key, name text)")
-    connection.execute("alter system set logical_decoding_work_mem = '64kB'")
-    connection.execute("select pg_reload_conf()")
+    connection.execute(f"alter database {prefix} set logical_decoding_work_mem = '64kB'".encode())
     capture = start(tables="t", heartbeat=60, catch_up_mb=4)
     capture.ready()
     with psycopg.connect(postgres.dsn, dbname=prefix) as bulk:
@@ -369,8 +368,7 @@ def test_the_topic_has_each_change_once_as_triggers_saw_them(
 ) -> None:
     """An account of the changes that has nothing to do with decoding: rows that triggers wrote beside them."""
     connection.execute(AUDIT)
-    connection.execute("alter system set logical_decoding_work_mem = '64kB'")
-    connection.execute("select pg_reload_conf()")
+    connection.execute(f"alter database {prefix} set logical_decoding_work_mem = '64kB'".encode())
     draw = random.Random(7)
     capture = start(tables="t")
     capture.ready()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,6 @@ from suiro.client import LATEST, Client
 
 ROWS_PER_FILE = 400
 BAD_EVERY = 50
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    running = Postgres(tmp_path_factory.mktemp("pg") / "data")
-    yield running
-    running.stop()
 
 
 def _configuration(name: str, dsn: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,17 +14,7 @@ from support.kafka_tools import KafkaTools
 from support.share import one_of
 from support.waiting import wait_until
 
-from suiro.kafka import KafkaUnavailable, kafka_tool
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    try:
-        running = KafkaTools()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    with running:
-        yield running
+from suiro.kafka import kafka_tool
 
 
 @pytest.fixture

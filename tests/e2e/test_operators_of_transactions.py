@@ -12,18 +12,7 @@ from support.transactional import Transactional
 from support.wire import Wire
 
 from suiro.client import Client, NewTopic
-from suiro.kafka import KafkaUnavailable
 from suiro.node import NodeProcess
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    try:
-        running = KafkaTools()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    with running:
-        yield running
 
 
 @pytest.fixture(scope="module")

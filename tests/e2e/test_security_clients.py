@@ -91,16 +91,6 @@ class Guarded:
         }
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    try:
-        running = KafkaTools()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    with running:
-        yield running
-
-
 @pytest.fixture(
     scope="module",
     params=["node", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.soak])],

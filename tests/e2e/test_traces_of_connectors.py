@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-import signal
 import socket
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
-import psycopg
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from support.capturing import Capture
+from support.capturing import CaptureScene, Connection
 from support.connecting import Running, committed, reaches, running, state, write
 from support.http_peer import Answer, HttpPeer
-from support.postgres import Postgres
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
-from suiro.registry import RegistryProcess
 from suiro.telemetry import traces_to
 
 ALWAYS = {"OTEL_TRACES_SAMPLER": "parentbased_always_on"}
@@ -166,48 +162,26 @@ def free_port() -> int:
 
 
 def test_a_transaction_of_postgres_is_one_trace_also_after_a_kill(
-    tmp_path: Path, suiro_node: Any, monkeypatch: pytest.MonkeyPatch
+    scene: CaptureScene, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_on")
-    name = f"c{uuid4().hex[:6]}"
-    server = Postgres(tmp_path / "pg")
-    with (
-        HttpPeer(lambda asked: Answer(200, b"")) as peer,
-        RegistryProcess.start(
-            suiro_node.bootstrap_servers, options=["--topic", f"_schemas-{name}"]
-        ) as registry,
-        Client(suiro_node.bootstrap_servers) as client,
-    ):
-        try:
-            with psycopg.connect(server.dsn) as database:
-                database.execute("CREATE TABLE t (k int PRIMARY KEY, v text)")
-                database.execute("INSERT INTO t VALUES (0, 'old')")
-            options: dict[str, Any] = {
-                "dsn": server.dsn,
-                "bootstrap": suiro_node.bootstrap_servers,
-                "registry": registry.url,
-                "topic-prefix": name,
-                "otlp": peer.url,
-            }
-            capture = Capture(tmp_path / "capture.log", **options)
-            capture.ready()
-            topic = f"{name}.public.t"
-            with psycopg.connect(server.dsn) as database:
-                database.execute("INSERT INTO t SELECT n, 'new' FROM generate_series(1, 50) n")
-            wait_until(lambda: len(committed(client, topic)) == 51, 60, what="the first transaction")
-            wait_until(lambda: len(spans_of(peer)) == 1, 60, what="its span")
-            capture.process.send_signal(signal.SIGKILL)
-            capture.process.wait()
-            with psycopg.connect(server.dsn) as database:
-                database.execute("UPDATE t SET v = 'newer'")
-            capture = Capture(tmp_path / "capture.log", **options)
-            wait_until(lambda: len(committed(client, topic)) == 102, 60, what="the second transaction")
-            capture.process.terminate()
-            assert capture.process.wait(30) == 0, capture.said()
-            spans = {(span.trace_id.hex(), span.span_id.hex()): span for span in spans_of(peer)}
-            records = committed(client, topic)
-        finally:
-            server.stop()
+    connection.execute("CREATE TABLE t (k int PRIMARY KEY, v text)")
+    connection.execute("INSERT INTO t VALUES (0, 'old')")
+    topic = f"{scene.prefix}.public.t"
+    client = scene.topics.client
+    with HttpPeer(lambda asked: Answer(200, b"")) as peer:
+        capture = scene.start(otlp=peer.url)
+        capture.ready()
+        connection.execute("INSERT INTO t SELECT n, 'new' FROM generate_series(1, 50) n")
+        wait_until(lambda: len(committed(client, topic)) == 51, 60, what="the first transaction")
+        wait_until(lambda: len(spans_of(peer)) == 1, 60, what="its span")
+        capture.kill()
+        connection.execute("UPDATE t SET v = 'newer'")
+        capture = scene.start(otlp=peer.url)
+        wait_until(lambda: len(committed(client, topic)) == 102, 60, what="the second transaction")
+        assert capture.stop() == 0, capture.said()
+        spans = {(span.trace_id.hex(), span.span_id.hex()): span for span in spans_of(peer)}
+        records = committed(client, topic)
     by_transaction: dict[bytes, set[tuple[str, str] | None]] = {}
     for record in records:
         xid = record["headers"]["xid"]

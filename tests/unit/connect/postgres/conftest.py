@@ -1,4 +1,4 @@
-"""One Postgres for all tests of capture's parts."""
+"""A connection for each module of tests of capture's parts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,6 @@ from collections.abc import Iterator
 import pytest
 from support.postgres import Postgres
 from support.postgres_rows import Connection, connect
-
-
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    server = Postgres(tmp_path_factory.mktemp("postgres") / "data")
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="module")
