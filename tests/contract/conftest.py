@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import LogUnderTest
 from support.tcp_proxy import TcpProxy
+from support.wire import Wire
 
 from suiro.client import Client, retry
 from suiro.client import connection as connection_module
@@ -31,6 +32,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if number % EVERY:
                 item.add_marker(pytest.mark.soak)
             number += 1
+
+
+@pytest.fixture
+def wire(log_under_test: LogUnderTest) -> Iterator[Wire]:
+    with Wire(log_under_test.bootstrap_servers) as made:
+        yield made
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ Raw requests, field by field; messages only where a tool shows them and the node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,12 +19,6 @@ NewTopicFixture = Callable[..., str]
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 OF_TOPIC, OF_BROKER, OF_DEFAULT, DEFAULT, OF_GROUP = 1, 2, 3, 5, 8
-
-
-@pytest.fixture
-def wire(log_under_test: LogUnderTest) -> Iterator[Wire]:
-    with Wire(log_under_test.bootstrap_servers) as made:
-        yield made
 
 
 @pytest.fixture

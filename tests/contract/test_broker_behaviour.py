@@ -6,10 +6,9 @@ the V1 protocol, InitProducerId in each state) has a row here, and both subjects
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from conftest import LogUnderTest
 from support.batches import batch_of, owned_batch, read_all
 from support.waiting import wait_until
 from support.wire import Wire
@@ -17,12 +16,6 @@ from support.wire import Wire
 from suiro.client import Client
 
 NewTopicFixture = Callable[..., str]
-
-
-@pytest.fixture
-def wire(log_under_test: LogUnderTest, client: Client, new_topic: NewTopicFixture) -> Iterator[Wire]:
-    with Wire(log_under_test.bootstrap_servers) as made:
-        yield made
 
 
 class Idempotent:

@@ -3,25 +3,16 @@ Apache Kafka alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import LogUnderTest
 from support.admin import ask
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.client import Client
-
 RANGE = [{"name": "range", "metadata": b"m"}]
 NewTopic = Callable[..., str]
-
-
-@pytest.fixture
-def wire(log_under_test: LogUnderTest, client: Client) -> Iterator[Wire]:
-    with Wire(log_under_test.bootstrap_servers) as made:
-        yield made
 
 
 @pytest.fixture

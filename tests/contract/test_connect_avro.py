@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import psycopg
 import pytest
+from conftest import LogUnderTest
 from support.connecting import committed, reaches, running, send, write
 from support.postgres import Postgres
 from support.waiting import wait_until
@@ -25,15 +26,9 @@ SCHEMA = {
 }
 
 
-@pytest.fixture
-def bootstrap(suiro_node: Any) -> str:
-    return str(suiro_node.bootstrap_servers)
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[Client]:
-    with Client(bootstrap) as made:
-        yield made
+@pytest.fixture(scope="session")
+def log_under_test(suiro_node: Any) -> LogUnderTest:
+    return LogUnderTest("node", suiro_node.bootstrap_servers)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import LogUnderTest
 from support.connecting import committed, reaches, running, send, state
 from support.http_peer import CUT, LOSE, Answer, Asked, HttpPeer
 
@@ -23,15 +24,9 @@ from suiro.errors import TransientError
 from suiro.foundation.nesting import MAX_NESTING
 
 
-@pytest.fixture
-def bootstrap(suiro_node: Any) -> str:
-    return str(suiro_node.bootstrap_servers)
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[Client]:
-    with Client(bootstrap) as made:
-        yield made
+@pytest.fixture(scope="session")
+def log_under_test(suiro_node: Any) -> LogUnderTest:
+    return LogUnderTest("node", suiro_node.bootstrap_servers)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from conftest import LogUnderTest
 from support.connecting import committed, reaches, running, state, values
 from support.http_peer import CUT, Answer, Asked, HttpPeer
 from support.waiting import wait_until
@@ -36,15 +37,9 @@ SECRET = "s3cret"
 HTTP = httpx.Client(verify=False, timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 
 
-@pytest.fixture
-def bootstrap(suiro_node: Any) -> str:
-    return str(suiro_node.bootstrap_servers)
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[Client]:
-    with Client(bootstrap) as made:
-        yield made
+@pytest.fixture(scope="session")
+def log_under_test(suiro_node: Any) -> LogUnderTest:
+    return LogUnderTest("node", suiro_node.bootstrap_servers)
 
 
 # -- webhook --------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import LogUnderTest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 from support.connecting import committed, reaches, running, send, state
@@ -40,15 +40,9 @@ more = "json"
 """
 
 
-@pytest.fixture
-def bootstrap(suiro_node: Any) -> str:
-    return str(suiro_node.bootstrap_servers)
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[Client]:
-    with Client(bootstrap) as made:
-        yield made
+@pytest.fixture(scope="session")
+def log_under_test(suiro_node: Any) -> LogUnderTest:
+    return LogUnderTest("node", suiro_node.bootstrap_servers)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from conftest import LogUnderTest
 from support.connecting import committed, reaches, running, send, state
 from support.pooler import pooled
 from support.postgres import Postgres
@@ -22,15 +23,9 @@ from suiro.connect.sinks.postgres import PostgresSink
 from suiro.errors import TransientError
 
 
-@pytest.fixture
-def bootstrap(suiro_node: Any) -> str:
-    return str(suiro_node.bootstrap_servers)
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[Client]:
-    with Client(bootstrap) as made:
-        yield made
+@pytest.fixture(scope="session")
+def log_under_test(suiro_node: Any) -> LogUnderTest:
+    return LogUnderTest("node", suiro_node.bootstrap_servers)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ reference, and both subjects pass the same rows."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
@@ -24,12 +24,6 @@ WAIT_MS = 10_000
 """Longer than any test takes: an answer that comes did not wait for the time to pass."""
 BRIEFLY_MS = 150
 BY_NAME, BY_ID = 12, 18
-
-
-@pytest.fixture
-def wire(log_under_test: LogUnderTest, client: Client, new_topic: NewTopicFixture) -> Iterator[Wire]:
-    with Wire(log_under_test.bootstrap_servers) as made:
-        yield made
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -23,12 +23,6 @@ from suiro.protocol.records import Record, encode_batch
 NewTopic = Callable[..., str]
 GZIP, ZSTD = 1, 4
 TIMEOUT = timedelta(seconds=10)
-
-
-@pytest.fixture
-def wire(log_under_test: LogUnderTest, client: Client, new_topic: NewTopic) -> Iterator[Wire]:
-    with Wire(log_under_test.bootstrap_servers) as made:
-        yield made
 
 
 def produce(

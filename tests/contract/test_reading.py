@@ -3,12 +3,11 @@ records. Apache Kafka is the reference, and both subjects pass the same rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from conftest import LogUnderTest
 from support.admin import ask
 from support.batches import TIMESTAMP, batch_of, owned_batch
 from support.waiting import wait_until
@@ -20,12 +19,6 @@ NewTopicFixture = Callable[..., str]
 NOWHERE = ("none", -1, -1)
 TOPIC_OPERATIONS = 0b110111111000  # READ to ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
 NOT_ASKED = -(2**31)
-
-
-@pytest.fixture
-def wire(log_under_test: LogUnderTest, client: Client, new_topic: NewTopicFixture) -> Iterator[Wire]:
-    with Wire(log_under_test.bootstrap_servers) as made:
-        yield made
 
 
 # -- ListOffsets ----------------------------------------------------------------------------------------------

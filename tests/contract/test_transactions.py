@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import LogUnderTest
 from support.admin import ask
 from support.batches import read_all
 from support.transactional import Transactional, describe
@@ -16,12 +15,6 @@ from support.wire import Wire
 from suiro.client import Client
 
 NewTopic = Callable[..., str]
-
-
-@pytest.fixture
-def wire(log_under_test: LogUnderTest, client: Client, new_topic: NewTopic) -> Iterator[Wire]:
-    with Wire(log_under_test.bootstrap_servers) as made:
-        yield made
 
 
 @pytest.fixture

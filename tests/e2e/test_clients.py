@@ -163,7 +163,7 @@ def test_librdkafka_transactions(at: str, new_topic: Callable[..., str], prefix:
         while committed < COUNT:
             consumer.assign([TopicPartition(source, 0, committed)])
             producer.begin_transaction()
-            messages = consumer.consume(100, timeout=30)
+            messages = consumer.consume(200, timeout=30)
             for message in messages:
                 producer.produce(target, key=message.key(), value=message.value())
             place.offset = messages[-1].offset() + 1

@@ -1,11 +1,35 @@
-"""Reads and writes of the format "suiro", by the session of all tests (`spark`)."""
+"""Topologies, and reads and writes of the format "suiro", by the session of all tests (`spark`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+
+
+@pytest.fixture
+def name() -> str:
+    return f"app-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def run(spark: Any, suiro_node: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Starts a topology on the node (`support.spark_streams.Running`); it ends with the test."""
+    from support.spark_streams import Running
+
+    running: list[Running] = []
+
+    def start(topology: Any, name: str, **options: Any) -> Running:
+        node = {"bootstrap_servers": suiro_node.bootstrap_servers, "directory": tmp_path}
+        running.append(Running(spark, topology, application_id=name, **(node | options)))
+        return running[-1]
+
+    yield start
+    for item in running:
+        item.close()
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socketserver
-from pathlib import Path
+from collections.abc import Callable
 from threading import Lock, Thread
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from support.spark_streams import Running, Sent, by_key, send
@@ -55,7 +54,7 @@ def _squares(table: Any) -> Any:
     return [value * value for value in table["value"].to_pylist()]
 
 
-def test_results_are_those_of_one_record_after_the_other(spark: Any, suiro_node: Any, tmp_path: Path) -> None:
+def test_results_are_those_of_one_record_after_the_other(run: Callable[..., Running], name: str) -> None:
     async def looked_up(value: int) -> list[int]:
         for _ in range(value % 5):
             await asyncio.sleep(0)
@@ -67,23 +66,19 @@ def test_results_are_those_of_one_record_after_the_other(spark: Any, suiro_node:
         await asyncio.sleep(0)
         return key != "k1"
 
-    run = uuid4().hex[:6]
     builder = StreamsBuilder()
-    numbers = builder.stream(f"{run}.in", key=serdes.string, value=serdes.json)
+    numbers = builder.stream(f"{name}.in", key=serdes.string, value=serdes.json)
     found = numbers.map_values_async(looked_up, concurrency=4, value=serdes.json)
-    found.filter_async(is_wanted).to(f"{run}.stateless")
+    found.filter_async(is_wanted).to(f"{name}.stateless")
     counts = numbers.filter(lambda key, value: value != 7).group_by_key().count().to_stream()
-    counts.map_values_async(looked_up, order="none", value=serdes.json).to(f"{run}.stateful")
-    numbers.map_batches(_squares, reads="int64", schema="int64", value=serdes.json).to(f"{run}.batches")
+    counts.map_values_async(looked_up, order="none", value=serdes.json).to(f"{name}.stateful")
+    numbers.map_batches(_squares, reads="int64", schema="int64", value=serdes.json).to(f"{name}.batches")
     topology = builder.build()
-    sent = [Sent(f"{run}.in", f"k{n % 4}", n, n) for n in range(60) if n % 4 or n < 28]
+    sent = [Sent(f"{name}.in", f"k{n % 4}", n, n) for n in range(60) if n % 4 or n < 28]
     good = [each for each in sent if each.value != 7]
-    with Running(
-        spark,
+    with run(
         topology,
-        application_id=f"async-{run}",
-        bootstrap_servers=suiro_node.bootstrap_servers,
-        directory=tmp_path,
+        name,
         before=sent,
         on_processing_error="skip",
         emit="every",
@@ -94,13 +89,13 @@ def test_results_are_those_of_one_record_after_the_other(spark: Any, suiro_node:
         seventh = {f"k{n}": 7 for n in range(4)}
         assert running.streams.dropped_records == {"processing error": 2 + len(seventh)}
     stateless = [(each.key, [each.value, each.value**2]) for each in good if each.key != "k1"]
-    assert [(got.key, serdes.json.deserialize("", got.value or b"")) for got in came[f"{run}.stateless"]] == [
-        (key.encode(), value) for key, value in stateless
-    ]
-    assert [serdes.json.deserialize("", got.value or b"") for got in came[f"{run}.batches"]] == [
+    assert [
+        (got.key, serdes.json.deserialize("", got.value or b"")) for got in came[f"{name}.stateless"]
+    ] == [(key.encode(), value) for key, value in stateless]
+    assert [serdes.json.deserialize("", got.value or b"") for got in came[f"{name}.batches"]] == [
         each.value**2 for each in good
     ]
-    for key, rows in by_key(came[f"{run}.stateful"]).items():
+    for key, rows in by_key(came[f"{name}.stateful"]).items():
         count = sum(each.key.encode() == key for each in good)
         assert [serdes.json.deserialize("", value or b"") for value, _ in rows] == [
             [n, n * n] for n in range(1, count + 1) if n != 7
@@ -109,7 +104,7 @@ def test_results_are_those_of_one_record_after_the_other(spark: Any, suiro_node:
 
 @pytest.mark.parametrize("where", ["in a worker", "in the driver"])
 def test_no_call_goes_on_when_the_application_is_stopped(
-    where: str, spark: Any, suiro_node: Any, tmp_path: Path
+    where: str, run: Callable[..., Running], name: str
 ) -> None:
     service = Silent()
     port = service.server_address[1]
@@ -123,22 +118,18 @@ def test_no_call_goes_on_when_the_application_is_stopped(
                 writer.close()
         return value
 
-    run = uuid4().hex[:6]
     builder = StreamsBuilder()
-    numbers = builder.stream(f"{run}.in", key=serdes.string, value=serdes.json)
-    numbers.map_values_async(asked, timeout=None, value=serdes.json).to(f"{run}.out")
+    numbers = builder.stream(f"{name}.in", key=serdes.string, value=serdes.json)
+    numbers.map_values_async(asked, timeout=None, value=serdes.json).to(f"{name}.out")
     first = 0 if where == "in the driver" else 1  # the first micro-batch of a run is always Spark's
-    with Running(
-        spark,
+    with run(
         builder.build(),
-        application_id=f"stopped-{run}",
-        bootstrap_servers=suiro_node.bootstrap_servers,
-        directory=tmp_path,
-        before=[Sent(f"{run}.in", "a", first, 0), Sent(f"{run}.in", "b", first, 0)],
+        name,
+        before=[Sent(f"{name}.in", "a", first, 0), Sent(f"{name}.in", "b", first, 0)],
     ) as running:
         if where == "in the driver":
             running.finish()
-            send(running.client, running.topology, [Sent(f"{run}.in", key, 1, 1) for key in "ab"])
+            send(running.client, running.topology, [Sent(f"{name}.in", key, 1, 1) for key in "ab"])
         wait_until(lambda: service.waiting == 2, DEADLINE_S, "both calls are under way")
     wait_until(lambda: service.waiting == 0, DEADLINE_S, "the calls end")
     assert service.came == 2

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from support.openlineage import events_of, turns
@@ -18,23 +18,16 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["completes", "fails"])
-def test_a_run_of_an_application(spark: Any, suiro_node: Any, tmp_path: Path, fails: bool) -> None:
-    run = uuid4().hex[:6]
-
+def test_a_run_of_an_application(
+    run: Callable[..., Running], name: str, suiro_node: Any, tmp_path: Path, fails: bool
+) -> None:
     def mapper(value: str) -> str:
         return value if not fails else str(1 // 0)
 
     builder = StreamsBuilder()
-    stream = builder.stream(f"{run}.in", key=serdes.string, value=serdes.string)
-    stream.map_values(mapper, value=serdes.string).to(f"{run}.out")
-    running = Running(
-        spark,
-        builder.build(),
-        application_id=f"reported-{run}",
-        bootstrap_servers=suiro_node.bootstrap_servers,
-        directory=tmp_path,
-        before=[Sent(f"{run}.in", "a", "v", 5)],
-    )
+    stream = builder.stream(f"{name}.in", key=serdes.string, value=serdes.string)
+    stream.map_values(mapper, value=serdes.string).to(f"{name}.out")
+    running = run(builder.build(), name, before=[Sent(f"{name}.in", "a", "v", 5)])
     events = tmp_path / "events"
     expected = pytest.raises(Exception, match="ZeroDivisionError") if fails else nullcontext()
     with expected, lineage_report(running.streams, str(events), name="reported"), running:
@@ -42,8 +35,8 @@ def test_a_run_of_an_application(spark: Any, suiro_node: Any, tmp_path: Path, fa
     first, last = turns(events_of(events.read_text()))
     assert (first["eventType"], last["eventType"]) == ("START", "FAIL" if fails else "COMPLETE")
     assert first["job"]["name"] == "reported"
-    assert [one["name"] for one in last["inputs"]] == [f"{run}.in"]
-    assert [one["name"] for one in last["outputs"]] == [f"{run}.out"]
+    assert [one["name"] for one in last["inputs"]] == [f"{name}.in"]
+    assert [one["name"] for one in last["outputs"]] == [f"{name}.out"]
     assert {one["namespace"] for one in last["inputs"]} == {f"kafka://{suiro_node.bootstrap_servers}"}
     if fails:
         assert "ZeroDivisionError" in last["run"]["facets"]["errorMessage"]["message"]

@@ -4,7 +4,7 @@ nothing, whatever waited in the old run."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,28 +38,6 @@ TEXT = {"key": serdes.string, "value": serdes.string}
 ONE_MICRO_BATCH = {"processingTime": "1 hour"}
 
 Run = Callable[..., Running]
-
-
-@pytest.fixture
-def run(spark: Any, suiro_node: Any, tmp_path: Path) -> Iterator[Run]:
-    running: list[Running] = []
-
-    def start(topology: Topology, name: str, **options: Any) -> Running:
-        options = {"directory": tmp_path} | options
-        found = Running(
-            spark, topology, application_id=name, bootstrap_servers=suiro_node.bootstrap_servers, **options
-        )
-        running.append(found)
-        return found
-
-    yield start
-    for item in running:
-        item.close()
-
-
-@pytest.fixture
-def name() -> str:
-    return f"app-{uuid4().hex[:8]}"
 
 
 def everything(name: str) -> Topology:

@@ -3,7 +3,7 @@ say what the new one's stores hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,36 +28,15 @@ Run = Callable[..., Running]
 
 
 @pytest.fixture
-def run(spark: Any, suiro_node: Any) -> Iterator[Run]:
-    running: list[Running] = []
-
-    def start(topology: Topology, name: str, **options: Any) -> Running:
-        found = Running(
-            spark,
-            topology,
-            application_id=name,
-            bootstrap_servers=suiro_node.bootstrap_servers,
-            partitions=PARTITIONS,
-            emit="every",
-            settings=client_id(),
-            **options,
-        )
-        running.append(found)
-        return found
-
-    yield start
-    for item in running:
-        item.close()
+def run(run: Run) -> Run:
+    return lambda *of, **options: run(
+        *of, partitions=PARTITIONS, emit="every", settings=client_id(), **options
+    )
 
 
 def client_id() -> dict[str, str]:
     """Two of one application in one process would share the connection that commits."""
     return {"kafka.client.id": uuid4().hex}
-
-
-@pytest.fixture
-def name() -> str:
-    return f"app-{uuid4().hex[:8]}"
 
 
 def counted(name: str, prefix: str, *, changed: bool) -> Topology:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from support.share import one_of
@@ -36,32 +35,6 @@ pytestmark = pytest.mark.spark
 
 Run = Callable[..., Running]
 TEXT = {"key": serdes.string, "value": serdes.string}
-
-
-@pytest.fixture
-def run(spark: Any, suiro_node: Any, tmp_path: Path) -> Iterator[Run]:
-    running: list[Running] = []
-
-    def start(topology: Topology, name: str, **options: Any) -> Running:
-        found = Running(
-            spark,
-            topology,
-            application_id=name,
-            bootstrap_servers=suiro_node.bootstrap_servers,
-            directory=tmp_path,
-            **options,
-        )
-        running.append(found)
-        return found
-
-    yield start
-    for item in running:
-        item.close()
-
-
-@pytest.fixture
-def name() -> str:
-    return f"app-{uuid4().hex[:8]}"
 
 
 def words(topic: str, count: int, keys: int = 7) -> list[Sent]:

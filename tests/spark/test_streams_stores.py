@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import pytest
@@ -101,19 +101,13 @@ def page_of(streams: KafkaStreams) -> dict[str, Any]:
         server.stop()
 
 
-def test_copies_answer_as_the_stores_of_the_driver(spark: Any, suiro_node: Any, tmp_path: Path) -> None:
-    name = f"app-{uuid4().hex[:8]}"
+def test_copies_answer_as_the_stores_of_the_driver(
+    run: Callable[..., Running], name: str, suiro_node: Any, tmp_path: Path
+) -> None:
     topology = stores(name)
     parts = [input_of(name, 0, 30), input_of(name, 30, 70)]
     driver = TopologyTestDriver(topology)
-    with Running(
-        spark,
-        topology,
-        application_id=name,
-        bootstrap_servers=suiro_node.bootstrap_servers,
-        directory=tmp_path,
-        before=parts[0],
-    ) as running:
+    with run(topology, name, before=parts[0]) as running:
         with pytest.raises(UsageError, match="no store 'nothing'"):
             running.streams.store("nothing")
         for part in parts:
