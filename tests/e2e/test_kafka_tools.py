@@ -10,11 +10,9 @@ from uuid import uuid4
 
 import pytest
 from conftest import LogUnderTest
-from support.group_wire import BEAT_OFTEN, set_of_group
 from support.kafka_tools import KafkaTools
 from support.share import one_of
 from support.waiting import wait_until
-from support.wire import Wire
 
 from suiro.kafka import kafka_tool
 
@@ -34,7 +32,9 @@ def topic(tools: KafkaTools, at: tuple[str, str]) -> str:
 
 
 def produce(tools: KafkaTools, at: tuple[str, str], topic: str, *values: str) -> None:
-    tools("kafka-console-producer", *at, "--topic", topic, "--sync", stdin="\n".join(values).encode() + b"\n")
+    # Else each record waits a second for more of its batch.
+    at_once = ("--sync", "--timeout", "0")
+    tools("kafka-console-producer", *at, "--topic", topic, *at_once, stdin="\n".join(values).encode() + b"\n")
 
 
 def consume(tools: KafkaTools, at: tuple[str, str], topic: str, count: int, *options: str) -> list[str]:
@@ -115,8 +115,6 @@ def test_configs(tools: KafkaTools, at: tuple[str, str], topic: str) -> None:
 def test_consumer_groups(tools: KafkaTools, at: tuple[str, str], topic: str, protocol: str) -> None:
     produce(tools, at, topic, *(str(number) for number in range(10)))
     group = f"{topic}-{protocol}"
-    with Wire(at[1]) as wire:
-        set_of_group(wire, group, BEAT_OFTEN)
     options = ("--group", group, "--command-property", f"group.protocol={protocol}")
     assert len(consume(tools, at, topic, 10, *options)) == 10
     described = tools("kafka-consumer-groups", *at, "--describe", "--group", group)
