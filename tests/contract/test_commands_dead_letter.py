@@ -15,20 +15,17 @@ from typing import Any
 import pytest
 from conftest import LogUnderTest
 from support.commands import Done, suiro
+from support.dead_letters import Headers, committed, of_streams, put_aside, values
 from support.waiting import wait_until
 
 from suiro.client import LATEST, Client
 from suiro.console.dead_letters import Done as DoneOffsets
-from suiro.console.records import LogRecord, Start, read_records
 from suiro.console.redrives import JOURNAL_TOPIC
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
-from suiro.streams.records import Origin
-from suiro.streams.sources import dead_letter_headers
 
 NewTopicFixture = Callable[..., str]
 Call = Callable[..., Done]
-Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @pytest.fixture
@@ -36,26 +33,6 @@ def call(log_under_test: LogUnderTest) -> Call:
     return lambda *arguments, **more: suiro(
         "dead-letter", *arguments, "--bootstrap-servers", log_under_test.bootstrap_servers, **more
     )
-
-
-def of_streams(topic: str, partition: int = 0, offset: int = 0, reason: str = "bad") -> Headers:
-    return dead_letter_headers(ValueError(reason), Origin(topic, partition, offset, 1))
-
-
-def put_aside(client: Client, topic: str, *letters: tuple[bytes, Headers], partition: int = 0) -> None:
-    records = [
-        Record(offset=at, timestamp=1_000 + at, key=b"key-" + value, value=value, headers=headers)
-        for at, (value, headers) in enumerate(letters)
-    ]
-    client.produce({(topic, partition): encode_batch(records)})
-
-
-def committed(client: Client, topic: str) -> list[LogRecord]:
-    return list(read_records(client, topic, start=Start(kind="earliest")))
-
-
-def values(client: Client, topic: str) -> list[bytes | None]:
-    return [record.value for record in committed(client, topic)]
 
 
 def test_the_first_dead_letter_is_shown_whichever_partition_has_it(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
-from suiro.connect import About, SettingError, SinkBatch, SinkRecord
+from suiro.connect import About, Runtime, SettingError, SinkBatch, SinkRecord
 from suiro.connect.sinks.postgres import PostgresSink
 from suiro.errors import TransientError
+
+Database = psycopg.Connection[Any]
 
 
 @pytest.fixture(scope="session")
@@ -29,13 +33,13 @@ def log_under_test(suiro_node: Any) -> LogUnderTest:
 
 
 @pytest.fixture
-def database(postgres: Postgres) -> Iterator[psycopg.Connection[Any]]:
+def database(postgres: Postgres) -> Iterator[Database]:
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
-def table(database: psycopg.Connection[Any], unique: str) -> str:
+def table(database: Database, unique: str) -> str:
     name = unique.replace("-", "_")
     database.execute(
         f"CREATE TABLE {name} (id bigint PRIMARY KEY, name text NOT NULL DEFAULT 'nobody', price numeric(10,2), "
@@ -57,6 +61,45 @@ def section(name: str, topic: str, table: str, dsn: str, more: str = "") -> str:
     )
 
 
+@dataclass(frozen=True)
+class Sink:
+    """A sink of a topic into a table, and what comes of it."""
+
+    folder: Path
+    bootstrap: str
+    dsn: str
+    client: Client
+    database: Database
+    topic: str
+    table: str
+
+    @property
+    def puts_aside(self) -> str:
+        return f'dead_letter_topic = "dead-{self.topic}"'
+
+    def running(self, more: str = "") -> AbstractContextManager[Runtime]:
+        text = section(self.topic, self.topic, self.table, self.dsn, more)
+        return running(self.folder, self.bootstrap, text)
+
+    def send(self, values: list[Any], **options: Any) -> None:
+        send(self.client, self.topic, values, **options)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        columns = "id, name, price::text, tags"
+        return self.database.execute(f"SELECT {columns} FROM {self.table} ORDER BY id").fetchall()
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        return committed(self.client, f"dead-{self.topic}")
+
+
+@pytest.fixture
+def sink(
+    tmp_path: Path, bootstrap: str, client: Client, database: Database, postgres: Postgres,
+    topic: str, table: str,
+) -> Sink:  # fmt: skip
+    return Sink(tmp_path, bootstrap, postgres.dsn, client, database, topic, table)
+
+
 def batch(topic: str, values: list[dict[str, Any]], settle: Callable[[], None]) -> SinkBatch:
     """The first batch of partition 0."""
     records = [
@@ -73,22 +116,8 @@ def batch(topic: str, values: list[dict[str, Any]], settle: Callable[[], None]) 
     )  # fmt: skip
 
 
-def rows(database: psycopg.Connection[Any], table: str) -> list[tuple[Any, ...]]:
-    return database.execute(f"SELECT id, name, price::text, tags FROM {table} ORDER BY id").fetchall()
-
-
-def test_rows_follow_the_records_of_their_key(
-    tmp_path: Path,
-    bootstrap: str,
-    client: Client,
-    database: psycopg.Connection[Any],
-    postgres: Postgres,
-    topic: str,
-    table: str,
-) -> None:
-    send(
-        client,
-        topic,
+def test_rows_follow_the_records_of_their_key(sink: Sink, database: Database, topic: str) -> None:
+    sink.send(
         [
             {"id": 1, "name": "a", "price": "1.5", "tags": [1]},
             {"id": 1, "price": 2},  # the name stays
@@ -104,9 +133,9 @@ def test_rows_follow_the_records_of_their_key(
         keys=["1", "1", "2", "2", "2", "3", "3", '{"id": 3}', "4", "4"],
         commit=True,
     )
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+    with sink.running() as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 10, "ten records")
-    assert rows(database, table) == [
+    assert sink.rows() == [
         (1, "a", "2.00", [1]), (2, "nobody", "3.00", None), (4, "f", None, None),
     ]  # fmt: skip
     (stored,) = database.execute(
@@ -115,15 +144,7 @@ def test_rows_follow_the_records_of_their_key(
     assert stored in [(0, 10), (0, 11)]  # before or behind the marker
 
 
-def test_what_postgres_refuses_is_put_aside_and_the_rest_is_written(
-    tmp_path: Path,
-    bootstrap: str,
-    client: Client,
-    database: psycopg.Connection[Any],
-    postgres: Postgres,
-    topic: str,
-    table: str,
-) -> None:
+def test_what_postgres_refuses_is_put_aside_and_the_rest_is_written(sink: Sink, topic: str) -> None:
     bad = [
         {"id": "x", "name": "no number"},
         {"id": 2, "name": None},
@@ -132,15 +153,11 @@ def test_what_postgres_refuses_is_put_aside_and_the_rest_is_written(
         {"name": "nobody's"},
         [1],
     ]
-    send(client, topic, [{"id": 1, "name": "a"}, *bad, {"id": 9, "name": "z"}])
-    more = f'dead_letter_topic = "dead-{topic}"'
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+    sink.send([{"id": 1, "name": "a"}, *bad, {"id": 9, "name": "z"}])
+    with sink.running(sink.puts_aside) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 8, "eight records")
-    assert [row[0] for row in rows(database, table)] == [1, 9]
-    reasons = [
-        row["headers"]["__connect.errors.exception.message"].decode()
-        for row in committed(client, f"dead-{topic}")
-    ]
+    assert [row[0] for row in sink.rows()] == [1, 9]
+    reasons = [row["headers"]["__connect.errors.exception.message"].decode() for row in sink.dead_letters()]
     assert len(reasons) == 6
     for said in (
         "not-null",
@@ -154,62 +171,56 @@ def test_what_postgres_refuses_is_put_aside_and_the_rest_is_written(
 
 
 def test_what_a_deferred_constraint_refuses_is_put_aside(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
+    sink: Sink, database: Database, topic: str, table: str
+) -> None:
     """It is checked at the commit, as those are that Django makes. Of a batch as a whole: a child may come first."""
     database.execute(
         f"ALTER TABLE {table} ADD parent bigint REFERENCES {table} DEFERRABLE INITIALLY DEFERRED"
     )
-    more = f'dead_letter_topic = "dead-{topic}"'
-    send(client, topic, [{"id": 2, "parent": 1}, {"id": 1}])
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+    sink.send([{"id": 2, "parent": 1}, {"id": 1}])
+    with sink.running(sink.puts_aside) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
-        send(client, topic, [{"id": 3, "parent": 2}, {"id": 4, "parent": 99}, {"id": 5}])
+        sink.send([{"id": 3, "parent": 2}, {"id": 4, "parent": 99}, {"id": 5}])
         reaches(runtime, topic, lambda at: at["records"] == 5, "five records")
-    assert [row[0] for row in rows(database, table)] == [1, 2, 3, 5]
-    (letter,) = committed(client, f"dead-{topic}")
+    assert [row[0] for row in sink.rows()] == [1, 2, 3, 5]
+    (letter,) = sink.dead_letters()
     assert b"violates foreign key constraint" in letter["headers"]["__connect.errors.exception.message"]
 
 
 def test_a_row_may_need_a_later_one_where_another_record_is_put_aside(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
+    sink: Sink, database: Database, topic: str, table: str
+) -> None:
     """A deferred constraint is not checked record by record, for it may hold for all of them together."""
     database.execute(
         f"ALTER TABLE {table} ADD parent bigint REFERENCES {table} DEFERRABLE INITIALLY DEFERRED"
     )
-    more = f'dead_letter_topic = "dead-{topic}"'
-    send(client, topic, [{"id": 2, "parent": 1}, {"id": "x"}, {"id": 1}])
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+    sink.send([{"id": 2, "parent": 1}, {"id": "x"}, {"id": 1}])
+    with sink.running(sink.puts_aside) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
-    assert [row[0] for row in rows(database, table)] == [1, 2]
-    (letter,) = committed(client, f"dead-{topic}")
+    assert [row[0] for row in sink.rows()] == [1, 2]
+    (letter,) = sink.dead_letters()
     assert b"type bigint" in letter["headers"]["__connect.errors.exception.message"]
 
 
 def test_what_the_check_option_of_a_view_refuses_is_put_aside(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
+    sink: Sink, tmp_path: Path, bootstrap: str, database: Database, postgres: Postgres, topic: str, table: str
+) -> None:
     database.execute(
         f"CREATE VIEW {table}_cheap AS SELECT * FROM {table} WHERE price < 100 WITH CHECK OPTION"
     )
-    send(client, topic, [{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 3, "price": 3}])
-    more = f'dead_letter_topic = "dead-{topic}"'
+    sink.send([{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 3, "price": 3}])
+    more = sink.puts_aside
     text = section(topic, topic, f"{table}_cheap", postgres.dsn, more)
     with running(tmp_path, bootstrap, text) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
-    assert [row[0] for row in rows(database, table)] == [1, 3]
-    (letter,) = committed(client, f"dead-{topic}")
+    assert [row[0] for row in sink.rows()] == [1, 3]
+    (letter,) = sink.dead_letters()
     assert b"violates check option for view" in letter["headers"]["__connect.errors.exception.message"]
 
 
 def test_what_a_trigger_refuses_by_a_code_of_its_own_is_put_aside(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
+    sink: Sink, database: Database, topic: str, table: str
+) -> None:
     database.execute(
         f"CREATE FUNCTION {table}_refuse() RETURNS trigger LANGUAGE plpgsql AS "
         "'BEGIN RAISE EXCEPTION ''too dear'' USING ERRCODE = ''MY001''; END'"
@@ -218,19 +229,17 @@ def test_what_a_trigger_refuses_by_a_code_of_its_own_is_put_aside(
         f"CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW WHEN (new.price >= 100) "
         f"EXECUTE FUNCTION {table}_refuse()"
     )
-    send(client, topic, [{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 3, "price": 3}])
-    more = f'dead_letter_topic = "dead-{topic}"'
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+    sink.send([{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 3, "price": 3}])
+    with sink.running(sink.puts_aside) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
-    assert [row[0] for row in rows(database, table)] == [1, 3]
-    (letter,) = committed(client, f"dead-{topic}")
+    assert [row[0] for row in sink.rows()] == [1, 3]
+    (letter,) = sink.dead_letters()
     assert letter["headers"]["__connect.errors.exception.message"] == b"Postgres rejects it: too dear"
 
 
 def test_what_row_level_security_refuses_is_put_aside_and_a_missing_right_is_not(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
+    sink: Sink, tmp_path: Path, bootstrap: str, database: Database, postgres: Postgres, topic: str, table: str
+) -> None:
     role = f"role_{table}"
     database.execute(f"CREATE ROLE {role} LOGIN")
     database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}")
@@ -238,18 +247,18 @@ def test_what_row_level_security_refuses_is_put_aside_and_a_missing_right_is_not
     database.execute(f"CREATE POLICY cheap ON {table} USING (price < 100)")
     database.execute(f"INSERT INTO {table} (id, price) VALUES (4, 100)")
     database.execute(f"CREATE SCHEMA {table}_offsets AUTHORIZATION {role}")
-    send(client, topic, [{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 4, "price": 4}])
+    sink.send([{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 4, "price": 4}])
     more = f'dead_letter_topic = "dead-{topic}"\noffsets_schema = "{table}_offsets"'
     dsn = postgres.dsn.replace("postgres:@", f"{role}:@")
     with running(tmp_path, bootstrap, section(topic, topic, table, dsn, more)) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
         database.execute(f"REVOKE INSERT ON {table} FROM {role}")
-        send(client, topic, [{"id": 5, "price": 5}])
+        sink.send([{"id": 5, "price": 5}])
         told = reaches(runtime, topic, lambda at: at["error"], "an error")
         assert f"permission denied for table {table}" in told["error"]
         assert told["rejected"] == 2
-    assert [row[0] for row in rows(database, table)] == [1, 4]
-    letters = committed(client, f"dead-{topic}")
+    assert [row[0] for row in sink.rows()] == [1, 4]
+    letters = sink.dead_letters()
     assert [letter["offset"] for letter in letters] == [0, 1]
     assert all(
         b"violates row-level security policy" in letter["headers"]["__connect.errors.exception.message"]
@@ -258,22 +267,20 @@ def test_what_row_level_security_refuses_is_put_aside_and_a_missing_right_is_not
 
 
 def test_a_key_too_long_for_the_index_is_put_aside(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
+    sink: Sink, database: Database, topic: str, table: str
+) -> None:
     database.execute(f"ALTER TABLE {table} ALTER id TYPE text")
     long = random.Random(1).randbytes(10_000).hex()  # which nothing makes shorter
-    send(client, topic, [{"id": "a"}, {"id": long}, {"id": "b"}])
-    more = f'dead_letter_topic = "dead-{topic}"'
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+    sink.send([{"id": "a"}, {"id": long}, {"id": "b"}])
+    with sink.running(sink.puts_aside) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
-    assert [row[0] for row in rows(database, table)] == ["a", "b"]
-    (letter,) = committed(client, f"dead-{topic}")
+    assert [row[0] for row in sink.rows()] == ["a", "b"]
+    (letter,) = sink.dead_letters()
     assert b"Postgres rejects it: index row" in letter["headers"]["__connect.errors.exception.message"]
 
 
 def test_behind_a_pooler_each_sink_writes_its_own_table(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    tmp_path: Path, bootstrap: str, client: Client, database: Database, postgres: Postgres,
     topic: str, table: str,
 ) -> None:  # fmt: skip
     """It gives a sink a connection of the server, between two transactions, that the other one had before."""
@@ -294,26 +301,22 @@ def test_behind_a_pooler_each_sink_writes_its_own_table(
         assert found == (12, name, name)
 
 
-def test_keys_that_only_postgres_takes_for_equal_are_written_in_their_order(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
+def test_keys_that_only_postgres_takes_for_equal_are_written_in_their_order(sink: Sink, topic: str) -> None:
     """Records with the same fields are one statement. That must not bring an older one behind a newer one."""
     found = [{"id": 1, "name": "a"}, {"id": "01", "name": "b", "price": 1}, {"id": 1, "name": "c"}]
-    send(client, topic, found)
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+    sink.send(found)
+    with sink.running() as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
-    assert rows(database, table) == [(1, "c", "1.00", None)]
+    assert sink.rows() == [(1, "c", "1.00", None)]
 
 
 @pytest.mark.parametrize(("kind", "keys"), [("text", [True, "True"]), ("jsonb", [[1], "[1]", True, "True"])])
 def test_keys_that_only_python_writes_alike_are_several_rows(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str, kind: str, keys: list[Any],
-) -> None:  # fmt: skip
+    sink: Sink, database: Database, topic: str, table: str, kind: str, keys: list[Any]
+) -> None:
     database.execute(f"ALTER TABLE {table} ALTER id TYPE {kind} USING NULL")
-    send(client, topic, [{"id": key, "price": number} for number, key in enumerate(keys)])
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+    sink.send([{"id": key, "price": number} for number, key in enumerate(keys)])
+    with sink.running() as runtime:
         reaches(runtime, topic, lambda at: at["records"] == len(keys), "all records")
     found = database.execute(f"SELECT price FROM {table} ORDER BY price").fetchall()
     assert found == [(number,) for number in range(len(keys))]
@@ -321,15 +324,14 @@ def test_keys_that_only_python_writes_alike_are_several_rows(
 
 @pytest.mark.parametrize("unknown", ["fail", "ignore"])
 def test_a_column_that_the_table_gets_is_written(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str, unknown: str,
-) -> None:  # fmt: skip
-    send(client, topic, [{"id": 1}])
+    sink: Sink, database: Database, topic: str, table: str, unknown: str
+) -> None:
+    sink.send([{"id": 1}])
     more = f'dead_letter_topic = "dead-{topic}"\nunknown_fields = "{unknown}"'
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+    with sink.running(more) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
         database.execute(f"ALTER TABLE {table} ADD colour text")
-        send(client, topic, [{"id": 2, "colour": "red"}])
+        sink.send([{"id": 2, "colour": "red"}])
         reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
         assert state(runtime, topic)["rejected"] == 0
     found = database.execute(f"SELECT id, colour FROM {table} ORDER BY id").fetchall()
@@ -337,72 +339,52 @@ def test_a_column_that_the_table_gets_is_written(
 
 
 def test_offsets_are_kept_without_any_rows(
-    tmp_path: Path,
-    bootstrap: str,
-    client: Client,
-    database: psycopg.Connection[Any],
-    postgres: Postgres,
-    topic: str,
-    table: str,
+    sink: Sink, tmp_path: Path, bootstrap: str, postgres: Postgres, topic: str, table: str
 ) -> None:
-    send(client, topic, [{"id": 1}])
+    sink.send([{"id": 1}])
     text = section(topic, topic, table, postgres.dsn, 'start = "latest"')
     with running(tmp_path, bootstrap, text) as runtime:
         reaches(runtime, topic, lambda at: at["lag"] == 0, "no lag")
-    send(client, topic, [{"id": 2}])
+    sink.send([{"id": 2}])
     with running(tmp_path, bootstrap, text) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
-    assert [row[0] for row in rows(database, table)] == [2]
+    assert [row[0] for row in sink.rows()] == [2]
 
 
-def test_without_dead_letters_nothing_of_the_batch_is_written(
-    tmp_path: Path,
-    bootstrap: str,
-    client: Client,
-    database: psycopg.Connection[Any],
-    postgres: Postgres,
-    topic: str,
-    table: str,
-) -> None:
-    send(client, topic, [{"id": 1}, {"id": "x"}])
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+def test_without_dead_letters_nothing_of_the_batch_is_written(sink: Sink, topic: str) -> None:
+    sink.send([{"id": 1}, {"id": "x"}])
+    with sink.running() as runtime:
         told = reaches(runtime, topic, lambda at: at["error"], "an error")
         assert f"{topic}-0@1 cannot be taken: Postgres rejects it" in told["error"]
-    assert rows(database, table) == []
+    assert sink.rows() == []
 
 
-def test_a_postgres_that_goes_away_is_waited_for(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
-    send(client, topic, [{"id": 1}])
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+def test_a_postgres_that_goes_away_is_waited_for(sink: Sink, database: Database, topic: str) -> None:
+    sink.send([{"id": 1}])
+    with sink.running() as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
         database.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
             (f"suiro-connect-{topic}",),
         )
-        send(client, topic, [{"id": 2}])
-        wait_until(lambda: len(rows(database, table)) == 2, what="the second row")
+        sink.send([{"id": 2}])
+        wait_until(lambda: len(sink.rows()) == 2, what="the second row")
         assert state(runtime, topic)["restarts"] == 1
 
 
-def test_a_second_process_does_not_write_a_batch_again(
-    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
-    topic: str, table: str,
-) -> None:  # fmt: skip
+def test_a_second_process_does_not_write_a_batch_again(sink: Sink, database: Database, topic: str) -> None:
     """Somebody else moves the offset on; the batch that follows the old one is refused as a whole."""
-    send(client, topic, [{"id": 1}])
-    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+    sink.send([{"id": 1}])
+    with sink.running() as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
         database.execute("UPDATE suiro_connect_offsets SET next_offset = 2 WHERE connector = %s", (topic,))
-        send(client, topic, [{"id": 2}, {"id": 3}])
-        wait_until(lambda: [row[0] for row in rows(database, table)] == [1, 3], what="the third row")
+        sink.send([{"id": 2}, {"id": 3}])
+        wait_until(lambda: [row[0] for row in sink.rows()] == [1, 3], what="the third row")
         assert state(runtime, topic)["restarts"] == 1
 
 
 def test_two_processes_that_write_their_first_batch_at_once(
-    tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str
+    sink: Sink, tmp_path: Path, database: Database, postgres: Postgres, topic: str, table: str
 ) -> None:
     """There are no offsets yet that one of them could lock."""
     about = About(name=topic, folder=tmp_path, clock=SystemClock())
@@ -427,14 +409,14 @@ def test_two_processes_that_write_their_first_batch_at_once(
         assert second.offsets([(topic, 0)]) == {(topic, 0): 2}
         first.close()
         second.close()
-    assert [row[:2] for row in rows(database, table)] == [(1, "new")]
+    assert [row[:2] for row in sink.rows()] == [(1, "new")]
 
 
 @pytest.mark.parametrize(
     "limit", ["statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"]
 )
 def test_a_batch_may_take_longer_than_a_limit_of_the_role(
-    tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str, limit: str
+    sink: Sink, tmp_path: Path, database: Database, postgres: Postgres, topic: str, table: str, limit: str
 ) -> None:
     """It would take as long each time that it is repeated."""
     database.execute(
@@ -454,43 +436,43 @@ def test_a_batch_may_take_longer_than_a_limit_of_the_role(
         wait_until(lambda: database.execute(idle, (name,)).fetchone() == (1,), what="a long wait")
 
     dsn = f"{postgres.dsn}&options=-c%20{limit}%3D150"
-    sink = PostgresSink(
+    writing = PostgresSink(
         {"dsn": dsn, "table": table, "key": ["id"]},
         About(name=topic, folder=tmp_path, clock=SystemClock()),
     )
-    sink.open()
+    writing.open()
     try:
-        assert sink.offsets([(topic, 0)]) == {}
-        sink.put(batch(topic, [{"id": 1}], settle))
-        assert sink.offsets([(topic, 0)]) == {(topic, 0): 1}
+        assert writing.offsets([(topic, 0)]) == {}
+        writing.put(batch(topic, [{"id": 1}], settle))
+        assert writing.offsets([(topic, 0)]) == {(topic, 0): 1}
     finally:
-        sink.close()
-    assert [row[0] for row in rows(database, table)] == [1]
+        writing.close()
+    assert [row[0] for row in sink.rows()] == [1]
 
 
 def test_a_wait_for_a_lock_takes_no_longer_than_a_statement_of_the_role_may(
-    tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str
+    sink: Sink, tmp_path: Path, database: Database, postgres: Postgres, topic: str, table: str
 ) -> None:
     """Otherwise the connector would stand still, and tell nothing of it."""
     database.execute(f"INSERT INTO {table} (id) VALUES (1)")
-    sink = PostgresSink(
+    writing = PostgresSink(
         {"dsn": f"{postgres.dsn}&options=-c%20statement_timeout%3D100", "table": table, "key": ["id"]},
         About(name=topic, folder=tmp_path, clock=SystemClock()),
     )
-    sink.open()
+    writing.open()
     try:
         with database.transaction():
             database.execute(f"SELECT FROM {table} FOR UPDATE")
             with pytest.raises(psycopg.errors.LockNotAvailable):
-                sink.put(batch(topic, [{"id": 1, "name": "a"}], lambda: None))
-        sink.put(batch(topic, [{"id": 1, "name": "a"}], lambda: None))
+                writing.put(batch(topic, [{"id": 1, "name": "a"}], lambda: None))
+        writing.put(batch(topic, [{"id": 1, "name": "a"}], lambda: None))
     finally:
-        sink.close()
-    assert [row[:2] for row in rows(database, table)] == [(1, "a")]
+        writing.close()
+    assert [row[:2] for row in sink.rows()] == [(1, "a")]
 
 
 def test_a_role_that_may_not_create_tables_uses_the_table_of_offsets_that_is_there(
-    tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str
+    sink: Sink, tmp_path: Path, database: Database, postgres: Postgres, topic: str, table: str
 ) -> None:
     role = f"role_{table}"
     database.execute(f"CREATE ROLE {role} LOGIN")
@@ -500,22 +482,22 @@ def test_a_role_that_may_not_create_tables_uses_the_table_of_offsets_that_is_the
     about = About(name=topic, folder=tmp_path, clock=SystemClock())
     settings = {"dsn": postgres.dsn, "table": table, "key": ["id"], "offsets_schema": f"{table}_offsets"}
     restricted = settings | {"dsn": postgres.dsn.replace("postgres:@", f"{role}:@")}
-    sink = PostgresSink(restricted, about)
+    writing = PostgresSink(restricted, about)
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for schema"):
-        sink.open()
-    sink.close()
-    sink = PostgresSink(settings, about)
-    sink.open()
-    sink.close()
+        writing.open()
+    writing.close()
+    writing = PostgresSink(settings, about)
+    writing.open()
+    writing.close()
     database.execute(f"GRANT SELECT, INSERT, UPDATE ON {table}_offsets.suiro_connect_offsets TO {role}")
-    sink = PostgresSink(restricted, about)
-    sink.open()
+    writing = PostgresSink(restricted, about)
+    writing.open()
     try:
-        sink.put(batch(topic, [{"id": 1}], lambda: None))
-        assert sink.offsets([(topic, 0)]) == {(topic, 0): 1}
+        writing.put(batch(topic, [{"id": 1}], lambda: None))
+        assert writing.offsets([(topic, 0)]) == {(topic, 0): 1}
     finally:
-        sink.close()
-    assert [row[0] for row in rows(database, table)] == [1]
+        writing.close()
+    assert [row[0] for row in sink.rows()] == [1]
 
 
 @pytest.mark.parametrize(
@@ -566,15 +548,7 @@ def test_a_network_that_goes_silent_ends_the_connection(
     ]  # fmt: skip
 
 
-def test_functions_of_others_are_not_called(
-    tmp_path: Path,
-    bootstrap: str,
-    client: Client,
-    database: psycopg.Connection[Any],
-    postgres: Postgres,
-    topic: str,
-    table: str,
-) -> None:
+def test_functions_of_others_are_not_called(sink: Sink, database: Database, topic: str, table: str) -> None:
     """Who may create one in the schema of the table would run it as the sink's role. Its arguments fit better."""
     functions = (
         "pg_advisory_xact_lock(int) returns void",
@@ -588,20 +562,20 @@ def test_functions_of_others_are_not_called(
     database.execute("create operator = (leftarg = oid, rightarg = regclass, function = same)")
     try:
         values = [{"id": 1, "name": "a"}, None, {"id": 2}, {"id": 3, "name": "c"}]
-        send(client, topic, values, keys=["1", "1", "2", "3"])
-        with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+        sink.send(values, keys=["1", "1", "2", "3"])
+        with sink.running() as runtime:
             reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
     finally:
         for one in functions:
             database.execute(f"drop function {one.partition(' returns')[0]} cascade".encode())
-    assert [row[0] for row in rows(database, table)] == [2, 3]
+    assert [row[0] for row in sink.rows()] == [2, 3]
 
 
 def test_names_may_have_any_character(
+    sink: Sink,
     tmp_path: Path,
     bootstrap: str,
-    client: Client,
-    database: psycopg.Connection[Any],
+    database: Database,
     postgres: Postgres,
     topic: str,
     unique: str,
@@ -612,7 +586,7 @@ def test_names_may_have_any_character(
         f'create schema "{schema}"; create table {quoted_table} ("{key}" int primary key, "rate %d" int)'.encode()
     )
     values = [{key: 1, "rate %d": 5}, {key: 2}, {key: 3}, None]
-    send(client, topic, values, keys=["1", "2", "3", "3"])
+    sink.send(values, keys=["1", "2", "3", "3"])
     text = (
         f'[sink.{topic}]\nkind = "postgres"\ndsn = "{postgres.dsn}"\ntable = \'{schema}.{table}\'\n'
         f"key = ['{key}']\ntopics = [\"{topic}\"]\n"

@@ -1,4 +1,5 @@
-"""What tests of captures share: a registry, and a database of its own for each test. Also Kafka's tools."""
+"""What tests of captures share: a registry, and a database of its own for each test. Also Kafka's tools,
+and a host of views with what feeds them."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 from support.capturing import CaptureScene, Connection, dsn_of
 from support.kafka_tools import KafkaTools
 from support.postgres import Postgres, Standby, remove_database
+from support.views import Feed, HostProcess, fed, hosted
 
 from suiro.kafka import KafkaUnavailable
 from suiro.registry import RegistryProcess
@@ -73,3 +75,15 @@ def scene(
     )
     yield made
     made.close()
+
+
+@pytest.fixture
+def feed(suiro_node: Any) -> Iterator[Feed]:
+    with fed(suiro_node.bootstrap_servers) as made:
+        yield made
+
+
+@pytest.fixture
+def host(suiro_node: Any, tmp_path: Path) -> Iterator[HostProcess]:
+    with hosted(suiro_node.bootstrap_servers, tmp_path / "views") as made:
+        yield made

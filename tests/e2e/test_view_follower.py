@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.view_output import Output, spec_of
-from support.waiting import wait_until
+from support.waiting import is_running, wait_until
 
 from suiro.client import Client
 from suiro.errors import FatalError
@@ -47,13 +47,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "v1").mkdir()
     (tmp_path / "v1" / "code.zip").write_bytes(archive_of(app))
     return tmp_path / "v1"
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_it_follows_goes_on_after_kill_9_and_says_what_is_wrong(

@@ -3,7 +3,6 @@ back, forward, retired, while readers read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,8 +15,6 @@ from support.views import (
     HostProcess,
     Reader,
     expected,
-    fed,
-    hosted,
     rows_of,
     write_app,
 )
@@ -27,18 +24,6 @@ from suiro.client import Client
 from suiro.views import Views
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
-
-
-@pytest.fixture
-def feed(suiro_node: Any) -> Iterator[Feed]:
-    with fed(suiro_node.bootstrap_servers) as made:
-        yield made
-
-
-@pytest.fixture
-def host(suiro_node: Any, tmp_path: Path) -> Iterator[HostProcess]:
-    with hosted(suiro_node.bootstrap_servers, tmp_path / "views") as made:
-        yield made
 
 
 @pytest.mark.soak  # CI's time: four starts of Spark. The demo goes the same way in every CI run

@@ -12,26 +12,13 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer
 from support.postgres import Postgres
-from support.views import CARRIERS, Feed, HostProcess, expected, fed, hosted, rows_of, write_app
+from support.views import CARRIERS, Feed, HostProcess, expected, hosted, rows_of, write_app
 from support.waiting import wait_until
 
 from suiro.views import Views
 
 # CI's time: two starts of Spark. What is between the processes is tested in tests/contract, in both kinds of stores.
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
-
-
-@pytest.fixture
-def feed(suiro_node: Any) -> Iterator[Feed]:
-    with fed(suiro_node.bootstrap_servers) as made:
-        yield made
-
-
-@pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[Postgres]:
-    running = Postgres(tmp_path / "pg")
-    yield running
-    running.stop()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.views import Feed, HostProcess, Reader, expected, fed, hosted, rows_of, write_app
+from support.views import Feed, HostProcess, Reader, expected, hosted, rows_of, write_app
 from support.waiting import wait_until
 
 from suiro.views import Views
@@ -26,12 +26,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 SPARE_BYTES = 256 << 20
 """Of the host's disk, where it is one of its own."""
 FAILING = 'flights.filter(lambda key, flight: flight["never"] > 0)'
-
-
-@pytest.fixture
-def feed(suiro_node: Any) -> Iterator[Feed]:
-    with fed(suiro_node.bootstrap_servers) as made:
-        yield made
 
 
 @pytest.fixture
@@ -46,12 +40,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"no disk can be mounted here: {mounted.stderr.decode().strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-@pytest.fixture
-def host(suiro_node: Any, tmp_path: Path) -> Iterator[HostProcess]:
-    with hosted(suiro_node.bootstrap_servers, tmp_path / "views") as made:
-        yield made
 
 
 @pytest.fixture

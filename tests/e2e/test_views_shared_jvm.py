@@ -11,8 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.views import Feed, HostProcess, Reader, expected, fed, hosted, rows_of, write_app
-from support.waiting import wait_until
+from support.views import Feed, HostProcess, Reader, expected, hosted, rows_of, write_app
+from support.waiting import is_running, wait_until
 
 from suiro.errors import TransientError
 from suiro.views import Views
@@ -21,12 +21,6 @@ from suiro.views import Views
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 DEADLINE_S = 300.0
-
-
-@pytest.fixture
-def feed(suiro_node: Any) -> Iterator[Feed]:
-    with fed(suiro_node.bootstrap_servers) as made:
-        yield made
 
 
 class Story:
@@ -111,14 +105,14 @@ def its_guard(story: Story) -> None:
     assert jvm is not None
     os.kill(jvm["pid"], signal.SIGKILL)
     story.all_is_right()
-    assert not is_there(java)
+    assert not is_running(java)
 
 
 def the_host(story: Story) -> None:
     """Everything goes with it."""
     left = [story.host.process.pid, *descendants(story.host.process.pid)]
     story.host.kill()
-    wait_until(lambda: not [pid for pid in left if is_there(pid)], what="all to end", deadline_s=DEADLINE_S)
+    wait_until(lambda: not [pid for pid in left if is_running(pid)], what="all to end", deadline_s=DEADLINE_S)
     story.host.start()
     story.all_is_right()
 
@@ -197,10 +191,3 @@ def with_folder(folder: Path) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -1,10 +1,11 @@
-"""Waiting for a condition, never for a time."""
+"""Waiting for a condition, never for a time; and one condition that several tests wait for."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -33,3 +34,11 @@ def wait_until(
         if time.monotonic() > ends:
             raise AssertionError(f"{what} did not come true within {deadline_s} s")
         threading.Event().wait(max(poll_s, min(2 * work_s, MOST_PAUSE_S)))
+
+
+def is_running(pid: int) -> bool:
+    """One that has ended, and that nobody has waited for, is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.waiting import wait_until
+from support.waiting import is_running, wait_until
 
 from suiro.errors import ConfigError, UsageError
 from suiro.views import view
@@ -139,10 +139,3 @@ def test_code_that_never_ends_ends_with_a_host_that_is_killed(tmp_path: Path) ->
         )
         host.send_signal(signal.SIGKILL)
     wait_until(lambda: not is_running(pid), 30, "the end of the code")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

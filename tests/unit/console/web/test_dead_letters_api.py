@@ -12,22 +12,20 @@ from uuid import uuid4
 import httpx
 import pytest
 from support.console_api import Api, console_api
+from support.dead_letters import Headers, committed, of_streams, put_aside, values
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.client.error_codes import error_for
 from suiro.console import dead_letters, redrives
 from suiro.console.dead_letters import Bound, Letters, Selection
-from suiro.console.records import LogRecord, Start, read_records
+from suiro.console.records import LogRecord
 from suiro.console.web import Masks
 from suiro.console.web.api import dead_letters as endpoints
 from suiro.protocol import records as protocol_records
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, encode_batch
-from suiro.streams.records import Origin
-from suiro.streams.sources import dead_letter_headers
 
-Headers = tuple[tuple[str, bytes | None], ...]
 NewTopicFixture = Callable[..., str]
 
 
@@ -53,26 +51,6 @@ def api(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
         yield made
 
 
-def of_streams(topic: str, partition: int = 0, offset: int = 0, reason: str = "bad") -> Headers:
-    return dead_letter_headers(ValueError(reason), Origin(topic, partition, offset, 1))
-
-
-def put(client: Client, topic: str, *letters: tuple[bytes, Headers], partition: int = 0) -> None:
-    records = [
-        Record(offset=at, timestamp=1_000 + at, key=b"key-" + value[:10], value=value, headers=headers)
-        for at, (value, headers) in enumerate(letters)
-    ]
-    client.produce({(topic, partition): encode_batch(records)})
-
-
-def committed(client: Client, topic: str) -> list[LogRecord]:
-    return list(read_records(client, topic, start=Start(kind="earliest")))
-
-
-def values(client: Client, topic: str) -> list[bytes | None]:
-    return [record.value for record in committed(client, topic)]
-
-
 # -- looking -------------------------------------------------------------------------------------------------
 
 
@@ -81,7 +59,7 @@ def test_topics_groups_letters_and_what_they_were_made_of(
 ) -> None:
     source, dead = new_topic(2), new_topic(suffix=".DLQ")
     client.produce({(source, 1): encode_batch([Record(offset=0, timestamp=5, key=b"k", value=b"whole")])})
-    put(
+    put_aside(
         client,
         dead,
         (b"whole", of_streams(source, 1, 0, "line 17 is no number")),
@@ -112,7 +90,7 @@ def test_topics_groups_letters_and_what_they_were_made_of(
 
 def test_questions_that_are_wrong(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     dead = new_topic()
-    put(client, dead, (b"a", ()))
+    put_aside(client, dead, (b"a", ()))
     assert "no-such" in api.get("/dead-letters/no-such", status=404)
     assert "no record at offset 7" in api.get(
         f"/dead-letters/{dead}/origin", partition=0, offset=7, status=404
@@ -126,9 +104,9 @@ def test_questions_that_are_wrong(api: Api, client: Client, new_topic: NewTopicF
 
 def test_a_summary_reads_the_newest_in_bounds(client: Client, new_topic: NewTopicFixture) -> None:
     dead = new_topic(3)
-    put(client, dead, *((b"old", of_streams("s", reason="old")) for _ in range(40)))
-    put(client, dead, *((b"new", of_streams("s", reason="new")) for _ in range(20)))
-    put(client, dead, *((b"short", of_streams("s", reason="short")) for _ in range(4)), partition=1)
+    put_aside(client, dead, *((b"old", of_streams("s", reason="old")) for _ in range(40)))
+    put_aside(client, dead, *((b"new", of_streams("s", reason="new")) for _ in range(20)))
+    put_aside(client, dead, *((b"short", of_streams("s", reason="short")) for _ in range(4)), partition=1)
     found = dead_letters.summarise(Letters(client, dead, bound=Bound(records=24, bytes=1 << 20)))
     assert {one.reason: one.records for one in found.groups} == {"new": 20, "short": 4}
     assert (found.read, found.complete) == (24, False)
@@ -151,7 +129,7 @@ def test_a_batch_of_many_records_is_read_as_far_as_the_bounds_go(
         return read_one(*arguments)
 
     dead = new_topic()
-    put(client, dead, *((b"", ()) for _ in range(3_000)))
+    put_aside(client, dead, *((b"", ()) for _ in range(3_000)))
     monkeypatch.setattr(protocol_records, "_get_record", counted)
     found = dead_letters.summarise(
         Letters(client, dead, bound=Bound(records=3_000, bytes=10 * len(b"key-") + 10 * 32))
@@ -165,7 +143,7 @@ def test_reasons_of_any_number_and_length_are_counted_in_bounded_memory(
     monkeypatch.setattr(dead_letters, "GROUPS_MAX", 3)
     dead = new_topic()
     letters = [(b"x", of_streams("s", reason=letter * 5_000)) for letter in "abcdefg"]
-    put(client, dead, *letters)
+    put_aside(client, dead, *letters)
     found = dead_letters.summarise(Letters(client, dead))
     assert len(found.groups) == 4
     assert {one.reason: one.records for one in found.groups}[dead_letters.OTHER_REASONS] == 4
@@ -184,7 +162,7 @@ def test_names_that_no_topic_has(api: Api, client: Client, new_topic: NewTopicFi
         ("__streams.errors.partition", b"0"),
         ("__streams.errors.offset", b"0"),
     )
-    put(client, dead, (b"bad", bad), (b"good", of_streams(source)))
+    put_aside(client, dead, (b"bad", bad), (b"good", of_streams(source)))
     assert api.get(f"/dead-letters/{dead}/origin", partition=0, offset=0) == {"record": None}
     found = api.post(f"/dead-letters/{dead}/redrive", {"dry_run": False})
     assert found["refused"] == [
@@ -197,7 +175,7 @@ def test_who_ask_for_the_same_share_one_reading(
     api: Api, client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = new_topic()
-    put(client, dead, (b"a", ()))
+    put_aside(client, dead, (b"a", ()))
     begun, may_end, calls = threading.Event(), threading.Event(), []
     summarise = dead_letters.summarise
 
@@ -234,7 +212,7 @@ def test_what_is_masked_where_it_comes_from_is_masked_here(
     )
     value = b'{"card": "4711", "total": 1.10}'
     client.produce({(source, 0): encode_batch([Record(offset=0, timestamp=5, key=b"k", value=value)])})
-    put(client, dead, (value, quoting))
+    put_aside(client, dead, (value, quoting))
     masks = Masks.parse([f"{source}=card"])
     with console_api(tmp_path, suiro_node.bootstrap_servers, masks=masks) as api:
         for path, query in (
@@ -281,7 +259,7 @@ def test_a_redrive_does_what_its_dry_run_says_and_is_written_down(
     api: Api, client: Client, new_topic: NewTopicFixture
 ) -> None:
     source, dead = new_topic(2), new_topic()
-    put(
+    put_aside(
         client,
         dead,
         (b"a", of_streams(source, 1, reason="one")),
@@ -321,7 +299,9 @@ def test_chosen_places_are_read_and_no_more(
 ) -> None:
     monkeypatch.setattr(redrives, "LOOK_BACK", 5)
     source, dead = new_topic(), new_topic(2)
-    put(client, dead, *((str(number).encode(), of_streams(source)) for number in range(200)), partition=1)
+    put_aside(
+        client, dead, *((str(number).encode(), of_streams(source)) for number in range(200)), partition=1
+    )
     read: list[int] = []
     reading = redrives.read_records
 
@@ -370,7 +350,7 @@ def test_places_with_ends_of_transactions_between_them_become_one_range(
 
 def test_what_nobody_agreed_on_stays(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     agreed, other, dead = new_topic(), new_topic(), new_topic()
-    put(client, dead, (b"a", of_streams(agreed)), (b"b", of_streams(other)))
+    put_aside(client, dead, (b"a", of_streams(agreed)), (b"b", of_streams(other)))
     found = api.post(f"/dead-letters/{dead}/redrive", {"dry_run": False, "only_to": [agreed]})
     assert found["redriven"] == 1
     assert found["refused"] == [{"reason": f"topic {other} was not agreed on", "records": 1}]
@@ -379,7 +359,7 @@ def test_what_nobody_agreed_on_stays(api: Api, client: Client, new_topic: NewTop
 
 def test_redrives_that_are_refused_do_nothing(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     source, dead = new_topic(), new_topic()
-    put(client, dead, (b"a", of_streams(source)))
+    put_aside(client, dead, (b"a", of_streams(source)))
     path = f"/dead-letters/{dead}/redrive"
     assert "operator" in api.post(path, {"dry_run": False}, role="viewer", status=403)
     for body, said in (
@@ -402,7 +382,7 @@ def test_of_two_at_once_the_later_fences_the_earlier(
     api: Api, client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, dead = new_topic(), new_topic()
-    put(client, dead, *((str(number).encode(), of_streams(source)) for number in range(20)))
+    put_aside(client, dead, *((str(number).encode(), of_streams(source)) for number in range(20)))
     begun, may_go_on = threading.Event(), threading.Event()
     take = redrives._Redrive.take
 
@@ -427,7 +407,7 @@ def test_a_redrive_goes_on_though_its_caller_has_gone(
     api: Api, client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, dead = new_topic(), new_topic()
-    put(client, dead, *((str(number).encode(), of_streams(source)) for number in range(1_200)))
+    put_aside(client, dead, *((str(number).encode(), of_streams(source)) for number in range(1_200)))
     begun, may_go_on = threading.Event(), threading.Event()
     commit = redrives._Redrive.commit
 
@@ -483,7 +463,7 @@ def test_a_name_that_nobody_may_look_at_holds_up_no_other(
 ) -> None:
     """Anybody who may write dead letters names the topics."""
     source, dead = new_topic(), new_topic()
-    put(client, dead, (b"made up", of_streams("forbidden")), (b"mine", of_streams(source)))
+    put_aside(client, dead, (b"made up", of_streams("forbidden")), (b"mine", of_streams(source)))
     metadata = client.metadata
 
     def asked(topics: Any = None, **more: Any) -> Any:
@@ -503,7 +483,7 @@ def test_a_name_that_nobody_may_look_at_holds_up_no_other(
 def test_the_letters_of_each_group_are_its_own(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     """Also of one without origin, exception and reason."""
     source, dead = new_topic(), new_topic()
-    put(
+    put_aside(
         client,
         dead,
         (b"1", of_streams(source, 0, 1, "")),
@@ -533,7 +513,7 @@ def test_a_group_goes_back_and_not_those_that_have_its_reason_in_theirs(
     letters = [
         (str(at).encode(), of_streams(source, 0, at, said)) for at, said in enumerate(("bad 7 times", "bad"))
     ]
-    put(client, dead, *letters, (b"3", of_streams(source, 0, 9, "")))
+    put_aside(client, dead, *letters, (b"3", of_streams(source, 0, 9, "")))
     group = next(one for one in api.get(f"/dead-letters/{dead}")["groups"] if one["reason"] == reason)
     chosen = {"exception": group["exception"], "group_reason": group["reason"]}
     if reason:
