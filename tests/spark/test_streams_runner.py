@@ -107,7 +107,7 @@ def test_the_changelog_is_kafka_streams(run: Run, name: str, suiro_node: Any) ->
 def test_a_repartition_gives_one_content_for_every_cut(
     run: Run, name: str, limit: int | None, partitions: int
 ) -> None:
-    sent = words(f"{name}.in", 400, keys=23)
+    sent = words(f"{name}.in", 220, keys=23)
     running = run(by_word(name), name, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
     out = running.finish()[f"{name}.out"]
     assert counted(out) == Counter(item.value for item in sent)
@@ -163,13 +163,13 @@ def test_a_table_is_joined_as_of_the_records_before(run: Run, name: str) -> None
     answers = []
     for limit in (None, 7):
         app = f"{name}-{limit}"
-        sent = [Sent(f"{app}.table", f"k{n % 3}", f"row {n}", 1_000 + 10 * n) for n in range(60)]
-        sent += [Sent(f"{app}.stream", f"k{n % 3}", f"{n}", 1_005 + 10 * n) for n in range(60)]
+        sent = [Sent(f"{app}.table", f"k{n % 3}", f"row {n}", 1_000 + 10 * n) for n in range(30)]
+        sent += [Sent(f"{app}.stream", f"k{n % 3}", f"{n}", 1_005 + 10 * n) for n in range(30)]
         running = run(joined(app), app, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
         answers.append(sorted(str(item.value) for item in running.finish()[f"{app}.out"]))
         running.close()
     assert answers[0] == answers[1]
-    assert answers[0] == sorted(str(f"{n}/row {n}".encode()) for n in range(60))
+    assert answers[0] == sorted(str(f"{n}/row {n}".encode()) for n in range(30))
 
 
 def test_a_global_table_is_there_before_the_first_record(run: Run, name: str) -> None:
