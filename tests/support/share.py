@@ -32,5 +32,5 @@ def share_of(every: int, values: Sequence[int]) -> Sequence[int]:
 
 
 def examples(count: int) -> int:
-    """Examples of a property: half of them."""
-    return count if IS_WHOLE else max(10, count // 2)
+    """Examples of a property: a quarter of them."""
+    return count if IS_WHOLE else max(10, count // 4)
