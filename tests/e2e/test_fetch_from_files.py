@@ -22,9 +22,11 @@ import pytest
 from support.batches import read_all
 from support.waiting import wait_until
 
+from suiro.broker import node as broker_node
+from suiro.broker.net import server
 from suiro.client import LATEST, Client, Fetched, NewTopic
 from suiro.client.connection import Connection
-from suiro.node import NodeProcess
+from suiro.node import InProcessNode, NodeProcess
 from suiro.protocol.columnar import decode, encode
 from suiro.protocol.file_regions import MOST_FILES, FileRegion, FileUnreachableError
 
@@ -145,30 +147,44 @@ def test_a_file_that_was_named_is_held_until_the_next_request(
         wait_until(lambda: topic not in by_wire.metadata(), what="the topic to be gone")
         for number in range(3):  # files that would take the numbers
             written(by_wire, made(by_wire, f"later-{number}"))
-        assert region.descriptor in held(node, topic)
+        assert region.descriptor in held(node.pid, topic)
         return original(region)
 
     monkeypatch.setattr(FileRegion, "map", late)
     assert fetched(by_file, topic, 0).data == expected
     by_file.metadata()
-    wait_until(lambda: not held(node, topic), what="the files to be let go of")
+    wait_until(lambda: not held(node.pid, topic), what="the files to be let go of")
 
 
-def test_and_no_longer_than_for_some_seconds(node: NodeProcess, by_file: Client, by_wire: Client) -> None:
+def test_and_no_longer_than_for_some_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that reads no more does not keep the disk of what was deleted."""
-    topics = [made(by_file, f"idle-{number}") for number in range(MOST_FILES + 4)]
-    for topic in topics:
-        written(by_wire, topic)
-    found = by_file.fetch({(topic, 0): 0 for topic in topics}, partition_max_bytes=AT_ONCE)
-    assert [is_mapped(part) for part in found.values()].count(True) == MOST_FILES
-    by_wire.delete_topics(topics)
-    wait_until(lambda: not any(held(node, topic) for topic in topics), 30, "the files to be let go of")
+    for module in (broker_node, server):
+        monkeypatch.setattr(module, "NAMED_FOR_MS", 1_000)
+    topics = [f"idle-{number}" for number in range(MOST_FILES + 4)]
+    with (
+        InProcessNode.start(data=tmp_path, settings=SETTINGS) as node,
+        Client(node.bootstrap_servers) as reader,
+        Client(node.bootstrap_servers) as writer,
+    ):
+        batches = batches_of("")[:40]  # more than is asked for at once
+        for topic in topics:
+            made(writer, topic)
+            writer.produce_many((topic, *batch[1:3]) for batch in batches)
+        # The parts are let go of at once: they hold descriptors of this process as well.
+        found = reader.fetch({(topic, 0): 0 for topic in topics}, partition_max_bytes=AT_ONCE).values()
+        mapped = [is_mapped(part) for part in found]
+        del found
+        assert mapped.count(True) == MOST_FILES
+        writer.delete_topics(topics)
+        wait_until(
+            lambda: not any(held(os.getpid(), topic) for topic in topics), 30, "the files to be let go of"
+        )
 
 
-def held(node: NodeProcess, topic: str) -> list[int]:
+def held(pid: int, topic: str) -> list[int]:
     """Descriptors of the node's of the topic's deleted log files."""
     found = []
-    for entry in Path(f"/proc/{node.pid}/fd").iterdir():
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # it was closed since
             name = os.readlink(entry)
             if f"/{topic}-0" in name and ".log" in name:
