@@ -30,7 +30,9 @@ max_connections = 60
 max_prepared_transactions = 5
 fsync = off
 autovacuum = off
+wal_writer_delay = 10ms
 """
+# What an open transaction writes is flushed by the WAL writer, which sleeps for 25 delays where nobody commits.
 
 
 def _for_the_servers_user(folder: Path) -> Path:
