@@ -113,7 +113,7 @@ def log_under_test(request: pytest.FixtureRequest) -> LogUnderTest:
     return LogUnderTest(request.param, running.bootstrap_servers)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def bootstrap(log_under_test: LogUnderTest) -> str:
     return log_under_test.bootstrap_servers
 
