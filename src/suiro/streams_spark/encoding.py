@@ -83,6 +83,8 @@ def _partitions(
     try:
         count = partition_count(topic)
     except UnknownTopicError as error:  # any other error is the log's, not the records'
+        if isinstance(sink.topic, str):
+            raise  # the records did not choose it: it was deleted since the start
         for row in range(len(keys)):
             wrong.setdefault(row, error)
         return [None] * len(keys)

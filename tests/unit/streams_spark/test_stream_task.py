@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from suiro.clock import SystemClock
-from suiro.errors import DeadlineExceededError
+from suiro.errors import DeadlineExceededError, UnknownTopicError
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.protocol.records import decode_batch
 from suiro.spark import SinkOptions
@@ -538,20 +538,42 @@ class _PassesOn:
 
 @pytest.mark.parametrize("is_island", [False, True])
 @pytest.mark.parametrize("policy", ["skip", "dead-letter:dead"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        DeadlineExceededError("no broker answers"),
+        UnknownTopicError("it is deleted", "UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+)
 def test_no_record_is_left_out_while_the_log_is_away(
-    policy: str, is_island: bool, monkeypatch: pytest.MonkeyPatch
+    error: Exception, policy: str, is_island: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the log knows how many partitions the topic of a sink has."""
 
     def away(stage: Stage, topic: str) -> int:
-        raise DeadlineExceededError("no broker answers")
+        raise error
 
     builder = StreamsBuilder(key=serdes.string, value=serdes.long)
     stream = builder.stream("stream")
     stream = stream.process(_PassesOn) if is_island else stream.map_values(lambda value: value)
     stream.to("out", partitioner=lambda topic, key, value, count: 0, value=serdes.long)
-    engine = Engine(builder.build(), f"away {policy} {is_island}")
+    engine = Engine(builder.build(), f"away {error} {policy} {is_island}")
     engine.program = replace(engine.program, settings=TaskSettings(on_processing_error=policy))
     monkeypatch.setattr(Stage, "partition_count", away)
-    with pytest.raises((DeadlineExceededError, ProcessingError), match="no broker answers"):
+    with pytest.raises((type(error), ProcessingError), match=str(error.args[0])):
+        engine.batch({("stream", 0): ([("a", 1, 1)], False)}, 10)
+
+
+def test_windows_are_not_left_out_when_their_topic_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deleted(stage: Stage, topic: str) -> int:
+        raise UnknownTopicError("it is deleted", "UNKNOWN_TOPIC_OR_PARTITION")
+
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    counts = builder.stream("stream").group_by_key().windowed_by(TimeWindows.of_size(10)).count()
+    counts.to_stream().to("out")
+    engine = Engine(builder.build(), "deleted")
+    engine.only_rules(True)
+    engine.program = replace(engine.program, settings=TaskSettings(on_processing_error="skip"))
+    monkeypatch.setattr(Stage, "partition_count", deleted)
+    with pytest.raises(UnknownTopicError):
         engine.batch({("stream", 0): ([("a", 1, 1)], False)}, 10)
