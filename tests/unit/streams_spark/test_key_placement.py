@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from suiro.client import Client
+from suiro.errors import DeadlineExceededError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import StreamsBuilder, col, serdes
@@ -33,7 +34,7 @@ class FakeClient:
     def __init__(self, topics: Mapping[str, Placed], keys: list[bytes]) -> None:
         self._topics, self._keys = topics, keys
 
-    def list_offsets(self, wanted: Mapping[Any, int]) -> dict[Any, Any]:
+    def list_offsets(self, wanted: Mapping[Any, int], **_: int) -> dict[Any, Any]:
         return {place: SimpleNamespace(offset=0) for place in wanted}
 
     def fetch(self, offsets: Mapping[Any, int], **_: int) -> dict[Any, Any]:
@@ -92,6 +93,26 @@ def test_a_topic_that_a_join_cannot_find_is_told(
     for text in caplog.messages:
         assert "murmur2_random" in text
         assert "is in partition" in text
+
+
+def no_leader(*_: Any, **__: Any) -> Any:
+    raise DeadlineExceededError("a partition has no leader")
+
+
+def unreadable(_: Any, offsets: Mapping[Any, int], **__: Any) -> dict[Any, Any]:
+    """As records that a broker of before Kafka 0.11 has written."""
+    return {place: SimpleNamespace(data=memoryview(bytes(100))) for place in offsets}
+
+
+@pytest.mark.parametrize(("name", "answer"), [("list_offsets", no_leader), ("fetch", unreadable)])
+def test_topics_that_cannot_be_read_now_do_not_keep_an_application_from_its_start(
+    name: str, answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeClient, name, answer)
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    joined_by_key(builder)
+    client = cast("Client", FakeClient({"a": by_murmur2, "b": by_crc32}, KEYS))
+    warn_of_misplaced_keys(client, builder.build(), {"a": 3, "b": 3})
 
 
 def test_a_few_keys_say_nothing_of_the_partitioner(caplog: pytest.LogCaptureFixture) -> None:
