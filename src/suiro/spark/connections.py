@@ -32,6 +32,10 @@ def lease(bootstrap_servers: str, settings: Mapping[str, str]) -> Iterator[Clien
     with _lock:
         waiting = _idle.get(key)
         client = waiting.pop() if waiting else None
+    if client is not None and client.is_abandoned:
+        # The stop of a query reached it after its task had given it back.
+        client.close()
+        client = None
     if client is None:
         client = Client(bootstrap_servers, settings=settings)
     try:

@@ -48,11 +48,14 @@ def test_a_client_that_is_abandoned_waits_for_nothing(silent: str) -> None:
 
 
 def test_a_client_that_was_abandoned_is_not_kept_for_the_next_task(silent: str) -> None:
-    """A task may have ended before it noticed."""
+    """A task may have ended before it noticed, or before the watch came to it."""
     with lease(silent, {}) as client:
         client.abandon()
     with lease(silent, {}) as other:
         assert not other.is_abandoned
+    other.abandon()
+    with lease(silent, {}) as third:
+        assert not third.is_abandoned
 
 
 def test_only_what_waits_for_a_stopped_query_is_given_up(stopped: Event) -> None:
