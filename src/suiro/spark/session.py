@@ -182,8 +182,9 @@ class _OfNumpy:
 
     def can_convert(self, value: object) -> bool:
         numpy = sys.modules.get("numpy")
-        is_numpy = numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray))
-        return is_numpy and self._converter.can_convert(value)
+        # A module that another thread is importing has no names yet, and no values.
+        kinds = getattr(numpy, "generic", ()), getattr(numpy, "ndarray", ())
+        return isinstance(value, kinds) and self._converter.can_convert(value)
 
 
 def numpy_only_for_numpy() -> None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from suiro.spark.session import _OfNumpy
 
 DRIVER = """
 import sys
@@ -57,6 +62,13 @@ def test_a_driver_loads_no_kernels_and_no_pandas() -> None:
 
 def test_a_call_of_java_loads_no_pandas() -> None:
     assert not {"pandas", "pyspark.testing"} & loaded(CALLS)
+
+
+def test_a_call_of_java_does_not_fail_while_another_thread_imports_numpy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))
+    assert not _OfNumpy(SimpleNamespace(convert=None)).can_convert("text")
 
 
 def test_java_is_started_before_anything_that_takes_long_is_imported() -> None:
