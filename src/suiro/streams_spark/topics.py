@@ -50,8 +50,7 @@ def require_topics(
 
 
 def create_internal_topics(client: Any, topics: Sequence[InternalTopic], *, has_state: bool = False) -> None:
-    """Those that exist must have the partitions that the topology needs now. `has_state`: micro-batches have run with
-    these topics."""
+    """Those that exist must have the partitions that the topology needs now. `has_state`: micro-batches have run."""
     from suiro.client import NewTopic
 
     if not topics:
@@ -69,8 +68,9 @@ def create_internal_topics(client: Any, topics: Sequence[InternalTopic], *, has_
     if has_state:
         for topic in missing:
             _log.warning(
-                "topic %s was deleted and is made again; readers of it miss what was written before. Of a changelog, a "
-                "rebuild writes all rows (rebuild=True, suiro run --rebuild)",
+                "topic %s is made now, although the application has run before: it is new in the topology, or it was "
+                "deleted. It has only what is written from now on. Of a changelog, a rebuild writes all rows "
+                "(rebuild=True, suiro run --rebuild)",
                 topic.name,
             )
     new = [NewTopic(topic.name, topic.partitions, configs=topic.configs) for topic in missing]
