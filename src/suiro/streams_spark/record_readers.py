@@ -27,7 +27,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 @dataclass(slots=True)
 class ReadColumns:
     """`times`: None where the record is left out. `carried`: the times of their input partition; None: those of the
-    records."""
+    records. `row_bytes`: of a record, on average."""
 
     keys: list[Any]
     values: list[Any]
@@ -35,9 +35,12 @@ class ReadColumns:
     headers: Sequence[Headers] | None
     carried: list[int] | None
     origin: Callable[[int], Origin]
+    row_bytes: int = 0
 
     @classmethod
-    def of_one(cls, record: Record, origin: Origin, carried: int = NO_TIME) -> ReadColumns:
+    def of_one(
+        cls, record: Record, origin: Origin, carried: int = NO_TIME, *, row_bytes: int = 0
+    ) -> ReadColumns:
         """`carried`: the time of its input partition; `NO_TIME`: the record's own."""
         return cls(
             [record.key],
@@ -46,6 +49,7 @@ class ReadColumns:
             [record.headers] if record.headers else None,
             None if carried == NO_TIME else [carried],
             lambda row: origin,
+            row_bytes,
         )
 
 
@@ -75,7 +79,8 @@ class TopicReader:
         record = self._reader.read(topic, partition, offset, timestamp, key, value, headers, extracted)
         if record is None:
             return None
-        return ReadColumns.of_one(record, Origin(topic, partition, offset, timestamp, headers))
+        origin = Origin(topic, partition, offset, timestamp, headers)
+        return ReadColumns.of_one(record, origin, row_bytes=len(key or b"") + len(value or b""))
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         if "extracted" in columns.schema.names and self._reader.has_extractor:
@@ -92,7 +97,7 @@ class TopicReader:
             own = () if headers is None else headers[row]
             return Origin(topic, partition, offsets[row], timestamps[row], own)
 
-        return ReadColumns(keys, values, times, headers, None, origin)
+        return ReadColumns(keys, values, times, headers, None, origin, columns.nbytes // max(len(keys), 1))
 
 
 class CarriedReader:
@@ -113,7 +118,8 @@ class CarriedReader:
         else:
             read_value = cut.value.deserialize(topic, value)
         record = Record(read_key, read_value, timestamp, headers)
-        return ReadColumns.of_one(record, Origin(topic, self._partition, -1, timestamp, headers), time)
+        origin = Origin(topic, self._partition, -1, timestamp, headers)
+        return ReadColumns.of_one(record, origin, time, row_bytes=len(key or b"") + len(value or b""))
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         cut, topic, partition = self._cut, self._topic, self._partition
@@ -134,7 +140,9 @@ class CarriedReader:
         def origin(row: int) -> Origin:
             return Origin(topic, partition, -1, timestamps[row], () if headers is None else headers[row])
 
-        return ReadColumns(keys, values, timestamps, headers, times, origin)
+        return ReadColumns(
+            keys, values, timestamps, headers, times, origin, columns.nbytes // max(len(keys), 1)
+        )
 
 
 def blocks_of(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

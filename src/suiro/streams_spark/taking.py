@@ -18,7 +18,14 @@ from suiro.streams.records import Origin
 from suiro.streams.sources import DeadLetter
 from suiro.streams_spark.encoding import parcel_of
 from suiro.streams_spark.notes import NO_TIME
-from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, RecordReader, blocks_of, items
+from suiro.streams_spark.record_readers import (
+    BLOCK_BYTES,
+    BLOCK_ROWS,
+    ReadColumns,
+    RecordReader,
+    blocks_of,
+    items,
+)
 
 TakenRow = tuple[str, ReadColumns, int]
 """The input, and a record as `ReadRow` has it."""
@@ -62,14 +69,16 @@ class Letters:
 def taken(records: Iterable[TakenRow], letters: Letters) -> Iterator[Taken]:
     """One by one: of several queues, or where a record cannot be read."""
     rows: list[TakenRow] = []
+    size = 0
     found: list[tuple[int, Parcel]] = []
     for each in records:
         if letters:
             found += letters.take(len(rows))
         rows.append(each)
-        if len(rows) == BLOCK_ROWS:
+        size += each[1].row_bytes
+        if len(rows) == BLOCK_ROWS or size >= BLOCK_BYTES:
             yield _of_rows(rows, found)
-            rows, found = [], []
+            rows, found, size = [], [], 0
     if letters:
         found += letters.take(len(rows))
     if rows or found:
@@ -126,8 +135,10 @@ def together(parts: Sequence[Part]) -> Iterator[Taken]:
     timestamps = ordered(lambda part: part.rows(part.read.times))
     headers = ordered(lambda part: part.rows(part.read.headers, ())) if has_headers else None
     carried = ordered(lambda part: part.rows(part.read.carried, NO_TIME)) if is_carried else None
-    for start in range(0, len(order), BLOCK_ROWS):
-        some = slice(start, start + BLOCK_ROWS)
+    size = sum(len(part) * part.read.row_bytes for part in parts)
+    step = max(1, min(BLOCK_ROWS, BLOCK_BYTES * len(order) // max(size, 1)))
+    for start in range(0, len(order), step):
+        some = slice(start, start + step)
         yield Taken(
             inputs=taken_inputs if isinstance(taken_inputs, str) else taken_inputs[some],
             keys=keys[some],

@@ -31,7 +31,7 @@ from suiro.streams.blocks import BlockTask, Parcel
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.vectorised import stream_table_join
-from suiro.streams_spark import outputs, partition_group, record_readers
+from suiro.streams_spark import outputs, partition_group, record_readers, taking
 from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME, note
 from suiro.streams_spark.outputs import Topics
@@ -111,15 +111,16 @@ def test_records_that_come_in_many_small_parts_go_in_few_blocks(monkeypatch: pyt
     assert [value for topic, _, value, *_ in found if topic == "out"] == [(200).to_bytes(8)]
 
 
-@pytest.mark.parametrize("inputs", [1, 2])
-def test_large_records_go_in_small_blocks(inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("inputs", "singly"), [(1, False), (2, False), (2, True)])
+def test_large_records_go_in_small_blocks(inputs: int, singly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each record, a flat map makes many, which are in memory together."""
     builder = StreamsBuilder(key=serdes.string, value=serdes.long)
-    stream = builder.stream(["left", "right"][:inputs])
+    extractor = (lambda record, partition_time: record.timestamp) if singly else None
+    stream = builder.stream(["left", "right"][:inputs], timestamp=extractor)
     many = stream.flat_map_values(lambda value: [value] * 100, value=serdes.long)
     many.to("out")
     many.group_by_key().count()
-    engine = Engine(builder.build(), f"large {inputs}")
+    engine = Engine(builder.build(), f"large {inputs} {singly}")
     engine.only_rules(True)
     blocks: list[int] = []
     process = BlockTask.process_block
@@ -130,11 +131,12 @@ def test_large_records_go_in_small_blocks(inputs: int, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(BlockTask, "process_block", sized)
     monkeypatch.setattr(record_readers, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(taking, "BLOCK_BYTES", 10_000)
     rows: list[Row] = [(str(number).zfill(1_000), 1, number) for number in range(100)]
     found = engine.batch({(topic, 0): (rows, False) for topic in engine.plan.inputs}, 100)
     assert sum(1 for topic, *_ in found if topic == "out") == inputs * 10_000
     assert sum(blocks) == inputs * 100_000
-    assert max(blocks) <= inputs * 10_000
+    assert max(blocks) <= 10_000
 
 
 @pytest.mark.parametrize("rules", [False, True])
