@@ -682,6 +682,26 @@ def test_of_large_fetches_only_some_wait() -> None:
         assert sessions.waiting_partitions == 0
 
 
+@pytest.mark.parametrize("then", [{"session_epoch": 2}, {"session_epoch": 0}], ids=["goes on", "ends"])
+def test_a_fetch_does_not_wait_in_a_session_that_goes_on_without_it(then: dict[str, int]) -> None:
+    """Its partitions would stay, beside those that the next session has: of thousands of connections."""
+    fields: dict[str, Any] = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1, "max_wait": 60_000}
+    place = {"fetch_offset": 0, "partition_max_bytes": 1, "log_start_offset": -1, "current_leader_epoch": -1}
+    with InProcessNode.start() as node, ExitStack() as stack:
+        first, second = (stack.enter_context(Wire(node.bootstrap_servers)) for _ in range(2))
+        create(first, "t")
+        topics = [{"topic": "t", "partitions": [{**place, "partition": 0}]}]
+        begun = ask(first, "fetch", 11, **{**fields, "max_wait": 0}, session_epoch=0, topics=topics)
+        fields["session_id"] = begun["session_id"]
+        (session,) = node.broker.fetch_sessions._sessions.values()
+        request = filled(request_class(API_KEYS["fetch"], 11), {**fields, "session_epoch": 1})
+        first.send_bytes(write_request(request, correlation_id=0, client_id="wire"))
+        wait_until(lambda: len(session.waiting) == 1, what="the first fetch")
+        ask(second, "fetch", 11, **{**fields, **then, "max_wait": 0}, topics=topics)
+        first.receive_bytes()
+        assert not session.waiting
+
+
 def test_an_answer_has_records_of_some_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their files stay open until the client has taken it: of thousands, nobody else could open one."""
     monkeypatch.setattr(fetch_handler, "_MOST_REGIONS", 2)

@@ -115,8 +115,7 @@ class Wanted:
         assert session is not None
         session.stirred.add(self)
         if session.waiting:
-            for wake in session.waiting:
-                wake()
+            session.wake()
         else:
             self.unwatch()
 
@@ -144,8 +143,8 @@ class FetchSession:
         self.stirred: set[Wanted] = set()
         self.waiting: list[Callable[[], None]] = []
         self.read_committed = False
+        self.is_open = True
         self._next_place = 0
-        self._open = True
 
     def add(self, wanted: Wanted) -> None:
         """Take a partition behind the others."""
@@ -201,7 +200,7 @@ class FetchSession:
         """After a look: leave the partition alone until it grows, if there is nothing more in it."""
         if wanted.is_exhausted(read_committed=read_committed):
             self.stirred.discard(wanted)
-            if self._open:
+            if self.is_open:
                 wanted.watch()
         else:
             self.stirred.add(wanted)
@@ -214,12 +213,18 @@ class FetchSession:
 
     def stop_waiting(self, wake: Callable[[], None]) -> None:
         self.waiting.remove(wake)
-        if not self._open:
+        if not self.is_open:
             self.close()
 
+    def wake(self) -> None:
+        for wake in self.waiting:
+            wake()
+
     def close(self) -> None:
-        """Stop watching the partitions, now or when the last fetch that waits in this session has its answer."""
-        self._open = False
+        """Stop watching the partitions, now or when the last fetch that waits in this session has its answer. That is
+        soon: until then all partitions stay, and no longer count."""
+        self.is_open = False
+        self.wake()
         if not self.waiting:
             for wanted in self.partitions.values():
                 wanted.unwatch()
@@ -301,6 +306,7 @@ class FetchSessions:
             self._remove(session_id)
             return None
         session.epoch = next_epoch(epoch)
+        session.wake()  # A fetch that waits is overtaken.
         self._touch(session, now_ms)
         return session
 

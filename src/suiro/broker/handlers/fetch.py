@@ -73,7 +73,7 @@ def handle(exchange: Exchange, request: FetchRequest) -> Answer:
     fetch = _Fetch(
         exchange,
         request,
-        wanted=list(wanted.values()),
+        wanted=list(wanted.values()) if session is None else [],
         session=session,
         begins_session=epoch == INITIAL_EPOCH,
     )
@@ -168,6 +168,8 @@ class _Fetch:
 
         The first partition that has records gives at least one batch, whatever the limits.
         """
+        if self._session is not None and (not self._session.is_open or self._is_overtaken()):
+            return True
         batch = self._wanted if self._session is None else self._session.in_order()
         left, size, worth, regions = self._max_bytes, 0, False, 0
         readable: list[Wanted] = []
