@@ -197,7 +197,8 @@ class _Fetch:
                 regions += len(result.regions)
         self._looked_at = readable + refused if refused else readable
         total = len(batch) if self._session is None else len(self._session.partitions)
-        return worth or size >= self._min_bytes or len(refused) == total
+        is_full = regions >= _MOST_REGIONS
+        return worth or is_full or size >= self._min_bytes or len(refused) == total
 
     def _resolve(self, wanted: Wanted) -> None:
         """Find the partition, and whether this client may read it. Called once for each request."""
