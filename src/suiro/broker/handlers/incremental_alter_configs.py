@@ -90,7 +90,8 @@ def _changed(
                     gone = set(given)
                     after = [part for part in before if part not in gone]
                 changed[change.name] = text = ",".join(after)
-                if len(text.encode()) > MAX_STRING_BYTES:  # No answer of DescribeConfigs could hold it.
+                # No answer of DescribeConfigs could hold it. What an earlier build has stored may become shorter.
+                if operation == _Op.APPEND and len(text.encode()) > MAX_STRING_BYTES:
                     raise RefusedError(
                         ErrorCode.invalid_config, f"{change.name} has more than {MAX_STRING_BYTES} bytes then"
                     )
