@@ -48,4 +48,9 @@ def for_files(of: int | None = None) -> int:
 def for_connections(of: int | None = None) -> int:
     """Returns how many connections of clients may be open at the same time."""
     of = of or limit()
-    return max(of - for_files(of) - min(of // 8, _MOST_SPARE), _FEWEST_CONNECTIONS)
+    return max(of - for_files(of) - spare(of), _FEWEST_CONNECTIONS)
+
+
+def spare(of: int | None = None) -> int:
+    """Returns how many are neither for files nor for connections."""
+    return min((of or limit()) // 8, _MOST_SPARE)

@@ -172,6 +172,26 @@ def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others() 
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_files_of_slow_consumers_leave_some_descriptors_where_connections_leave_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        loop, settings = asyncio.get_running_loop(), NodeSettings()
+        sink: Any = SimpleNamespace()
+        server = Server(
+            loop=loop, sink=sink, clock=ManualClock(), metrics=Metrics(), settings=lambda: settings
+        )
+        others: Any = dict.fromkeys(range(server._most_by_descriptors))
+        server.connections = others
+        monkeypatch.setattr(module.descriptors, "open_now", lambda: 1000)
+        assert server._are_too_many_files(200)
+        monkeypatch.setattr(module.descriptors, "open_now", lambda: 920)
+        assert not server._are_too_many_files(200)
+
+    monkeypatch.setattr(module.descriptors, "limit", lambda: 1024)
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("host", ["a..b", "a" * 300 + ".example"], ids=["empty label", "long label"])
 def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
     with pytest.raises(ConfigError, match=f"cannot listen on {host}:9092: .* choose another address"):

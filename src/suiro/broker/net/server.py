@@ -205,9 +205,9 @@ class Server:
         return False
 
     def _are_too_many_files(self, waiting: int) -> bool:
-        """Whether the files that answers are sent from use up the descriptors. Half of those that connections leave are
-        kept for others. Most of these files are open anyway."""
-        kept = (self._most_by_descriptors - len(self.connections)) // 2
+        """Whether the files that answers are sent from use up the descriptors. Half of those that connections leave, or
+        of the spare ones, are kept for others. Most of these files are open anyway."""
+        kept = max(self._most_by_descriptors - len(self.connections), descriptors.spare()) // 2
         return waiting > kept and descriptors.limit() - descriptors.open_now() < kept
 
     def _has_space(self) -> None:
