@@ -197,5 +197,9 @@ def test_files_that_wait_have_a_limit_and_who_took_something_last_stays() -> Non
     memory.hold(third, 0, 5)
     assert [writer.is_open for writer in (large, slow, third)] == [False, True, True]
     assert (memory.used, memory.files) == (50, 5)
+    looks: list[int] = []
+    memory._are_too_many = lambda files: looks.append(files) or False
+    memory.hold(third, 0, 4)  # It has taken some: to look would cost more than this.
+    assert not looks
     memory.release(third)
     assert memory.files == 0

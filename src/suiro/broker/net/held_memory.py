@@ -165,6 +165,7 @@ class ResponseMemory:
 
     def hold(self, writer: Writer, size: int, files: int) -> None:
         """The peer took something, or is given something to take; so many bytes and files are left."""
+        _, before = self._held.get(writer, (0, 0))
         self.release(writer)
         self._held[writer] = size, files
         self.used += size
@@ -172,7 +173,8 @@ class ResponseMemory:
         while self.used > self.max_bytes:
             # Who waits only for records, which are sent from their files, holds nothing that could be released.
             next(slow for slow, (held, _) in self._held.items() if held).close_slow()  # which releases
-        while self.files and self._are_too_many(self.files + self.named):
+        # Who takes something adds no file. It does so thousands of times a second, and to look lists all descriptors.
+        while files > before and self._are_too_many(self.files + self.named):
             slow = next((slow for slow, (_, held) in self._held.items() if held and slow is not writer), None)
             if slow is None:
                 break
