@@ -157,8 +157,14 @@ def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others() 
             turns.begin_large("127.0.0.1")
         reader, writer = await asyncio.open_connection(server.listeners[0].host, server.listeners[0].port)
         writer.write((5000).to_bytes(4, "big") + bytes(5000))
-        while not any(connection.rests for connection in server.connections):
+        _, other = await asyncio.open_connection(server.listeners[0].host, server.listeners[0].port)
+        other.write((5000).to_bytes(4, "big") + bytes(5000))
+        while sum(connection.rests for connection in server.connections) < 2:
             await asyncio.sleep(0)
+        other.close()
+        while len(server.connections) == 2:
+            await asyncio.sleep(0)
+        assert len(turns._put_off) == 1
         clock.advance(settings.connections_max_idle_ms + 1)
         server.close_idle()
         turns.end_large("127.0.0.1")

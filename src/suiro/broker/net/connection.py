@@ -570,6 +570,7 @@ class Connection:
             self._muted = None
         self._requests.forget(self)
         self._responses.release(self)
+        self.turns.forget(self)
         (self._sock if self._tls is None else self._tls).close()
         self._output.clear()
         self.name_files((), self.named_ms)

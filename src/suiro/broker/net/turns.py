@@ -61,7 +61,7 @@ class Turns:
         self.now_ns = now_ns
         self._resting: deque[Resting] = deque()
         self._scheduled = False
-        self._put_off: list[Resting] = []
+        self._put_off: dict[Resting, None] = {}
         self.unfinished: Counter[str] = Counter()
         """The large requests of each client that have begun and are not answered."""
 
@@ -74,13 +74,17 @@ class Turns:
 
     def end_large(self, client: str) -> None:
         self.unfinished -= Counter((client,))
-        put_off, self._put_off = self._put_off, []
+        put_off, self._put_off = self._put_off, {}
         for connection in put_off:
             self.rest(connection)
 
     def put_off(self, connection: Resting) -> None:
         """Let it go on when a large request has ended."""
-        self._put_off.append(connection)
+        self._put_off[connection] = None
+
+    def forget(self, connection: Resting) -> None:
+        """It is closed: what is put off may wait for long."""
+        self._put_off.pop(connection, None)
 
     def begin(self) -> Turn:
         return Turn(self.now_ns)
