@@ -28,14 +28,15 @@ def test_groups_and_producers() -> None:
             producer.produce("t", value)
         assert producer.flush(30) == 0
         assert counted(node, "kafka_server_replicamanager_produceridcount") == {(): 1}
-        consumer = Consumer(at | {"group.id": "g"})
-        consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
-        consumer.close()
+        for group in ("g", "g" * 301):  # An id may have 32,767 bytes, and be repeated for each partition.
+            consumer = Consumer(at | {"group.id": group})
+            consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+            consumer.close()
         assert counted(node, "kafka_server_group_coordinator_metrics_group_count") == {
-            ("classic",): 1,
+            ("classic",): 2,
             ("consumer",): 0,
         }
-        assert counted(node, "kafka_coordinator_group_groupmetadatamanager_numoffsets") == {(): 1}
+        assert counted(node, "kafka_coordinator_group_groupmetadatamanager_numoffsets") == {(): 2}
         assert counted(node, "kafka_consumergroup_lag") == {("g", "t", "0"): 2}
         assert counted(node, "kafka_log_logcleanermanager_uncleanable_partitions_count") == {(): 0}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.metrics.metrics import Samples
+from suiro.broker.refusals import CHARACTERS_SHOWN
 from suiro.broker.storage.topics import Partition
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def _offsets(broker: BrokerContext) -> int:
 
 def _lags(broker: BrokerContext) -> Samples:
     for group_id, committed in broker.groups.offsets.store:
+        if len(group_id) > CHARACTERS_SHOWN:
+            continue  # It would be repeated for each partition, and may have 32,767 bytes.
         for (topic, index), entry in committed.items():
             partition = broker.topics.partition(topic, index)
             if partition is not None:

@@ -162,8 +162,8 @@ _ROWS: dict[str, partial[Family]] = {
     ),
     "kafka_coordinator_group_groupmetadatamanager_numoffsets": _gauge("Committed offsets."),
     "kafka_consumergroup_lag": _gauge(
-        "Offsets between what a group has committed and the end of the partition, of 10,000 partitions at most. "
-        "(Not one of Kafka's: the name is that of the usual exporters.)",
+        "Offsets between what a group has committed and the end of the partition, of 10,000 partitions at most, and of "
+        "groups whose ids have at most 300 characters. (Not one of Kafka's: the name is that of the usual exporters.)",
         "consumergroup",
         "topic",
         "partition",
