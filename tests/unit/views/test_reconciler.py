@@ -447,6 +447,19 @@ def test_a_difference_that_cannot_be_told_is_told(kept: Kept) -> None:
     wait_until(lambda: kept.reconciler.status()["guard_error"] is None, what="no error")
 
 
+def test_a_difference_that_cannot_be_told_for_days_is_compared_again(kept: Kept) -> None:
+    """The pause after the 1,025th failure was no number any more, and the step was held for ever."""
+    kept.two()
+    pauses: list[float] = []
+    held: Any = _CurrentShare(revision=1, since_ms=0, looks=deque(), is_comparing=True)
+    held.over = SimpleNamespace(is_set=lambda: False, wait=pauses.append)
+    for _ in range(1_100):
+        kept.differences.append(UsageError("no topic in common"))
+        kept.reconciler._compare_for(held, 1, 2)
+    assert (pauses[:3], pauses[-1], len(pauses)) == ([1, 2, 4], 60, 1_100)
+    assert not held.is_comparing
+
+
 def test_each_step_is_compared(kept: Kept) -> None:
     kept.two()
     kept.differences += [0.1, 0.1, 0.1]

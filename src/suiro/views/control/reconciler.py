@@ -17,6 +17,7 @@ from typing import Any
 
 from suiro.clock import Clock
 from suiro.errors import SuiroError, TransientError
+from suiro.foundation.process import Backoff
 from suiro.views.control import lifecycle, rollback_conditions
 from suiro.views.control.journal import Journal
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion, free
@@ -44,7 +45,7 @@ LIMIT_LOGS_MS = 10_000
 FREE_AGAIN_MS = 10_000
 """The pause after a failed attempt."""
 LAG_LASTS_MS = 10_000
-LONGEST_PAUSE_S = 60.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class _CurrentShare:
     looks: deque[tuple[int, Any]]
     difference: float | None = None
     is_comparing: bool = False
-    failures: int = 0  # of the comparison
+    pauses: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     error: str | None = None  # why the difference is not known yet
     over: threading.Event = field(default_factory=threading.Event)  # set when the share has changed
     sample: rollback_conditions.Sample | None = None  # the last that was evaluated
@@ -463,6 +464,5 @@ class Reconciler:
                 return
             logger.warning("view %s: the guard's comparison is tried again: %r", self.name, error)
             held.error = f"the rows cannot be compared, which is tried again: {error}"
-            held.over.wait(min(2.0**held.failures, LONGEST_PAUSE_S))
-            held.failures += 1
+            held.pauses.wait(held.over)
             held.is_comparing = False
