@@ -305,7 +305,7 @@ class Host:
             raise
         finally:  # it may have been decided all the same
             self._open_reconcilers()
-        return self.status(spec.view) | {"deployed": spec.version}
+        return self.status(spec.view, reads_lag=False) | {"deployed": spec.version}
 
     def _checked(self, code: bytes, given: Mapping[str, Any]) -> Any:
         """Runs the check of a version's code, and returns the version's spec."""
@@ -327,7 +327,7 @@ class Host:
         if not building:
             raise UsageError(f"no version of view {view} is being built, so there is nothing to limit")
         ask_throttle(self._environment.folder(VersionSpec.from_json(building[-1].spec)), records_per_second)
-        return self._reconciler(view).status(reads_lag=False)
+        return self.status(view, reads_lag=False)
 
     def shift(
         self,
@@ -414,9 +414,8 @@ class Host:
     def _changed(self, view: str, decide: Any, who: str) -> dict[str, Any]:
         self._journal.view(view)
         self._journal.change(view, decide, who=who)
-        reconciler = self._reconciler(view)
-        reconciler.wake()
-        return reconciler.status(reads_lag=False)
+        self._reconciler(view).wake()
+        return self.status(view, reads_lag=False)
 
     def _lag_of_candidate(self, name: str) -> Callable[[View], int | None]:
         """Reads the lag now, because no decision of any view may wait for a database. The result returns None if the
@@ -430,8 +429,9 @@ class Host:
     def views(self) -> list[dict[str, Any]]:
         return [self.status(name) for name in sorted(self._journal.views())]
 
-    def status(self, view: str) -> dict[str, Any]:
-        return self._reconciler(view).status()
+    def status(self, view: str, *, reads_lag: bool = True) -> dict[str, Any]:
+        """`reads_lag`: False for the answer of a decision, which must not wait for a database."""
+        return self._reconciler(view).status(reads_lag=reads_lag)
 
     def pipelines(self) -> list[tuple[str, int, bool]]:
         """View, version, and whether its pipeline runs."""
