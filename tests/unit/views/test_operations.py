@@ -19,6 +19,7 @@ from suiro.views import Listen, Views
 from suiro.views.control.operations import (
     COMPARING_THREADS,
     DECIDING_THREADS,
+    LONG_THREADS,
     LOOKING_THREADS,
     application,
 )
@@ -182,7 +183,7 @@ def test_what_nobody_waits_for_is_ended(host: Told, url: str) -> None:
 
 
 def test_a_rollback_does_not_wait_for_those_who_look(host: Told, url: str) -> None:
-    """The store's database does not answer, so that no status does. Consoles ask for it again and again."""
+    """The store's database does not answer, so that no status and no shift does. Consoles ask again and again."""
     looks, go_on = threading.Semaphore(0), threading.Event()
 
     def views() -> list[Any]:
@@ -191,13 +192,16 @@ def test_a_rollback_does_not_wait_for_those_who_look(host: Told, url: str) -> No
         return []
 
     host.views = views  # type: ignore[attr-defined]
+    host.shift = lambda *_, **__: views()  # type: ignore[attr-defined]
+    asked = [("GET", f"{url}/views", None), ("POST", f"{url}/views/delays/shift", {"steps": [1]})]
     looking = [
-        threading.Thread(target=httpx.get, args=(f"{url}/views",), kwargs={"timeout": 60})
+        threading.Thread(target=httpx.request, args=(method, at), kwargs={"json": body, "timeout": 60})
+        for method, at, body in asked
         for _ in range(DECIDING_THREADS + LOOKING_THREADS)
     ]
     for thread in looking:
         thread.start()
-    for _ in range(min(DECIDING_THREADS, LOOKING_THREADS)):
+    for _ in range(LOOKING_THREADS + min(DECIDING_THREADS, LONG_THREADS)):
         assert looks.acquire(timeout=30)
     try:
         assert httpx.post(f"{url}/views/delays/rollback", json={}, timeout=30).status_code == 200

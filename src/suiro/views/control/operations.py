@@ -61,7 +61,9 @@ MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
 MAX_NAME_CHARS = 200  # of a name in `Suiro-For`
 DECIDING_THREADS = 8
 LOOKING_THREADS = 8  # separate, because the lag of a version may come from a database that does not answer
-LONG_THREADS = 8  # for deploys and moves of consumers: separate, so that a rollback never waits for them
+LONG_THREADS = 8
+"""For deploys, moves of consumers, and decisions that read a lag first: separate, so that a rollback never waits for
+them."""
 COMPARING_THREADS = 8  # for comparisons and explanations, most of which wait for their turn
 
 T = TypeVar("T")
@@ -144,9 +146,9 @@ class _Operations:
         }
         commands: dict[str, tuple[Role, Command, ThreadPoolExecutor]] = {
             "/views": (Role.ADMIN, self._deploy, self._long),
-            "/views/{view}/shift": (Role.OPERATOR, self._shift, self._deciding),
+            "/views/{view}/shift": (Role.OPERATOR, self._shift, self._long),
             "/views/{view}/rollback": (Role.OPERATOR, self._rollback, self._deciding),
-            "/views/{view}/forward": (Role.OPERATOR, self._forward, self._deciding),
+            "/views/{view}/forward": (Role.OPERATOR, self._forward, self._long),
             "/views/{view}/retire": (Role.ADMIN, self._retire, self._deciding),
             "/views/{view}/throttle": (Role.OPERATOR, self._throttle, self._deciding),
             "/views/{view}/consumers": (Role.OPERATOR, self._consumers, self._long),
