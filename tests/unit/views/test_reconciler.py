@@ -551,6 +551,24 @@ def test_a_lag_that_a_database_does_not_tell_delays_no_decision(kept: Kept) -> N
         shifting.join()
 
 
+def test_a_lag_that_is_not_known_does_not_hide_errors(kept: Kept) -> None:
+    """The database of the serving version is away, and no condition was evaluated if one of them was the lag."""
+    kept.two()
+    serving = kept.version(1)
+
+    def away() -> list[Cut]:
+        raise StoreUnavailableError("no Postgres")
+
+    serving.store.newest_cuts = away
+    kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01, lag_ms=60_000))
+    wait_until(lambda: kept.reconciler._held, what="the step is held")
+    serving.is_at(20)
+    for _ in range(30):
+        kept.version(2).metrics.failed()
+    kept.ends_in("rolled back")
+    assert "30 of 30 reads from version 2 failed" in kept.journal.events[-1].detail["reason"]
+
+
 def test_a_candidate_that_lags_is_noticed_while_the_clock_is_behind(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,14 +26,7 @@ from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.lag import SeenCuts, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.state import (
-    NO_CONDITIONS,
-    RefusedChangeError,
-    RollbackConditions,
-    Version,
-    View,
-    position_of,
-)
+from suiro.views.state import NO_CONDITIONS, RefusedChangeError, Version, View, position_of
 from suiro.views.store.rows import StoreOfAnotherError
 
 WHO = "host"
@@ -411,8 +404,13 @@ class Reconciler:
             threading.Thread(
                 target=self._compare_for, args=(held, serving.spec.version, number), daemon=True
             ).start()
-        sample = held.sample = self._sample(held, candidate, routing.guards)
-        reason = rollback_conditions.broken(routing.guards, sample, version=number)
+        guards, sample = routing.guards, self._sample(held, candidate)
+        held.sample = sample
+        reason = rollback_conditions.broken(replace(guards, lag_ms=None), sample, version=number)
+        if reason is None and guards.lag_ms is not None:
+            # Last, and only if a condition needs it: its database may not answer.
+            sample = held.sample = replace(sample, lag_ms=self.lag_ms(number))
+            reason = rollback_conditions.broken(guards, sample, version=number)
         if reason is not None:
             self._fall_back(reason)
             return
@@ -437,9 +435,8 @@ class Reconciler:
             self._held.over.set()
         self._held = share
 
-    def _sample(
-        self, held: _CurrentShare, candidate: RunningVersion, guards: RollbackConditions
-    ) -> rollback_conditions.Sample:
+    def _sample(self, held: _CurrentShare, candidate: RunningVersion) -> rollback_conditions.Sample:
+        """Without the lag."""
         reads = candidate.metrics.snapshot()
         since = reads - held.window(self._clock.monotonic_ms(), reads)
         return rollback_conditions.Sample(
@@ -447,8 +444,7 @@ class Reconciler:
             errors=since.errors,
             p99_ms=since.p99_ms,
             difference=held.difference,
-            # Only if a condition needs it: a database that does not answer must not delay the others.
-            lag_ms=None if guards.lag_ms is None else self.lag_ms(candidate.spec.version),
+            lag_ms=None,
         )
 
     def _fall_back(self, reason: str) -> None:
