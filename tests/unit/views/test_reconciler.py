@@ -45,6 +45,9 @@ class Memory:
         self.events: list[Any] = []
         self._lock = threading.Lock()
 
+    def views(self) -> dict[str, View]:
+        return {"delays": self.now}
+
     def view(self, name: str) -> View:
         return self.now
 
@@ -271,6 +274,9 @@ def test_a_candidate_that_cannot_be_opened_takes_callers_back(
     kept.ends(2)
     kept.ends_in("rolled back")
     assert "version 2 cannot be opened: the store is damaged" in kept.journal.events[-1].detail["reason"]
+    host: Any = object.__new__(Host)
+    host._journal, host._reconcilers = kept.journal, {"delays": kept.reconciler}
+    assert host.pipelines() == [("delays", 1, True), ("delays", 2, False)]
 
 
 @pytest.mark.parametrize("broken", [{1}, {1, 2}])

@@ -434,12 +434,15 @@ class Host:
         return self._reconciler(view).status(reads_lag=reads_lag)
 
     def pipelines(self) -> list[tuple[str, int, bool]]:
-        """View, version, and whether its pipeline runs."""
-        running = (one for reconciler in list(self._reconcilers.values()) for one in reconciler.all_running())
-        return [
-            (one.spec.view, one.spec.version, one.pipeline.status()["state"] in ("running", "ready"))
-            for one in running
-        ]
+        """View, version, and whether its pipeline runs. Also of versions that cannot be opened."""
+        found = []
+        for name, view in sorted(self._journal.views().items()):
+            reconciler = self._reconcilers.get(name)
+            for version in view.live:
+                one = None if reconciler is None else reconciler.running(version.number)
+                runs = one is not None and one.pipeline.status()["state"] in ("running", "ready")
+                found.append((name, version.number, runs))
+        return found
 
     def journal(self) -> dict[str, Any]:
         """Whether the host trusts the records of the journal, and how many it has refused."""

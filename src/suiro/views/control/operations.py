@@ -178,7 +178,7 @@ class _Operations:
         runs = family(
             "gauge",
             "suiro_views_pipeline_runs",
-            "1: the pipeline of the version runs; 0: it starts, or is down after a failure",
+            "1: the pipeline of the version runs; 0: it starts, is down, or the version cannot be opened",
             ("view", "version"),
         )
         for view, version, is_running in self._host.pipelines():

@@ -122,7 +122,7 @@ class Reconciler:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        ending = [threading.Thread(target=one.stop) for one in self.all_running()]
+        ending = [threading.Thread(target=one.stop) for one in self._all_running()]
         self._versions.clear()
         for thread in ending:
             thread.start()
@@ -219,7 +219,7 @@ class Reconciler:
         """`number`: of a version of the view, because its entry stays until the version is freed."""
         return self._versions.setdefault(number, _Tended())
 
-    def all_running(self) -> list[RunningVersion]:
+    def _all_running(self) -> list[RunningVersion]:
         return [known.running for known in list(self._versions.values()) if known.running is not None]
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class Reconciler:
         if now_ms < self._limit_logs_ms:
             return
         self._limit_logs_ms = now_ms + LIMIT_LOGS_MS
-        for one in self.all_running():
+        for one in self._all_running():
             one.limit_logs()
 
     def _begin(self, version: Version) -> None:
