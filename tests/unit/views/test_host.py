@@ -75,25 +75,6 @@ def test_a_version_that_cannot_be_opened_is_not_said_to_be_being_opened() -> Non
         host_of(Log(shifted())).version("delays", 2)
 
 
-def test_views_are_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host answers nobody until all are open, and each waited for the database of those before it."""
-    meeting = threading.Barrier(3)
-    made = SimpleNamespace(start=lambda: meeting.wait(30))
-    monkeypatch.setattr(host_module, "Reconciler", lambda *_, **__: made)
-    host: Any = object.__new__(Host)
-    host._journal = SimpleNamespace(views=lambda: dict.fromkeys("abc"))
-    host._environment = host._clock = None
-    host.comparing = SimpleNamespace(difference=None)
-    host._reconcilers, host._reconcilers_lock = {}, threading.Lock()
-    host._stopping = threading.Event()
-    opening = threading.Thread(target=host._open_reconcilers)
-    opening.start()
-    opening.join(30)
-    assert list(host._reconcilers) == ["a", "b", "c"]
-    assert not meeting.broken
-    assert not opening.is_alive()
-
-
 def test_consumers_are_not_moved_to_what_is_being_built() -> None:
     alone = lifecycle.retire(shifted(), 1).view
     building = lifecycle.deploy(alone, key=("id",), spec={}).view

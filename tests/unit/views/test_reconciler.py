@@ -15,6 +15,7 @@ from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.errors import FatalError, TransientError, UsageError
+from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
 from suiro.views.control import reconciler as keeping
 from suiro.views.control.host import Host
@@ -29,6 +30,7 @@ from suiro.views.state import (
     NO_CONDITIONS,
     Change,
     ConcurrentChangeError,
+    NotServedError,
     RollbackConditions,
     RolloutPlan,
     View,
@@ -323,6 +325,40 @@ def test_a_view_that_cannot_be_tended_at_the_start_is_tended_later(
     again.start()
     kept.version(1)
     again.stop()
+
+
+def test_a_database_that_does_not_answer_keeps_no_other_view_from_answering(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host answered nobody until the last of its views was open."""
+    kept.journal.deploy()
+    kept.version(1)
+    kept.reconciler.stop()
+    kept.made.clear()
+    run, answers = keeping.RunningVersion, threading.Event()
+
+    def waits(*arguments: Any, **named: Any) -> Any:
+        assert answers.wait(60)
+        return run(*arguments, **named)
+
+    monkeypatch.setattr(keeping, "RunningVersion", waits)
+    monkeypatch.setattr(host_module, "OPEN_MS", 10, raising=False)
+    host: Any = object.__new__(Host)
+    host._journal, host._environment, host._clock = kept.journal, kept.reconciler._environment, SystemClock()
+    host._reconcilers, host._reconcilers_lock, host._stopping = {}, threading.Lock(), threading.Event()
+    host.comparing = SimpleNamespace(difference=None)
+    opening = threading.Thread(target=host._open_reconcilers)
+    opening.start()
+    try:
+        opening.join(10)
+        assert not opening.is_alive()
+        with pytest.raises(NotServedError, match="version 1 of view delays is being opened"):
+            host.version("delays", 1)
+    finally:
+        answers.set()
+        opening.join()
+        host._reconcilers["delays"].stop()
+    assert set(kept.made) == {1}
 
 
 def test_a_version_of_another_release_holds_up_nothing_else(kept: Kept, tmp_path: Path) -> None:

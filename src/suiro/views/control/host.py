@@ -58,6 +58,8 @@ from suiro.views.state import (
 )
 
 CHECK_TIMEOUT_S = 120.0
+OPEN_MS = 5_000
+"""The longest wait for views that are opened, before the host answers."""
 JAVA_MEMORY = "2g"
 CHECKS, LOCK = ".checks", ".lock"  # beside the folders of views, whose names begin with a letter
 """The folder of code that is being checked; the lock file."""
@@ -92,8 +94,8 @@ class HostConfig:
 
 
 class Host:
-    """`start` returns once all decisions are read and the versions are opened. Thread-safe. `ended` is set when another
-    host has taken over; `why_ended` names it."""
+    """`start` returns once all decisions are read, and the versions are opened or `OPEN_MS` are over. Thread-safe.
+    `ended` is set when another host has taken over; `why_ended` names it."""
 
     def __init__(self, config: HostConfig, *, url: str) -> None:
         self.config = config
@@ -182,7 +184,7 @@ class Host:
             threading.Thread(target=self._open_reconcilers, name="views-open", daemon=True).start()
 
     def _open_reconcilers(self) -> None:
-        starting = []
+        opening = []
         for name in self._journal.views():
             with self._reconcilers_lock:
                 if name in self._reconcilers or self._stopping.is_set():
@@ -194,12 +196,13 @@ class Host:
                     clock=self._clock,
                     compare=self.comparing.difference,
                 )
-            starting.append(threading.Thread(target=reconciler.start, name=f"open-{name}"))
-        # At once: a view whose database does not answer must not keep the others closed.
-        for thread in starting:
-            thread.start()
-        for thread in starting:
-            thread.join()
+            reconciler.start()
+            opening.append(reconciler)
+        # The first readers should get an answer. But a view whose database does not answer must not keep the others
+        # from answering.
+        ends_ms = self._clock.monotonic_ms() + OPEN_MS
+        for reconciler in opening:
+            reconciler.has_tried.wait(max(0, ends_ms - self._clock.monotonic_ms()) / 1000)
 
     def _reconciler(self, view: str) -> Reconciler:
         self._journal.view(view)  # raises an error that names the known views

@@ -95,6 +95,7 @@ class Reconciler:
         compare: Callable[[str, int, int, threading.Event], float],
     ) -> None:
         self.name = name
+        self.has_tried = threading.Event()  # set once each version is open, or could not be opened
         self._journal = journal
         self._environment = environment
         self._clock = clock
@@ -107,11 +108,6 @@ class Reconciler:
         self._thread = threading.Thread(target=self._keep, name=f"view-{name}", daemon=True)
 
     def start(self) -> None:
-        """Opens the versions, so that the first reader gets an answer, and starts the thread."""
-        try:
-            self._tend_versions(self._journal.view(self.name))
-        except Exception:  # concerns only this view, and the loop tries again
-            logger.exception("view %s", self.name)
         self._thread.start()
 
     def wake(self) -> None:
@@ -244,6 +240,7 @@ class Reconciler:
                 except Exception:
                     logger.exception("view %s", self.name)
                     self._stopping.wait(1.0)
+                self.has_tried.set()  # the first one opens the versions
             self._wake.wait(TICK_S)
             self._wake.clear()
 
