@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.view_stores import Described, cut
+from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.errors import TransientError, UsageError
@@ -239,3 +242,40 @@ def test_an_ended_task_leaves_no_process(monkeypatch: pytest.MonkeyPatch, end: s
     with pytest.raises(TransientError, match="it was ended after"):
         isolated.run_isolated("compare", {}, limit=limit)
     assert started[0].returncode is not None
+
+
+def of_a_shell(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    popen: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+    monkeypatch.setattr(
+        isolated.subprocess, "Popen", lambda command, **options: popen(["sh", "-c", script], **options)
+    )
+
+
+def test_a_task_is_answered_although_its_code_has_started_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the pipe of the answer, and the host waited for its end until the limit."""
+    of_a_shell(monkeypatch, """sleep 600 & echo '{"ok": 1}'""")
+    limit = Limit("it", stopping=threading.Event(), seconds=20)
+    assert isolated.run_isolated("check", {}, limit=limit) == 1
+
+
+def test_an_ended_task_is_not_waited_for_if_its_code_has_left_its_session(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No signal reaches that process, and it has the pipe. The host could not even be stopped."""
+    told, gone = tmp_path / "pid", threading.Event()
+    of_a_shell(
+        monkeypatch, f"setsid sh -c 'echo $$ > {told}.new; mv {told}.new {told}; exec sleep 600' & wait"
+    )
+    monkeypatch.setattr(isolated, "END_S", 0.1, raising=False)
+    limit = Limit("it", stopping=threading.Event(), seconds=60, gone=gone)
+
+    def leave() -> None:
+        wait_until(told.exists, what="its process")
+        gone.set()
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    with pytest.raises(TransientError, match="its caller has gone"):
+        isolated.run_isolated("compare", {}, limit=limit)
+    leaving.join()
+    os.kill(int(told.read_text()), signal.SIGKILL)

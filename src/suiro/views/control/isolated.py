@@ -29,11 +29,13 @@ from suiro.views.store.json_text import encodable
 
 LOOK_S = 0.5
 POLL_S = 0.1
+END_S = 5.0
+"""The wait for the end of the answer, once its processes were killed. One in a session of its own may still have it."""
 
 
 def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
     """Returns the result of the task, or raises its error by kind. When the limit is over, kills the process and raises
-    the error of the limit."""
+    the error of the limit. What the user's code has started ends in any case."""
     started = subprocess.Popen(
         apart([sys.executable, "-m", "suiro.views.control.isolated", task, str(os.getpid())]),
         stdin=subprocess.PIPE,
@@ -44,13 +46,14 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
     text = json.dumps(given).encode()
     talk = threading.Thread(target=lambda: answers.append(started.communicate(text)[0]), daemon=True)
     talk.start()
-    while talk.is_alive():
+    while started.poll() is None and not limit.is_over:
         talk.join(POLL_S)
-        if talk.is_alive() and limit.is_over:
-            # With the processes that the user's code has started: they have the pipe of the answer, too.
-            process.kill_group(started)
-            talk.join()
-            limit.check()
+    is_over = started.poll() is None
+    # Also the processes that the user's code has started: they have the pipe of the answer, too.
+    process.kill_group(started)
+    talk.join(END_S)
+    if is_over:
+        limit.check()
     return answered(
         b"".join(answers),
         missing=f"the {task} ended with exit code {started.returncode} and no answer; the host's log says why",
