@@ -58,11 +58,11 @@ class Cut:
         processed by the same task; None: any partition may wait for any other."""
 
         def may_wait(place: TopicPartition) -> bool:
-            topic, partition = place
             others = self.behind - {place}
-            return bool(
-                others if joined is None else others & {(other, partition) for other in joined[topic]}
-            )
+            if joined is None or not others:
+                return bool(others)
+            topic, partition = place
+            return any((other, partition) in others for other in joined[topic])
 
         return {place: offset for place, offset in self.inputs.items() if not may_wait(place)}
 

@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -182,14 +182,10 @@ def main() -> int:
         ):
             definition = Code(Path(given["code_file"]).read_bytes()).load(spec.entry)
             topology = spec.topology_of(definition)
-            joined = joined_topics(topology)
-
-            def say_cut(event: str, cut: Cut | None) -> None:
-                say(event, cut=None if cut is None else cut.to_json(), joined=joined)
-
-            say_cut("begun", store.cut)
+            cut = store.cut
+            say("begun", cut=None if cut is None else cut.to_json(), joined=joined_topics(topology))
             applier = Applier(spec, store, RowCodec(topology, spec.key), client, stopping=stopping)
-            _run(applier, stopping, say, say_cut)
+            _run(applier, stopping, say)
     except Exception as error:
         logger.exception("the follower of %s v%d ends", spec.view, spec.version)
         message = str(error) if isinstance(error, SuiroError) else f"{type(error).__name__}: {error}"
@@ -212,7 +208,7 @@ def joined_topics(topology: Topology) -> dict[str, list[str]] | None:
     return found
 
 
-def _run(applier: Applier, stopping: Stopping, say: Any, say_cut: Callable[[str, Cut | None], None]) -> None:
+def _run(applier: Applier, stopping: Stopping, say: Any) -> None:
     failed: str | None = None
     is_well = False
     while not stopping.is_set():
@@ -230,7 +226,7 @@ def _run(applier: Applier, stopping: Stopping, say: Any, say_cut: Callable[[str,
             continue
         if cut is not None or not is_well:
             is_well, failed = True, None
-            say_cut("at", cut)
+            say("at", cut=None if cut is None else cut.to_json())
 
 
 def _give_way() -> None:

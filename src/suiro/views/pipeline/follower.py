@@ -10,7 +10,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Follower:
         self._location = location
         self._lock = threading.Lock()  # guards what follows
         self._cut: Cut | None = None
+        self._joined: Mapping[str, Sequence[str]] | None = None
         self._reflected: dict[TopicPartition, int] = {}
         self._error: SuiroError | None = None
         self._failures = 0
@@ -174,11 +175,13 @@ class Follower:
             self._fail(kind(said["error"]))
             return
         with self._lock:
-            if said["event"] == "at":
+            if said["event"] == "begun":
+                self._joined = said["joined"]
+            else:
                 self._error = None
             if said["cut"] is not None:
                 self._cut = Cut.from_json(said["cut"])
-                self._reflected |= self._cut.reflected(said["joined"])
+                self._reflected |= self._cut.reflected(self._joined)
             listeners = list(self._listeners)
         for heard in listeners:
             heard()
