@@ -210,6 +210,9 @@ def test_a_new_schema_refers_to_what_has_the_number_of_a_version_now(unique: str
         ("AVRO", '"Nothing"', '"int"'),
         ("JSON", '{"$schema": "nonsense:"}', "{}"),
         ("PROTOBUF", "nonsense", 'syntax = "proto3"; message A {}'),
+        pytest.param("AVRO", '{"type":' * 5_000 + '"int"' + "}" * 5_000, '"int"', id="deep Avro"),
+        pytest.param("JSON", '{"not":' * 5_000 + "{}" + "}" * 5_000, "{}", id="deep JSON"),
+        pytest.param("JSON", "{}", '{"not":' * 5_000 + "{}" + "}" * 5_000, id="deep JSON behind it"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_looked_at_once(

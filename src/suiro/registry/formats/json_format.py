@@ -117,6 +117,8 @@ def _load(text: str) -> Any:
         schema = json.loads(text, parse_constant=constant)
     except ValueError as error:
         raise InvalidSchema(f"not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidSchema("nested too deeply") from None
     if not isinstance(schema, dict | bool):
         raise InvalidSchema("a JSON Schema is an object, true or false")
     if isinstance(schema, dict) and "$schema" in schema:
