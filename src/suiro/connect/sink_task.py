@@ -94,6 +94,7 @@ class SinkTask:
         self._settings = settings
         self._limit = LetterLimit()
         self._topic_ids: dict[str, str] = {}  # of the last run
+        self._noted_ids: dict[str, str] = {}  # that the topic of positions has
 
     def datasets(self, context: TaskContext) -> Datasets:
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
@@ -106,7 +107,15 @@ class SinkTask:
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
             try:
-                _Running(self._sink, self._settings, context, client, self._limit, self._topic_ids).loop()
+                _Running(
+                    self._sink,
+                    self._settings,
+                    context,
+                    client,
+                    self._limit,
+                    known_ids=self._topic_ids,
+                    noted_ids=self._noted_ids,
+                ).loop()
             finally:
                 self._sink.close()
 
@@ -128,7 +137,9 @@ class _Running:
         context: TaskContext,
         client: Client,
         limit: LetterLimit,
+        *,
         known_ids: dict[str, str],
+        noted_ids: dict[str, str],
     ) -> None:
         self._sink = sink
         self._settings = settings
@@ -148,6 +159,7 @@ class _Running:
             codec=compression.ZSTD,  # a record that was compressed may be larger than what a topic takes
         )
         self._known_ids = known_ids
+        self._noted_ids = noted_ids
         self._topic_ids: dict[str, str] = {}
         self._dead: list[DeadLetter] = []
         self._turn = 0
@@ -218,22 +230,24 @@ class _Running:
         if begin == LATEST or (again and missing):
             # "now" is this moment, also for partitions whose first record comes after a restart.
             self._store([], dict(self._stored))
+        self._known_ids |= self._topic_ids
         self._note_topics()
 
     def _created_again(self) -> set[str]:
         """Returns the topics that are not those of the last run."""
         if self._topic_ids and not self._known_ids:
             try:
-                self._known_ids |= read_topic_ids(self._client, self._context.name)
+                self._noted_ids |= read_topic_ids(self._client, self._context.name)
             except RefusedError as error:
                 _log.info("%s: topic ids are known to this process only: %s", self._context.name, error)
+            self._known_ids |= self._noted_ids
         known = self._known_ids
         return {topic for topic, one in self._topic_ids.items() if known.get(topic, one) != one}
 
     def _note_topics(self) -> None:
         """Keeps the ids of the topics, also for the next process if this role may write to the topic of positions."""
-        now = self._known_ids | self._topic_ids
-        if now == self._known_ids:
+        now = self._noted_ids | self._topic_ids
+        if now == self._noted_ids:
             return
         context, producer = self._context, self._producer
         key, value = topic_ids_record(context.name, now)
@@ -249,17 +263,18 @@ class _Running:
         except RefusedError as error:
             _log.info("%s: topic ids are known to this process only: %s", context.name, error)
             producer.abort()
-        self._known_ids |= now
+        self._noted_ids |= now
 
     def _check_topics(self, again: set[str]) -> None:
         """`again`: the topics that were created again and have stored offsets. Brokers forget those that they have of a
         deleted topic."""
         if again and self._settings.on_data_loss == "fail":
-            self._note_topics()
+            # They are not noted before the restart: a process that ends now may not have told it to anybody.
+            self._known_ids |= self._topic_ids
             raise DataLossError(
                 f"{self._context.name}: topic {', '.join(sorted(again))} was deleted and created again, so the stored "
-                "offsets are of other records. To read it from its start, give the connector another name. A restart "
-                "continues at the stored offsets"
+                "offsets are of other records. To read it from its start, give the connector another name. `suiro "
+                "connect restart` continues at the stored offsets"
             )
 
     def _fetch(self) -> None:
