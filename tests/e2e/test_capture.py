@@ -176,6 +176,12 @@ def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(
             "t",
             ["no primary key"],
         ),
+        (
+            "create table t (a int) partition by range (a); create table t_1 partition of t for values from (0) to (9);"
+            " alter table t replica identity full; insert into t values (2)",
+            "t",
+            ["t_1", "no primary key"],
+        ),
         ("create table t (a int primary key); alter table t replica identity nothing", "t", ["NOTHING"]),
         ("create view t as select 1 as a", "t", ["a view"]),
         ("select 1", "t", ["does not exist"]),

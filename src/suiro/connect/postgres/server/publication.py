@@ -181,12 +181,14 @@ def _create(database: Database, options: CaptureOptions, version: int) -> None:
 
 def _require_keys(database: Database, tables: Sequence[str]) -> None:
     """Raises `ConfigError` for a table without a key, before it is published: from then on, Postgres would refuse the
-    UPDATE and DELETE of everybody. `tables`: empty for all."""
+    UPDATE and DELETE of everybody. Partitions have replica identities of their own. `tables`: empty for all."""
     found = database.rows(
-        "select c.oid, c.relreplident, n.nspname, c.relname from pg_class c join pg_namespace n on n.oid ="
-        " c.relnamespace where c.relkind in ('r', 'p') and c.relpersistence = 'p' and case when %(all)s"
-        f" then not c.relispartition and c.oid >= {FIRST_NORMAL_OID} else n.nspname || '.' || c.relname ="
-        " any(%(tables)s) end"
+        "with recursive parts(oid) as (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where"
+        f" case when %(all)s then c.oid >= {FIRST_NORMAL_OID} else n.nspname || '.' || c.relname = any(%(tables)s) end"
+        " union select i.inhrelid from parts join pg_class c using (oid) join pg_inherits i on i.inhparent = c.oid"
+        " where c.relkind = 'p')"
+        " select c.oid, c.relreplident, n.nspname, c.relname from parts join pg_class c using (oid) join pg_namespace n"
+        " on n.oid = c.relnamespace where c.relkind in ('r', 'p') and c.relpersistence = 'p'"
         " order by n.nspname, c.relname",
         {"all": not tables, "tables": list(tables)},
         what="look for tables without a key",
