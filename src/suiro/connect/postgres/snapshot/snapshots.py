@@ -61,7 +61,8 @@ class Snapshots:
         }
         self.reselect = ReselectKeys(parts, limit=self._options.owed_keys_max)
         self._changed: set[str] = set()  # tables whose state goes into the next position
-        self._repeated: set[str] = set()  # tables that are read once more only because it was requested
+        # Tables that are read once more only because it was requested, the first request first.
+        self._repeated: dict[str, None] = {}
         self.read_rows = ReadRows(self.states)
         self.rows = 0
 
@@ -74,13 +75,15 @@ class Snapshots:
     @property
     def is_ready(self) -> bool:
         """Whether every table was read. Requests, which any role can write without end, do not count."""
-        return not self.reselect.tables and self._repeated.issuperset(self.running)
+        return not self.reselect.tables and self._repeated.keys() >= set(self.running)
 
     @property
     def running(self) -> list[str]:
-        """Returns the tables that are being read. Those that are only read once more come last."""
+        """Returns the tables that are being read. Those that are only read once more come last, in the order of their
+        requests: a table that is requested without end would delay the others."""
         found = [name for name, state in self.states.items() if state.running]
-        return sorted(found, key=self._repeated.__contains__)
+        places = {name: place for place, name in enumerate(self._repeated, 1)}
+        return sorted(found, key=lambda name: places.get(name, 0))
 
     def progress(self) -> tuple[TableProgress, ...]:
         """By table. Called by any thread."""
@@ -157,7 +160,7 @@ class Snapshots:
         )
         self.reselect.forget(table.full_name)  # the snapshot reads these rows, too
         self._changed.add(table.full_name)
-        self._repeated.discard(table.full_name)
+        self._repeated.pop(table.full_name, None)
         self.read_rows.begin(table.full_name)
         self._on_begin(schema.topic)
 
@@ -180,7 +183,7 @@ class Snapshots:
 
     def _repeat(self, full_name: str) -> bool:
         is_captured = self.restart(full_name, lost_changes=False)
-        self._repeated.add(full_name)
+        self._repeated[full_name] = None
         return is_captured
 
     def restart(self, full_name: str, *, lost_changes: bool) -> bool:
