@@ -368,6 +368,26 @@ def test_requests_of_a_stranger_do_not_hold_the_stream_up(
     assert 0 < len(refused) <= UNKNOWN_REQUESTS_MAX
 
 
+def test_a_request_that_cannot_be_served_does_not_end_the_capture(
+    within: Within, scene: CaptureScene, connection: Connection
+) -> None:
+    """A table without a unique key is read as a whole while changes flow, unless it is too large. The capture ended,
+    and so did each one after it."""
+    connection.execute(
+        """
+        create table t (k int, v text); alter table t replica identity full, alter v set storage plain;
+        insert into t select g, repeat('x', 5000) from generate_series(1, 700) g
+        """
+    )
+    with within(memory_bytes=1 << 20) as running:
+        running.reaches(running.is_ready, "ready")
+        connection.execute(REQUEST, (request_text(running.capture.options.name, "public.t"), 1))
+        connection.execute("insert into t values (0)")
+        running.reaches(lambda: len(records(scene)) == 701, "the row")
+        (refused,) = [event for event in running.events if event["event"] == "snapshot_refused"]
+    assert "too large" in refused["reason"]
+
+
 def test_a_request_lets_the_snapshot_under_way_come_to_its_end(
     within: Within, scene: CaptureScene, connection: Connection, postgres: Postgres
 ) -> None:

@@ -256,11 +256,10 @@ class Session:
         requests, self._changes.requests = self._changes.requests, {}
         for name in requests:
             self._check_stopped()
-            if not self.snapshots.request(name):
-                logger.error("asked for a snapshot of %r, which is not captured", name)
-                self._control.on_event(
-                    {"event": "snapshot_refused", "table": name, "reason": "it is not captured"}
-                )
+            refusal = self.snapshots.request(name)
+            if refusal is not None:
+                logger.error("the requested snapshot of %r is refused: %s", name, refusal)
+                self._control.on_event({"event": "snapshot_refused", "table": name, "reason": refusal})
 
     def commit(self, *, wait: bool = True) -> None:
         """Commits the written records and the position in one transaction."""

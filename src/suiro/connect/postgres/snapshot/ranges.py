@@ -351,9 +351,10 @@ def _copy_statement(table: Table, selected: str, *conditions: str) -> str:
     return f"COPY (SELECT {selected} FROM {table.sql_rows} {_where(table, *conditions)}) TO STDOUT (FORMAT binary)"
 
 
-def check_small_enough(database: Database, table: Table, limit: int) -> None:
-    """Raises `ConfigError` for a table that cannot be divided and has more than `limit` bytes."""
-    size, _ = _size(database, table)
+def check_small_enough(database: Database, table: Table, memory_bytes: int) -> None:
+    """Raises `ConfigError` for a table that cannot be divided and is too large to be read as a whole."""
+    limit = 4 * memory_bytes
+    size = 0.0 if table.is_divisible else _size(database, table)[0]
     if size > limit:
         raise ConfigError(
             f"{table.full_name} has no key with bounds, so while changes flow it can be read only as a whole, and it "

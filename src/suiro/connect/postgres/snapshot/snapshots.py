@@ -27,8 +27,9 @@ from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.progress import ReadRows, TableProgress
 from suiro.connect.postgres.resources import Resources
+from suiro.connect.postgres.server.database import LockNotAvailableError
 from suiro.connect.postgres.server.publication import Table, TableDroppedError
-from suiro.connect.postgres.snapshot.ranges import Range, keys_after
+from suiro.connect.postgres.snapshot.ranges import Range, check_small_enough, keys_after
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.table_state import TableState
 from suiro.connect.postgres.snapshot.topic_state import NEVER, KeyedValues, Memory, ends, load_older
@@ -164,22 +165,30 @@ class Snapshots:
         self.read_rows.begin(table.full_name)
         self._on_begin(schema.topic)
 
-    def request(self, full_name: str) -> bool:
-        """Reads the table again, as requested. Returns False if it is not captured.
+    def request(self, full_name: str) -> str | None:
+        """Reads the table again, as requested. Returns why not, if it is refused.
 
         Any role of the database may request it, as often as it likes. So the snapshot under way comes to its end first,
-        and one that has not begun to read serves all requests.
+        and one that has not begun to read serves all requests. One that cannot be read would end the capture, at each
+        start again.
         """
+        table = self._tables.published.get(full_name)
+        try:
+            if table is not None:
+                check_small_enough(self._database, table, self._options.memory_bytes)
+        except (ConfigError, LockNotAvailableError) as error:
+            return str(error)
         state = self.states.get(full_name)
         if state is None or not state.running or full_name not in self._tables.published:
             logger.info("table %r is to be read again, as requested", full_name)
             was_read = state is not None and not state.running
-            return self._repeat(full_name) if was_read else self.restart(full_name, lost_changes=False)
+            is_captured = self._repeat(full_name) if was_read else self.restart(full_name, lost_changes=False)
+            return None if is_captured else "it is not captured"
         if not state.begins_at and not state.read_again:
             logger.info("table %s is read, and then again, as requested", full_name)
             state.read_again = True
             self._changed.add(full_name)
-        return True
+        return None
 
     def _repeat(self, full_name: str) -> bool:
         is_captured = self.restart(full_name, lost_changes=False)

@@ -195,8 +195,7 @@ class Windows:
             return data, None, {key for key, _ in owed[:count]}
         if state is None or not is_unread:
             return None
-        if not table.is_divisible:
-            check_small_enough(database, table, 4 * self._options.memory_bytes)
+        check_small_enough(database, table, self._options.memory_bytes)
         size, expected = chunk_size(database, table, self._options.chunk_rows)
         self._snapshots.read_rows.expect(table.full_name, expected)
         after = None if state.after is None else tuple(state.after)
