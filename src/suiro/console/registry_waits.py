@@ -30,7 +30,7 @@ class SchemaWaits:
         self._lock = threading.Lock()
         self._asking: dict[int, Future[None]] = {}
         self._ready: set[int] = set()
-        self._failures: dict[int | None, tuple[str, int]] = {}
+        self._failures: dict[int | None, tuple[RegistryError, int]] = {}
         """Why schemas cannot be fetched, and since when: a schema that the registry refuses; None: all schemas."""
 
     def wait(self, schema_id: int, decode: Callable[[], object]) -> None:
@@ -40,9 +40,10 @@ class SchemaWaits:
             return
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            for failure in (self._failures.get(None), self._failures.get(schema_id)):
-                if failure is not None and now_ms - failure[1] < PAUSE_MS:
-                    raise RegistryUnavailableError(failure[0], 0, 0)
+            for failure, since_ms in filter(None, map(self._failures.get, (None, schema_id))):
+                if now_ms - since_ms < PAUSE_MS:
+                    # Of its kind: whoever waits for a registry does not wait for a schema that it refuses.
+                    raise _again(failure)
             asked = self._asking.get(schema_id)
             if asked is None:
                 if len(self._asking) >= ASKING_MAX:
@@ -55,10 +56,10 @@ class SchemaWaits:
         try:
             asked.result(WAIT_S)
         except TimeoutError:
-            said = f"the registry does not answer within {WAIT_S:g} s"
+            error = RegistryUnavailableError(f"the registry does not answer within {WAIT_S:g} s", 0, 0)
             with self._lock:
-                self._failures[None] = said, self._clock.monotonic_ms()
-            raise RegistryUnavailableError(said, 0, 0) from None
+                self._failures[None] = _again(error), self._clock.monotonic_ms()
+            raise error from None
 
     def _ask(self, schema_id: int, asked: Future[None], decode: Callable[[], object]) -> None:
         failure: BaseException | None = None
@@ -75,7 +76,7 @@ class SchemaWaits:
                 if len(self._failures) >= READY_MAX:
                     self._failures.clear()
                 of = None if isinstance(failure, RegistryUnavailableError) else schema_id
-                self._failures[of] = str(failure), self._clock.monotonic_ms()
+                self._failures[of] = _again(failure), self._clock.monotonic_ms()
             if failure is None:
                 if len(self._ready) >= READY_MAX:
                     self._ready.clear()
@@ -84,6 +85,11 @@ class SchemaWaits:
             asked.set_result(None)
         else:
             asked.set_exception(failure)
+
+
+def _again(error: RegistryError) -> RegistryError:
+    """Without the traceback, which holds what the frames of the first one have."""
+    return type(error)(str(error), error.status, 0)
 
 
 _waits: dict[str, SchemaWaits] = {}

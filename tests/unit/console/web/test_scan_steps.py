@@ -21,7 +21,7 @@ from suiro.console.web import Masks
 from suiro.console.web.api import records
 from suiro.console.web.api.records import _Scan
 from suiro.console.web.endpoint import Call
-from suiro.errors import RegistryUnavailableError, RetriableKafkaError, TransientError
+from suiro.errors import RegistryRefusedError, RegistryUnavailableError, RetriableKafkaError, TransientError
 from suiro.foundation.http import Role
 from suiro.protocol.records import Record, control_batch, encode_batch
 from suiro.registry.codecs import wire
@@ -277,6 +277,24 @@ def test_a_file_waits_for_its_schemas(
     download = records._export(asking(cluster, f"http://{unique}-2", **query))
     with pytest.raises(TransientError, match="t-0 offset 0 cannot be decoded: the registry is away"):
         list(download.parts)
+
+
+def test_a_file_does_not_wait_for_a_schema_that_the_registry_refuses(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """Each second record of it took ten seconds."""
+
+    def schema(number: int) -> registry.Schema:
+        raise RegistryRefusedError("you may not read it", 403, 40301)
+
+    monkeypatch.setattr(registry, "registry_client", lambda url: SimpleNamespace(schema=schema))
+    cluster = OneLed(1, records=1)
+    cluster.value = struct.pack(">bI", 0, 7) + b"\x06abc"
+    for _ in range(2):
+        call = asking(cluster, f"http://{unique}")
+        file = b"".join(records._export(call).parts)
+        assert b"you may not read it" in file
+        assert call.console.clock.monotonic_ms() == 0
 
 
 def test_a_tail_goes_on_without_the_partition_that_loses_its_leader_and_then_where_it_was() -> None:
