@@ -17,7 +17,7 @@ from suiro.broker.net import server as module
 from suiro.broker.net.connection import Connection
 from suiro.broker.net.listeners import Listener, SecurityProtocol
 from suiro.broker.net.server import Server, bind_socket
-from suiro.broker.net.turns import MOST_OF_A_CLIENT
+from suiro.broker.net.turns import MOST_OF_A_CLIENT, MOST_UNFINISHED
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
@@ -134,7 +134,12 @@ def test_a_connection_is_not_idle_while_an_answer_or_a_request_is_on_its_way() -
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others() -> None:
+@pytest.mark.parametrize(
+    "large",
+    [["127.0.0.1"] * MOST_OF_A_CLIENT, [f"10.0.0.{number}" for number in range(MOST_UNFINISHED)]],
+    ids=["of the same client", "of other clients"],
+)
+def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others(large: list[str]) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         clock = ManualClock()
@@ -153,8 +158,8 @@ def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others() 
             [Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)]
         )
         turns = server._context.turns
-        for _ in range(MOST_OF_A_CLIENT):
-            turns.begin_large("127.0.0.1")
+        for client in large:
+            turns.begin_large(client)
         reader, writer = await asyncio.open_connection(server.listeners[0].host, server.listeners[0].port)
         writer.write((5000).to_bytes(4, "big") + bytes(5000))
         _, other = await asyncio.open_connection(server.listeners[0].host, server.listeners[0].port)
@@ -167,7 +172,7 @@ def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others() 
         assert len(turns._put_off) == 1
         clock.advance(settings.connections_max_idle_ms + 1)
         server.close_idle()
-        turns.end_large("127.0.0.1")
+        turns.end_large(large[0])
         assert await reader.readexactly(6) == b"answer"
         clock.advance(settings.connections_max_idle_ms + 1)
         server.close_idle()
