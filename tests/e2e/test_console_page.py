@@ -420,15 +420,18 @@ def test_produce_and_copy(open_page: Open, console: FakeConsole) -> None:
     # Of two headers of one name, one was written, and an empty text in place of null.
     record = console.cluster.record("flights", 4990)
     record["value"] |= {"format": "protobuf", "schema_id": 7}
-    record["headers"] = [
-        {"name": name, "text": text} for name, text in (("a", "1"), ("none", None), ("a", "2"))
-    ]
+    headers = (("a", "1"), ("none", None), ("a", "2"), ("trace", "one\ntwo"), ("b=c", "3"), ("d", " 4"))
+    record["headers"] = [{"name": name, "text": text} for name, text in headers]
     page.route("**/api/v1/topics/flights/record?*", lambda route: route.fulfill(json=record))
     page.goto(f"{console.url}/#/topics/flights/records?at=0:4991")
     page.get_by_role("button", name="Produce one like it…").click()
     expect(dialog).to_contain_text(
         "The value has a schema (protobuf, schema 7). As json it is written without it."
     )
+    # The second line of such a text was a header of its own.
+    expect(dialog.get_by_label("Headers")).to_have_value("a=1\nnone\na=2")
+    for name in ("trace", "b=c", "d"):
+        expect(dialog).to_contain_text(f"The header {name} is left out")
     dialog.get_by_role("button", name="Produce").click()
     expect(dialog.get_by_role("alert")).to_have_text("Headers: a is given twice")
     dialog.get_by_label("Headers").fill("a=1\nnone")

@@ -10,6 +10,19 @@ const FORMATS = ['string', 'json', 'avro', 'long', 'hex'];
 /** @param {any} field @param {string} other */
 const formatOf = (field, other) => (FORMATS.includes(field?.format) ? field.format : other);
 
+/** @param {any} header */
+const lineOf = (header) => (header.text === null ? header.name : `${header.name}=${header.text}`);
+
+/** Whether the header is the same after it was a line of the form. A line end in it, which \r becomes there, begins another header. @param {any} header */
+const isLine = (header) => {
+  try {
+    const found = pairs(lineOf(header).replaceAll('\r', '\n'), 'Headers', true);
+    return Object.keys(found).length === 1 && found[header.name] === header.text;
+  } catch {
+    return false;
+  }
+};
+
 /** @param {{topic: string, like: any, onClose: () => void, onDone: (answer: any) => void}} props `like`: a record, or {} */
 export function Produce({ topic, like, onClose, onDone }) {
   const [form, setForm] = useState({
@@ -19,7 +32,7 @@ export function Produce({ topic, like, onClose, onDone }) {
     value: like.value?.text ?? '',
     noValue: like.value === null,
     valueFormat: formatOf(like.value, 'json'),
-    headers: (like.headers ?? []).map((/** @type {any} */ header) => (header.text === null ? header.name : `${header.name}=${header.text}`)).join('\n'),
+    headers: (like.headers ?? []).filter(isLine).map(lineOf).join('\n'),
     partition: '',
   });
   const change = (/** @type {any} */ patch) => setForm({ ...form, ...patch });
@@ -39,6 +52,7 @@ export function Produce({ topic, like, onClose, onDone }) {
   return html`<${FormDialog} title=${html`Produce to <span class="mono">${topic}</span>`} action="Produce" wide target=${url(['topics', topic, 'records'])}
     body=${body} onClose=${onClose} onDone=${(/** @type {any} */ answer) => { say(`Written to partition ${answer.partition} at offset ${answer.offset}.`); onDone(answer); }}>
     ${unlike.map(([part, format]) => html`<div key=${part} class="notice warn">The ${part} has a schema (${like[part].format}, schema ${like[part].schema_id}). As ${format} it is written without it.</div>`)}
+    ${(like.headers ?? []).filter((/** @type {any} */ header) => !isLine(header)).map((/** @type {any} */ header, /** @type {number} */ at) => html`<div key=${`left out ${at}`} class="notice warn">The header ${header.name} is left out: its line ends, outer blanks or equals sign cannot be written here.</div>`)}
     <div class="fields">
       <${Select} label="Key as" value=${form.keyFormat} options=${FORMATS} onChange=${(/** @type {string} */ keyFormat) => change({ keyFormat })} />
       <${Field} label="Partition" note="Leave empty to choose by the key"><input inputmode="numeric" value=${form.partition} onInput=${set('partition')} /><//>
