@@ -193,19 +193,13 @@ class FileTarget:
     def __init__(self, path: Path) -> None:
         self.name = f"OpenLineage events to {path}"
         self._path = path
-        self._is_torn = False  # the disk was too full for the end of the last line
 
     def send(self, event: bytes) -> None:
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                if self._is_torn:
-                    os.write(handle, b"\n")
-                line = event + b"\n"
-                self._is_torn = os.write(handle, line) < len(line)
-                if self._is_torn:
-                    os.write(handle, b"\n")
-                    self._is_torn = False
+                line = (b"\n" if _is_torn(self._path) else b"") + event + b"\n"
+                if os.write(handle, line) < len(line):
                     raise UnreachableError("only a part of the event could be written")
             finally:
                 os.close(handle)
@@ -214,6 +208,18 @@ class FileTarget:
 
     def close(self) -> None:
         pass
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the last line has no end: the disk was too full for it, perhaps in an earlier process."""
+    try:
+        if not path.is_file():  # a pipe
+            return False
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # it is empty, or only for writing
+        return False
 
 
 class HttpTarget:
