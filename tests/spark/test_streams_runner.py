@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.share import one_of
+from support.share import IS_WHOLE, one_of
 from support.spark_streams import Got, Outputs, Running, Sent, last_by_key
 from support.waiting import wait_until
 
@@ -103,11 +103,12 @@ def test_the_changelog_is_kafka_streams(run: Run, name: str, suiro_node: Any) ->
     assert all(row.partition == partition_for_key(row.key or b"", 3) for row in rows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("limit", "partitions"), one_of(2, [(None, 1), (None, 4), (37, 4), (37, 1)]))
 def test_a_repartition_gives_one_content_for_every_cut(
     run: Run, name: str, limit: int | None, partitions: int
 ) -> None:
-    sent = words(f"{name}.in", 220, keys=23)
+    sent = words(f"{name}.in", 400 if IS_WHOLE else 220, keys=23)
     running = run(by_word(name), name, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
     out = running.finish()[f"{name}.out"]
     assert counted(out) == Counter(item.value for item in sent)
@@ -148,9 +149,10 @@ def test_late_records_are_late_for_every_cut(run: Run, name: str) -> None:
     assert 0 < accepted < len(sent)
 
 
+@pytest.mark.sampled
 def test_a_table_is_joined_as_of_the_records_before(run: Run, name: str) -> None:
     """The stream waits for the table where the table is behind: the order is that of timestamps, for every cut."""
-    partitions = 2
+    partitions, count = 2, 60 if IS_WHOLE else 30
 
     def joined(app: str) -> Topology:
         builder = StreamsBuilder()
@@ -163,13 +165,13 @@ def test_a_table_is_joined_as_of_the_records_before(run: Run, name: str) -> None
     answers = []
     for limit in (None, 7):
         app = f"{name}-{limit}"
-        sent = [Sent(f"{app}.table", f"k{n % 3}", f"row {n}", 1_000 + 10 * n) for n in range(30)]
-        sent += [Sent(f"{app}.stream", f"k{n % 3}", f"{n}", 1_005 + 10 * n) for n in range(30)]
+        sent = [Sent(f"{app}.table", f"k{n % 3}", f"row {n}", 1_000 + 10 * n) for n in range(count)]
+        sent += [Sent(f"{app}.stream", f"k{n % 3}", f"{n}", 1_005 + 10 * n) for n in range(count)]
         running = run(joined(app), app, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
         answers.append(sorted(str(item.value) for item in running.finish()[f"{app}.out"]))
         running.close()
     assert answers[0] == answers[1]
-    assert answers[0] == sorted(str(f"{n}/row {n}".encode()) for n in range(30))
+    assert answers[0] == sorted(str(f"{n}/row {n}".encode()) for n in range(count))
 
 
 def test_a_global_table_is_there_before_the_first_record(run: Run, name: str) -> None:

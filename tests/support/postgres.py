@@ -18,6 +18,7 @@ import psutil
 import psycopg
 
 from support.postgres_versions import binaries
+from support.share import IS_WHOLE
 from support.waiting import wait_until
 
 VERSION = int(os.environ.get("SUIRO_POSTGRES", "18"))
@@ -30,9 +31,10 @@ max_connections = 60
 max_prepared_transactions = 5
 fsync = off
 autovacuum = off
-wal_writer_delay = 10ms
 """
-# What an open transaction writes is flushed by the WAL writer, which sleeps for 25 delays where nobody commits.
+if not IS_WHOLE:
+    # What an open transaction writes is flushed by the WAL writer, which sleeps for 25 delays where nobody commits.
+    _SETTINGS += "wal_writer_delay = 10ms\n"
 
 
 def _for_the_servers_user(folder: Path) -> Path:
