@@ -99,9 +99,6 @@ def _main() -> None:
         from suiro.extras import require
 
         require(_EXTRAS[command])
-    if command in _EVERYDAY or command in ("capture", "node", "registry", "view"):
-        # kio imports Hypothesis if it is installed, which would take longer than the command.
-        sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     if command == "node" or command in _EVERYDAY or command in _EXTRAS:
         sys.exit(group_of(command).main(arguments[1:]))
     from suiro.cli.overview import main as overview_main

@@ -158,7 +158,6 @@ def _traced(asked: _Asked) -> dict[str, Any]:
 
 
 def main() -> int:
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # kio looks for it, which takes long
     answer(lambda: _traced(unpacked(sys.stdin.read())))
     return 0
 
