@@ -118,6 +118,7 @@ def test_partitions_added_to_a_sink_topic_are_used_within_seconds(monkeypatch: p
 
     class Growing:
         partitions: ClassVar = [0]
+        is_abandoned = False
 
         def __init__(self, *arguments: Any, **settings: Any) -> None: ...
 
