@@ -15,7 +15,7 @@ one snapshot: several statements with an ALTER TABLE between them would describe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -294,7 +294,8 @@ def _read_tables(
     published = _published_parts(database, publication, oids, version)
     columns = _columns(database, oids, published)
     indexes = _indexes(database, oids)
-    types = {column.type_oid for of_table in columns.values() for column in of_table}
+    oids_of_types = {column.type_oid for of_table in columns.values() for column in of_table}
+    types = [oid for oid in oids_of_types if oid >= FIRST_NORMAL_OID]
     operators = _operators(database, types)
     with_domains = _types_with_domains_within(database, types)
     tables = []
@@ -454,8 +455,8 @@ def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[_Index]]
     return found
 
 
-def _operators(database: Database, types: Set[int]) -> dict[int, str]:
-    """Returns the schema of the operators that sort a type, for types that are not built in, such as `citext`."""
+def _operators(database: Database, types: Sequence[int]) -> dict[int, str]:
+    """Returns the schema of the operators that sort each of these types, such as `citext`."""
     found = database.rows(
         "with recursive known(oid, base) as (select t.oid, t.oid from pg_type t where t.oid = any(%s::oid[]) union all"
         " select k.oid, t.typbasetype from known k join pg_type t on t.oid = k.base where t.typtype = 'd')"
@@ -463,13 +464,13 @@ def _operators(database: Database, types: Set[int]) -> dict[int, str]:
         " join pg_am a on a.oid = c.opcmethod and a.amname = 'btree' join pg_amop o on o.amopfamily = c.opcfamily and"
         " o.amoplefttype = c.opcintype and o.amoprighttype = c.opcintype and o.amopstrategy = 5"
         " join pg_operator p on p.oid = o.amopopr join pg_namespace n on n.oid = p.oprnamespace",
-        ([oid for oid in types if oid >= FIRST_NORMAL_OID],),
+        (types,),
         what="look for the operators of types",
     )
     return dict(found)
 
 
-def _types_with_domains_within(database: Database, types: Set[int]) -> set[int]:
+def _types_with_domains_within(database: Database, types: Sequence[int]) -> set[int]:
     """Returns the arrays, ranges and composite types that hold values of a domain; for a domain, those below it."""
     found = database.rows(
         "with recursive below(root, oid) as (select o, o from unnest(%s::oid[]) o union all select b.root,"
@@ -480,7 +481,7 @@ def _types_with_domains_within(database: Database, types: Set[int]) -> set[int]:
         " pg_range r where t.oid in (r.rngtypid, r.rngmultitypid) union all select a.atttypid from pg_attribute a where"
         " t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) n(oid))"
         " select distinct p.root from parts p join pg_type t using (oid) where t.typtype = 'd'",
-        ([oid for oid in types if oid >= FIRST_NORMAL_OID],),
+        (types,),
         what="look for domains within types",
     )
     return {oid for (oid,) in found}
