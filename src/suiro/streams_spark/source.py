@@ -71,7 +71,10 @@ class TopologyReader(PlanningReader):
         return options if self._program.plan.levels else replace(options, max_bytes_per_trigger=None)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        positions = Positions.from_json(start)
+        positions, topics = Positions.from_json(start), self._program.plan.topics
+        # A topic that the topology does not read any more is not lost.
+        read = {place: offset for place, offset in positions.offsets.items() if place[0] in topics}
+        positions = replace(positions, offsets=read)
         end = self._after(positions, limit)
         if end is None and self._can_wait(positions):
             wait_ms, clock_ms = self._idling.found_nothing(), self._until_clock_ms(positions)

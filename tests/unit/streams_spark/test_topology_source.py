@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from suiro.client import EARLIEST
 from suiro.clock import ManualClock
-from suiro.spark import Allowance, Pace, Positions, SinkOptions, SourceOptions
+from suiro.spark import Allowance, OffsetRange, Pace, Positions, SinkOptions, SourceOptions
 from suiro.spark.planning import Planner
 from suiro.streams import StreamsBuilder, serdes
 from suiro.streams_spark import source
@@ -137,6 +137,22 @@ def looks_of(found: TopologyReader, log: Log, start: dict[str, Any], *, until_ms
 
 def all_read(end: int, **more: Any) -> dict[str, Any]:
     return Positions(offsets={A0: end}, **more).to_json()
+
+
+def test_a_topic_that_is_not_read_any_more_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(ManualClock(), 7)
+    found = reader(monkeypatch, log, waits=False)
+    strict = replace(found._options, fail_on_data_loss=True)
+    found._plan = Planner(log, strict, clock=log.clock)
+    start = Positions(offsets={A0: 5, ("old", 0): 3}).to_json()
+    end = found.latestOffset(start, ReadAllAvailable())
+    assert Positions.from_json(end).offsets == {A0: 7}
+    (share,) = found.partitions(start, end)
+    assert [item.records for item in share.value.input_partitions] == [
+        OffsetRange(topic="a", partition=0, start=5, end=7)
+    ]
+    at_the_end = Positions(offsets={A0: 7, ("old", 0): 3}).to_json()
+    assert found.latestOffset(at_the_end, ReadAllAvailable()) == at_the_end
 
 
 def test_an_idle_query_looks_twice_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
