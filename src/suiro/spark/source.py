@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, SuiroError
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SinkOptions, SourceOptions
 from suiro.spark.planning import OffsetRange, Planner
@@ -200,6 +200,7 @@ class StreamReader(PlanningReader):
         super().__init__(given)
         self._planned_at_ms: int | None = None
         self._told: Positions | None = None
+        self._refusal = ""
 
     @property
     def _options(self) -> SourceOptions:
@@ -230,7 +231,8 @@ class StreamReader(PlanningReader):
         return count < least and SystemClock().monotonic_ms() - since < self._options.max_trigger_delay_ms
 
     def _tell_progress(self, done: Positions) -> None:
-        """Commits the progress for tools that show lag. Nothing reads it back, and the next call repeats a failed one.
+        """Commits the progress for tools that show lag. Nothing reads it back, so no error ends the query. Where the log
+        was away, the next call repeats it. Where it refused, that is told once, and later progress is tried.
 
         `commit` cannot do it: Spark calls that when it plans another micro-batch, so the last one would be missing.
         """
@@ -244,6 +246,11 @@ class StreamReader(PlanningReader):
             self._told = done
         except WAITED_FOR as error:
             _log.warning("progress is not in group %s yet: %s", group, error)
+        except SuiroError as error:
+            self._told = done
+            if self._refusal != str(error):
+                self._refusal = str(error)
+                _log.warning("progress is not in group %s, and the query goes on: %s", group, error)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = self._planner.ranges(Positions.from_json(start), Positions.from_json(end))
