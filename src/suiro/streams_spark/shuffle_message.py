@@ -27,8 +27,8 @@ from suiro.streams.records import Headers
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns
 
 STAGED = -1
-BATCH_BYTES_MAX = 256 * 1024 * 1024
-"""Messages in one batch of rows. A column of Arrow takes 2 GiB."""
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+"""Messages in one batch of rows, which a task and Java hold as a whole. A larger message has a batch of its own."""
 SPARK_SCHEMA = "sub int, bucket int, message binary"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("message", pa.binary())])
@@ -187,7 +187,7 @@ def rows_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
 
 
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Lists of rows whose messages together are not too large for a column."""
+    """Lists of rows whose messages together are not too large for a batch."""
     some: list[Row] = []
     size = 0
     for row in rows:

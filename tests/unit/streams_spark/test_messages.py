@@ -4,6 +4,7 @@ clear error."""
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -26,7 +27,14 @@ from suiro.streams_spark.reports import (
     pack_report,
     unpack_reports,
 )
-from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, ShuffleMessage, rows_batches
+from suiro.streams_spark.shuffle_message import (
+    HEADERS,
+    InputPartition,
+    Row,
+    ShuffleMessage,
+    in_batches,
+    rows_batches,
+)
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 SOME_BYTES = st.none() | st.binary(max_size=8)
@@ -168,3 +176,16 @@ def test_messages_that_are_too_many_for_a_column_come_in_several_batches(
     assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == rows
     assert [tuple(row) for frame in frames for row in frame.itertuples(index=False)] == rows
     assert list(rows_batches([])) == list(_frames([])) == []
+
+
+def test_a_task_hands_messages_on_before_many_have_gathered() -> None:
+    data = bytes(1 << 20)
+    made: list[int] = []
+
+    def messages() -> Iterator[Row]:
+        for place in range(100):
+            made.append(place)
+            yield 0, place, data
+
+    assert next(in_batches(messages()))
+    assert len(made) <= 20
