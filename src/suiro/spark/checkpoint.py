@@ -70,8 +70,9 @@ def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> 
     return found
 
 
-def source_topics(planned: PlannedOffsets) -> set[str]:
-    return {topic for positions in planned.positions for topic in positions.topic_ids}
+def source_topics(planned: PlannedOffsets) -> set[tuple[str, str]]:
+    """Names and ids."""
+    return {item for positions in planned.positions for item in positions.topic_ids.items()}
 
 
 def read_text(location: str) -> str | None:

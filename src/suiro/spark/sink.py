@@ -227,7 +227,7 @@ class _Sink:
         self._has_marker_topic = False
         self._counts: SinkCounts | None = None
         self._topic_ids: dict[str, str] = {}
-        self._asked: set[str] = set()
+        self._asked: set[tuple[str, str]] = set()
 
     def give_up(self) -> None:
         """Makes its waits fail now; called from another thread. The sink cannot be used afterwards."""
@@ -316,11 +316,12 @@ class _Sink:
         self._has_marker_topic = True
 
     def _source_offsets(self, planned: PlannedOffsets) -> dict[TopicPartition, int]:
-        """The offsets of sources on this cluster. It asks for a topic's id once: a new topic of that name has another
-        id."""
+        """The offsets of sources on this cluster. It asks once for each topic that is planned; one that was made again
+        has another id."""
         new = source_topics(planned) - self._asked
         if new:
-            known = self._waiting.run("look source topics up", lambda: self._client.metadata(sorted(new)))
+            names = sorted({name for name, _ in new})
+            known = self._waiting.run("look source topics up", lambda: self._client.metadata(names))
             self._asked |= new
             for name, info in known.items():
                 if info.topic_id is not None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from suiro.errors import ConfigError, FatalError
 from suiro.spark.checkpoint import names_in, read_planned, same_cluster_offsets, source_topics
+from suiro.spark.options import SinkOptions
+from suiro.spark.sink import _Sink
 
 OURS = '{"in": {"0": 5, "1": 7}, "@ids": {"in": "aa"}}'
 
@@ -54,10 +58,28 @@ def test_offsets_of_the_same_cluster_only(tmp_path: Path) -> None:
     foreign = '{"in": {"0": 3}}'  # Spark's own connector: no topic ids
     planned = read_planned(checkpoint(tmp_path, OURS, foreign, "not json"), 0)
     assert planned is not None
-    assert source_topics(planned) == {"in"}
+    assert source_topics(planned) == {("in", "aa")}
     assert same_cluster_offsets(planned, {"in": "aa"}) == {("in", 0): 5, ("in", 1): 7}
     assert same_cluster_offsets(planned, {"in": "bb"}) == {}
     assert same_cluster_offsets(planned, {}) == {}
+
+
+def test_the_offsets_of_a_topic_that_was_made_again_during_a_run_are_committed(tmp_path: Path) -> None:
+    """A rebuild finds in them how far the new topic was processed."""
+    options = {"kafka.bootstrap.servers": "h:1", "application.id": "a", "checkpointLocation": str(tmp_path)}
+    sink, topic_id = _Sink(SinkOptions.parse(options).for_stream()), "aa"
+    asked: list[list[str]] = []
+
+    def metadata(names: list[str]) -> dict[str, Any]:
+        asked.append(names)
+        return {"in": SimpleNamespace(topic_id=SimpleNamespace(hex=topic_id))}
+
+    sink._client = SimpleNamespace(metadata=metadata)  # type: ignore[assignment]
+    for topic_id in ("aa", "aa", "bb", "bb"):
+        planned = read_planned(checkpoint(tmp_path, OURS.replace("aa", topic_id)), 0)
+        assert planned is not None
+        assert sink._source_offsets(planned) == {("in", 0): 5, ("in", 1): 7}
+    assert asked == [["in"], ["in"]]
 
 
 def test_what_is_not_an_offset_log_is_refused(tmp_path: Path) -> None:
