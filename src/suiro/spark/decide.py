@@ -165,7 +165,9 @@ def decide(
     return Fail(
         f"Kafka holds micro-batch {marker.batch_id} of this query and the checkpoint is at micro-batch {number}"
         f"{_difference(marker, plan)}: {rival}the checkpoint was rolled back, restored or edited. Then restore the "
-        "newest checkpoint, or start a new one (another checkpointLocation) with checkpoint.missing set to begin"
+        "newest checkpoint. Without it, move the one of a topology away and rebuild (rebuild=True, suiro run "
+        "--rebuild); a query of format suiro starts a new one (another checkpointLocation) with checkpoint.missing set "
+        "to begin"
     )
 
 

@@ -95,6 +95,7 @@ def test_a_rolled_back_or_edited_checkpoint_fails(batch_id: int) -> None:
     verdict = decide(marker(4), plan(batch_id))
     assert isinstance(verdict, Fail)
     assert "rolled back" in verdict.reason
+    assert "--rebuild" in verdict.reason  # of a topology
 
 
 def test_where_another_run_wrote_the_marker_it_says_so() -> None:
