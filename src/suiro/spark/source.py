@@ -231,8 +231,8 @@ class StreamReader(PlanningReader):
         return count < least and SystemClock().monotonic_ms() - since < self._options.max_trigger_delay_ms
 
     def _tell_progress(self, done: Positions) -> None:
-        """Commits the progress for tools that show lag. Nothing reads it back, so no error ends the query. Where the log
-        was away, the next call repeats it. Where it refused, that is told once, and later progress is tried.
+        """Commits the progress for tools that show lag. Nothing reads it back, so no error ends the query. If the log
+        was away, the next call repeats it. If it refused, that is told once, and the next progress is tried.
 
         `commit` cannot do it: Spark calls that when it plans another micro-batch, so the last one would be missing.
         """

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from suiro.errors import SuiroError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import iter_batch
@@ -34,16 +35,16 @@ _log = logging.getLogger(__name__)
 
 def warn_of_misplaced_keys(client: Client, topology: Topology, partition_counts: Mapping[str, int]) -> None:
     """Logs a warning for each topic with misplaced keys that meet keys which are placed by murmur2."""
-    samples: dict[str, tuple[bool, str]] = {}
-    warned: set[str] = set()
+    meeting: list[tuple[str, list[str], bool]] = []
     for name, inputs in inputs_that_meet(topology):
         topics = [topic for item in inputs if isinstance(item, Source) for topic in item.topics]
         hashed = any(isinstance(item, Repartition) and item.partitioner is None for item in inputs)
-        if len(topics) + hashed < 2:
-            continue
-        for topic in topics:
-            if topic not in samples:
-                samples[topic] = _sample(client, topic, partition_counts[topic])
+        if len(topics) + hashed > 1:
+            meeting.append((name, topics, hashed))
+    counts = {topic: partition_counts[topic] for _, topics, _ in meeting for topic in topics}
+    samples = dict(_samples(client, counts))
+    warned: set[str] = set()
+    for name, topics, hashed in meeting:
         hashed = hashed or any(samples[topic][0] for topic in topics)
         for topic in topics:
             misplaced = samples[topic][1]
@@ -60,35 +61,45 @@ def warn_of_misplaced_keys(client: Client, topology: Topology, partition_counts:
                 )
 
 
-def _sample(client: Client, topic: str, partitions: int) -> tuple[bool, str]:
-    """Returns whether the sampled keys are where murmur2 puts them, and the first one that is not, as text."""
-    if partitions == 1:
-        return True, ""
+def _samples(client: Client, counts: Mapping[str, int]) -> Iterator[tuple[str, tuple[bool, str]]]:
+    """Yields for each topic whether the sampled keys are where murmur2 puts them, and the first one that is not, as
+    text. Asks the log once for all topics."""
+    places = [
+        (topic, partition) for topic, count in counts.items() if count > 1 for partition in range(count)
+    ]
+    fetched: Mapping[TopicPartition, Any] = {}
     try:
-        return _found(client, topic, partitions)
+        fetched = _beginnings(client, places) if places else {}
     except SuiroError as error:
-        # No reason not to start. A micro-batch waits for a partition that is away, and records that cannot be read may
-        # have been processed long ago.
-        _log.info("the keys of topic %r are not checked: %s", topic, error)
-        return False, ""
+        # No reason not to start. A micro-batch waits for a partition that is away.
+        _log.info("the keys of topics that are joined are not checked: %s", error)
+    for topic, count in counts.items():
+        of_topic = {place[1]: found for place, found in fetched.items() if place[0] == topic}
+        try:
+            yield topic, (True, "") if count == 1 else _found(of_topic, count)
+        except SuiroError as error:
+            # They may have been processed long ago.
+            _log.info("the keys of topic %r are not checked: %s", topic, error)
+            yield topic, (False, "")
 
 
-def _found(client: Client, topic: str, partitions: int) -> tuple[bool, str]:
+def _beginnings(client: Client, places: list[TopicPartition]) -> Mapping[TopicPartition, Any]:
     from suiro.client import EARLIEST
 
-    seen = set()
-    places = [(topic, partition) for partition in range(partitions)]
-    wanted_offsets = dict.fromkeys(places, EARLIEST)
-    listed = client.list_offsets(wanted_offsets, timeout_ms=TIMEOUT_MS, leader_wait_ms=0)
-    found = client.fetch(
+    listed = client.list_offsets(dict.fromkeys(places, EARLIEST), timeout_ms=TIMEOUT_MS, leader_wait_ms=0)
+    return client.fetch(
         {place: item.offset for place, item in listed.items()},
         partition_max_bytes=SAMPLE_BYTES,
         max_wait_ms=0,
         timeout_ms=TIMEOUT_MS,
         leader_wait_ms=0,
     )
-    for (_, partition), fetched in found.items():
-        for record in islice(_records(fetched), SAMPLE_KEYS):
+
+
+def _found(fetched: Mapping[int, Any], partitions: int) -> tuple[bool, str]:
+    seen = set()
+    for partition, part in fetched.items():
+        for record in islice(_records(part), SAMPLE_KEYS):
             if record.key is None:
                 continue
             wanted = partition_for_key(record.key, partitions)

@@ -33,11 +33,14 @@ def by_murmur2(key: bytes) -> int:
 class FakeClient:
     def __init__(self, topics: Mapping[str, Placed], keys: list[bytes]) -> None:
         self._topics, self._keys = topics, keys
+        self.requests = 0
 
     def list_offsets(self, wanted: Mapping[Any, int], **_: int) -> dict[Any, Any]:
+        self.requests += 1
         return {place: SimpleNamespace(offset=0) for place in wanted}
 
     def fetch(self, offsets: Mapping[Any, int], **_: int) -> dict[Any, Any]:
+        self.requests += 1
         return {place: SimpleNamespace(data=memoryview(self._batch(*place))) for place in offsets}
 
     def _batch(self, topic: str, partition: int) -> bytes:
@@ -126,3 +129,17 @@ def test_a_few_keys_say_nothing_of_the_partitioner(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING):
         warn_of_misplaced_keys(cast("Client", few), builder.build(), {"a": 3, "b": 3})
     assert not caplog.messages
+
+
+def test_the_log_is_asked_once_for_all_topics(caplog: pytest.LogCaptureFixture) -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    joined_by_key(builder)
+    builder.stream("c").join(builder.table("d"), lambda left, right: left, name="another").to("out")
+    client = FakeClient({"a": by_murmur2, "b": by_crc32, "c": by_crc32, "d": by_murmur2}, KEYS)
+    with caplog.at_level(logging.WARNING):
+        warn_of_misplaced_keys(cast("Client", client), builder.build(), dict.fromkeys("abcd", 3))
+    assert [message.partition(": ")[0] for message in caplog.messages] == [
+        "operator join will miss records of topic 'b'",
+        "operator another will miss records of topic 'c'",
+    ]
+    assert client.requests == 2
