@@ -144,6 +144,7 @@ class TopologyDatasets:
         self._topology = topology
         self._namespace = kafka_namespace(bootstrap_servers)
         self._dead_letter_topics = dead_letter_topics
+        self._shapes: dict[str, _Shape] = {}
         self._table = table
 
     def now(self) -> Datasets:
@@ -198,6 +199,11 @@ class TopologyDatasets:
         return tuple(Column(name=one, type=str(kind)) for one, kind in operator.gives.fields)
 
     def _shape(self, name: str) -> _Shape:
+        if name not in self._shapes:
+            self._shapes[name] = self._made_shape(name)
+        return self._shapes[name]
+
+    def _made_shape(self, name: str) -> _Shape:
         node = self._topology.node(name)
         match node.operator:
             case Source(topics=topics):

@@ -6,7 +6,12 @@ import json
 
 from suiro.registry import Schema, registry_client
 from suiro.streams import StreamsBuilder, Topology, col, left, record_value, right, serdes, struct
+from suiro.streams.dsl.checks import inputs_that_meet
+from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.registries import registry_for_run, with_registry
+from suiro.streams.operators.context import TaskSettings
+from suiro.streams.topology.nodes import Source
+from suiro.streams.vectorised.plan import ColumnarStateless, columnar_form_of
 from suiro.streams_spark.reported_datasets import TopologyDatasets
 from suiro.telemetry import Column, ColumnOrigin, Dataset
 
@@ -122,3 +127,25 @@ def test_the_table_of_a_view_has_the_columns_of_the_output() -> None:
     assert [one.name for one in found.outputs] == ["view", "view.v1"]
     assert names(found.outputs[0]) == [("id", None), ("who", None)]
     assert found.outputs[0].origins == found.outputs[1].origins
+
+
+def test_a_stream_that_is_parted_and_merged_often_is_looked_at_once() -> None:
+    """Each time doubles the ways from the topic to the sink."""
+
+    def rules(builder: StreamsBuilder) -> KStream:
+        stream = builder.stream("in")
+        for limit in range(50):
+            stream = stream.filter(col("delay") > limit).merge(stream.filter(col("delay") <= limit))
+        return stream
+
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    rules(builder).to("out")
+    topology = builder.build()
+    (sub,) = topology.sub_topologies
+    assert isinstance(columnar_form_of(topology, sub, TaskSettings()), ColumnarStateless)
+    (found,) = TopologyDatasets(topology, "h:1").now().outputs
+    assert found.name == "out"
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    rules(builder).join(builder.table("rows"), left).to("out")
+    ((_, inputs),) = inputs_that_meet(builder.build())
+    assert [item.topics for item in inputs if isinstance(item, Source)] == [("in",), ("rows",)]

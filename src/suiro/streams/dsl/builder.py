@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.dsl.checks import CoPartitioned, check_topology, is_policy
+from suiro.streams.dsl.checks import CoPartitioned, check_topology, inputs_above, is_policy
 from suiro.streams.dsl.graph import Graph
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
@@ -289,22 +289,14 @@ def _with_keys_that_meet(nodes: list[Node]) -> list[Node]:
     equal keys would be in different partitions, and never be found together.
     """
     by_name = {node.name: node for node in nodes}
-
-    def above(name: str) -> Iterator[Node]:
-        node = by_name[name]
-        if isinstance(node.operator, Source | Repartition):
-            yield node
-        else:
-            for parent in node.parents:
-                yield from above(parent)
-
     agreed = True
     while agreed:
         agreed = False
         for node in nodes:
             if len(node.parents) < 2 or not isinstance(node.operator, CoPartitioned):
                 continue
-            sides = {side.name: side for parent in node.parents for side in above(parent)}
+            above = [side for parent in node.parents for side in inputs_above(by_name.__getitem__, parent)]
+            sides = {side.name: side for side in above}
             keys = [
                 side.operator.key
                 for side in sides.values()

@@ -12,6 +12,7 @@ from suiro.streams.expressions.expression import Expression
 from suiro.streams.topology.nodes import (
     ForeignKeyRespond,
     Function,
+    Node,
     Process,
     Repartition,
     SessionAggregate,
@@ -143,13 +144,20 @@ def inputs_that_meet(topology: Topology) -> Iterator[tuple[str, list[Source | Re
     """Yields each node that brings records with one key together, and the inputs from which they come."""
     for node in topology.nodes:
         if isinstance(node.operator, CoPartitioned) and len(node.parents) > 1:
-            yield node.name, [item for parent in node.parents for item in _inputs_above(topology, parent)]
+            above = [each.operator for parent in node.parents for each in inputs_above(topology.node, parent)]
+            yield node.name, [each for each in above if isinstance(each, Source | Repartition)]
 
 
-def _inputs_above(topology: Topology, name: str) -> Iterator[Source | Repartition]:
-    node = topology.node(name)
-    if isinstance(node.operator, Source | Repartition):
-        yield node.operator
-        return
-    for parent in node.parents:
-        yield from _inputs_above(topology, parent)
+def inputs_above(node_of: Callable[[str], Node], name: str) -> Iterator[Node]:
+    """Yields the sources and repartitions from which the records of a node come, each once."""
+    seen: set[str] = set()
+    waiting = [name]
+    while waiting:
+        node = node_of(waiting.pop())
+        if node.name in seen:
+            continue
+        seen.add(node.name)
+        if isinstance(node.operator, Source | Repartition):
+            yield node
+        else:
+            waiting += reversed(node.parents)

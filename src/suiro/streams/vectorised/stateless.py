@@ -111,9 +111,13 @@ class Chain:
         """Returns the fields that expressions and exits read of an incoming object; None: they may read all of it.
         `of_exit`: the fields that an exit reads of a value that arrives there."""
         found: set[str] = set()
+        seen: set[str] = set()
         pending = [self.start]
         while pending:
             node = pending.pop()
+            if node.name in seen:
+                continue
+            seen.add(node.name)
             if node.name in self.exits:
                 read = [of_exit(node)]
             else:
@@ -166,8 +170,11 @@ class Chain:
             chunk = chunk.filter(~taken)
 
     def _check(self, node: Node, types: Types, arrived: dict[str, list[Types]]) -> None:
+        before = arrived.setdefault(node.name, [])
+        if types in before:
+            return
+        before.append(types)
         if node.name in self.exits:
-            arrived.setdefault(node.name, []).append(types)
             _check_exit(node)
             return
         match node.operator:
