@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from suiro.foundation.files import replace_file
+from suiro.spark import newest_in, read_planned
 from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import Node, Suppress
 from suiro.streams.topology.topology import stores_of
-from suiro.streams_spark.plan import Plan
+from suiro.streams_spark.plan import IN_SOURCE_TASKS, Plan
 
 FORMAT_VERSION = 1
 FILE = "suiro-topology.json"
@@ -26,7 +27,8 @@ Entry = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """`kind`: "store" or "operator". `what`: "moved" (to `at`), "gone", "new" or "changed"; `said` in words."""
+    """`kind`: "store", "operator" or "topology". `what`: "moved" (to `at`), "gone", "new" or "changed"; `said`: in
+    words."""
 
     kind: str
     name: str
@@ -66,6 +68,16 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
     differences = compare(old, new)
     if differences:
         raise TopologyError(_message(plan, checkpoint, differences))
+    moved = [
+        number for number, level in old.get("buffers", {}).items() if new["buffers"].get(number) != level
+    ]
+    if moved and may_buffer(checkpoint):
+        raise TopologyError(
+            f"the last micro-batch of {plan.application_id!r} left records in the log. Others may wait for them in the "
+            f"state of sub-topology {', '.join(moved)}, which is not there any more or has moved behind another one: "
+            "they would be lost. Start the topology as it was until it has caught up (suiro run --until-done), then "
+            f"change it; or move {checkpoint} away and rebuild (rebuild=True, suiro run --rebuild)"
+        )
     if old != new:
         # It may tell more than before: what a release before did not note, a changelog that ends here.
         _write(path, new)
@@ -75,8 +87,12 @@ def describe_state(plan: Plan) -> dict[str, Any]:
     """Only what JSON holds; equal for equal topologies."""
     stores: dict[str, Entry] = {}
     operators: dict[str, Entry] = {}
+    buffers: dict[str, int] = {}
     for sub in plan.topology.sub_topologies:
         place = plan.subs[sub.number]
+        if place.level != IN_SOURCE_TASKS and not sub.stores:
+            # Records may wait in its state, and no store says where that is.
+            buffers[str(sub.number)] = place.level
         where = {"sub-topology": sub.number, "level": place.level, "partitions": place.tasks}
         for name in (*(spec.name for spec in sub.stores), *sub.global_tables):
             spec = plan.topology.store(name)
@@ -97,8 +113,10 @@ def describe_state(plan: Plan) -> dict[str, Any]:
     found = {
         "version": FORMAT_VERSION,
         "application_id": plan.application_id,
+        "levels": plan.levels,
         "stores": stores,
         "operators": operators,
+        "buffers": buffers,
         "named": sorted(named),
     }
     as_it_comes_back: dict[str, Any] = json.loads(json.dumps(found))
@@ -151,6 +169,10 @@ def compare(old: Entry, new: Entry) -> list[Difference]:
                 if name in now and now[name].get(what, False) != was:
                     said = f"{what} was {_told(was)}, is {_told(now[name].get(what, False))}"
                     found.append(Difference(one, name, "changed", said))
+    if old.get("levels", new["levels"]) != new["levels"]:
+        # Spark keeps the state of each level, and refuses a query that has more or fewer.
+        said = f"levels of tasks were {old['levels']}, are {new['levels']} (a repartition() came or went)"
+        found.append(Difference("topology", "depth", "changed", said))
     return found
 
 
@@ -192,6 +214,15 @@ def _message(plan: Plan, checkpoint: Path, differences: list[Difference]) -> str
         "move this directory away and rebuild (rebuild=True, suiro run --rebuild): that reads the sources again for "
         "the state, and writes only the results of what is new"
     )
+
+
+def may_buffer(checkpoint: Path) -> bool:
+    """Whether tasks may buffer records: the last micro-batch left some in the log, or was replayed."""
+    place = str(checkpoint)
+    # Of one that is planned and not done, the state is that of the micro-batch before.
+    numbers = {newest_in(place, "offsets"), newest_in(place, "commits")}
+    plans = [plan for number in numbers if (plan := read_planned(place, number)) is not None]
+    return any(item.behind or item.replayed for plan in plans for item in plan.positions)
 
 
 def _stem(name: str) -> str:

@@ -37,7 +37,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`kind`: "store", "operator", "source" or "sink". `said`: why, and what to do; may be empty."""
+    """`kind`: "store", "operator", "topology", "source" or "sink". `said`: why, and what to do; may be empty."""
 
     kind: str
     name: str

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from suiro.spark import Positions
 from suiro.streams import Materialized, StreamsBuilder, Suppressed, TimeWindows, TopologyError, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams_spark.description import FILE, check_description
@@ -138,3 +139,68 @@ def test_what_waits_for_its_time_does_not_go_on_as_what_waits_for_its_window(tmp
     check_description(planned(lambda b: suppressed(b, Suppressed.until_time_limit(5))), tmp_path)
     with pytest.raises(TopologyError, match="operator held: waits was for a time, is for windows to close"):
         check_description(planned(lambda b: suppressed(b, Suppressed.until_window_closes())), tmp_path)
+
+
+def test_a_repartition_more_or_fewer_is_told_before_spark_refuses_the_query(tmp_path: Path) -> None:
+    def deeper(builder: StreamsBuilder) -> None:
+        named(builder)
+        counts = builder.stream("a", **TEXT).group_by_key().count(name="more").to_stream()
+        counts.repartition(name="spread").to("c")
+
+    def as_deep(builder: StreamsBuilder) -> None:
+        named(builder)
+        builder.stream("a", **TEXT).group_by_key().count(name="more").to_stream().to("c")
+
+    for one, other in ((deeper, as_deep), (as_deep, deeper)):
+        place = tmp_path / one.__name__
+        check_description(planned(one), place)
+        with pytest.raises(TopologyError, match=r"topology depth: levels of tasks were [12], are [12]"):
+            check_description(planned(other), place)
+
+
+def test_records_that_wait_where_no_store_is_are_not_left_behind(tmp_path: Path) -> None:
+    """A merge with an extractor has a task, in whose state records wait for those of the other topic."""
+
+    def merged(builder: StreamsBuilder) -> None:
+        stream = builder.stream("b", timestamp=lambda record, time: record.timestamp, **TEXT)
+        stream.merge(builder.stream("c", **TEXT)).to("merged")
+
+    def beside_another(builder: StreamsBuilder) -> None:
+        builder.stream("a", **TEXT).to("copy")
+        merged(builder)
+
+    def made(build: Callable[[StreamsBuilder], None]) -> Plan:
+        builder = StreamsBuilder()
+        build(builder)
+        return plan(builder.build(), "app", dict.fromkeys("abc", 1))
+
+    def ends(number: int, *, behind: bool) -> None:
+        positions = Positions(
+            offsets={("b", 0): 20}, topic_ids={"b": "1"}, behind=frozenset({("b", 0)} if behind else ())
+        )
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(positions.to_json())}")
+
+    def done(number: int) -> None:
+        (tmp_path / "commits").mkdir(exist_ok=True)
+        (tmp_path / "commits" / str(number)).touch()
+
+    check_description(made(beside_another), tmp_path)
+    ends(0, behind=True)
+    done(0)
+    refused = pytest.raises(
+        TopologyError, match=r"records in the log.* sub-topology 1, which is not there any more"
+    )
+    with refused:
+        check_description(made(merged), tmp_path)
+    check_description(made(beside_another), tmp_path)
+    ends(1, behind=False)  # it has not run yet
+    with refused:
+        check_description(made(merged), tmp_path)
+    path = tmp_path / FILE
+    noted = path.read_text()
+    path.write_text(json.dumps({name: what for name, what in json.loads(noted).items() if name != "buffers"}))
+    check_description(made(merged), tmp_path)  # a release before did not note it
+    path.write_text(noted)
+    done(1)
+    check_description(made(merged), tmp_path)

@@ -57,6 +57,10 @@ def joined(stream: Any) -> None:
     stream.join(stream.map_values(str.upper), lambda one, other: one + other, windows).to("out")
 
 
+def repartitioned(stream: Any) -> None:
+    stream.repartition(name="spread").to("others")
+
+
 def twice(stream: Any) -> None:
     counted(stream)
     stream.group_by(lambda key, value: value).count().to_stream().to("others")
@@ -76,6 +80,9 @@ BUILDS = {
     "windowed": windowed,
     "in sessions": in_sessions,
     "joined": joined,
+    "repartitioned": repartitioned,
+    "named and repartitioned": lambda stream: (named(stream), repartitioned(stream)),
+    "of other keys and repartitioned": lambda stream: (of_other_keys(stream), repartitioned(stream)),
     "twice": twice,
     "twice deeper": deeper(twice),
     "without state": lambda stream: stream.to("out"),
