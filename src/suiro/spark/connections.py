@@ -12,6 +12,7 @@ from threading import Lock
 
 from suiro.client import Client
 from suiro.clock import Clock
+from suiro.errors import UnknownTopicError
 from suiro.spark.options import SinkOptions
 from suiro.spark.waiting import RetryingClient, Waiting
 
@@ -54,8 +55,8 @@ def lease(bootstrap_servers: str, settings: Mapping[str, str]) -> Iterator[Clien
 
 def partition_counts(
     bootstrap_servers: str, settings: Mapping[str, str], topic: str, *, waiting: Waiting, clock: Clock
-) -> int | None:
-    """How many partitions a topic has, asked at most every few seconds. None: there is no such topic."""
+) -> int:
+    """How many partitions a topic has, asked at most every few seconds. Raises `UnknownTopicError`."""
     key = (_key(bootstrap_servers, settings), topic)
     known, now_ms = _counts.get(key), clock.monotonic_ms()
     if known is not None and now_ms - known[1] < PARTITION_COUNT_MAX_AGE_MS:
@@ -63,12 +64,14 @@ def partition_counts(
     with lease(bootstrap_servers, settings) as client:
         info = RetryingClient(client, waiting).metadata([topic]).get(topic)
     if info is None:
-        return None
+        raise UnknownTopicError(
+            f"topic {topic!r} does not exist; create it before writing to it", "UNKNOWN_TOPIC_OR_PARTITION"
+        )
     _counts[key] = (len(info.partitions), now_ms)
     return len(info.partitions)
 
 
-def partition_counter(options: SinkOptions, *, waiting: Waiting, clock: Clock) -> Callable[[str], int | None]:
+def partition_counter(options: SinkOptions, *, waiting: Waiting, clock: Clock) -> Callable[[str], int]:
     """`partition_counts` where this sink writes."""
     return lambda topic: partition_counts(
         options.bootstrap_servers, options.client_settings, topic, waiting=waiting, clock=clock

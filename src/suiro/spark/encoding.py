@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.clock import Clock
-from suiro.errors import UnknownTopicError, UsageError
+from suiro.errors import UsageError
 from suiro.protocol import columnar
 from suiro.spark.options import SinkOptions
 from suiro.spark.staging import Batch, StagingWriter
@@ -54,7 +54,7 @@ def encode_rows(
     writer: StagingWriter,
     options: SinkOptions,
     *,
-    partition_count: Callable[[str], int | None],
+    partition_count: Callable[[str], int],
     task_index: int,
     clock: Clock,
 ) -> None:
@@ -69,20 +69,15 @@ def encoded_rows(
     rows: Iterable[pa.RecordBatch],
     options: SinkOptions,
     *,
-    partition_count: Callable[[str], int | None],
+    partition_count: Callable[[str], int],
     task_index: int,
     clock: Clock,
 ) -> Iterator[Batch]:
-    """Record batches in the order of the rows. `partition_count(topic)`: None where there is no such topic."""
+    """Record batches in the order of the rows."""
     turn = task_index
     for chunk in _chunks(rows):
         for topic, part in _by_topic(chunk, options.topic):
             count = partition_count(topic)
-            if count is None:
-                raise UnknownTopicError(
-                    f"topic {topic!r} does not exist; create it before writing to it",
-                    "UNKNOWN_TOPIC_OR_PARTITION",
-                )
             for batch in _encode(part, topic, count, turn % count, options, clock):
                 yield topic, batch.partition, batch.data, batch.count
         turn += 1

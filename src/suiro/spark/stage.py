@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from suiro.clock import SystemClock
-from suiro.errors import UnknownTopicError
 from suiro.spark import faults, staging
 from suiro.spark.options import SinkOptions
 from suiro.spark.reports import CommitMessage, MicroBatchIdentity
@@ -57,7 +56,7 @@ class StageOfTask:
             limit_ms=self._options.waiting_limit_ms if self._waits else 0,
             is_wanted=self.waits_on,
         )
-        self._count = partition_counter(self._options, waiting=self._waiting, clock=self._clock)
+        self.partition_count = partition_counter(self._options, waiting=self._waiting, clock=self._clock)
         faults.reach("task_start", self.identity.batch_id)
         self._exits.enter_context(staging.keeper.during([] if self._area is None else [self._area]))
         return self
@@ -86,7 +85,7 @@ class StageOfTask:
             rows,
             self._writer,
             self._options,
-            partition_count=self._count,
+            partition_count=self.partition_count,
             task_index=self._index,
             clock=self._clock,
         )
@@ -100,15 +99,6 @@ class StageOfTask:
         return CommitMessage(
             records, self.identity, None if self._area is None else str(self._area.directory)
         )
-
-    def partition_count(self, topic: str) -> int:
-        found = self._count(topic)
-        if found is None:
-            raise UnknownTopicError(
-                f"topic {topic!r} does not exist; create it before writing to it",
-                "UNKNOWN_TOPIC_OR_PARTITION",
-            )
-        return found
 
 
 def stage(

@@ -247,7 +247,7 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
     list(topics.finish())
     with StagingWriter(None, "0-0") as writer:
         parsed = SinkOptions.parse({"kafka.bootstrap.servers": "nowhere:1"})
-        counts = {"out": 1}.get
+        counts = {"out": 1}.__getitem__
         encode_rows(stage.batches, writer, parsed, partition_count=counts, task_index=0, clock=SystemClock())
         staged = writer.finish()
     found = [record.timestamp for _, _, data, _ in staged.batches() for record in decode_batch(data)]
