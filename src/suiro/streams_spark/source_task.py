@@ -30,6 +30,7 @@ from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES
 from suiro.streams.topology.nodes import Node, Repartition
+from suiro.streams.topology.topology import SubTopology
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import condition_after
@@ -61,10 +62,11 @@ def work_rows(
         if program.tracing is not None and not work.replayed:
             tracer = RecordTracer(program.tracing, clock)
         topics.is_replayed, topics.clock = work.replayed, work.clock
+        tick = ShuffleMessage(kind="tick", input_partition=None, replayed=work.replayed)
         if work.ticks:
-            yield list(_clock_ticks(program, work.clock, replayed=work.replayed))
+            yield list(_ticks(program, replace(tick, clock=work.clock), lambda sub: may_punctuate([sub])))
         if work.rewrites:
-            yield list(_rewrite_ticks(program, replayed=work.replayed))
+            yield list(_ticks(program, replace(tick, rewrites=True), _has_changelogs))
         for item in work.input_partitions:
             if item.records.start == item.records.end:
                 yield from input_rows(program, item, (), topics, calls)
@@ -234,20 +236,17 @@ def _combining(
     )
 
 
-def _clock_ticks(program: Program, clock: int | None, *, replayed: bool) -> Iterator[Row]:
-    tick = ShuffleMessage(kind="tick", input_partition=None, clock=clock, replayed=replayed).pack()
+def _ticks(program: Program, tick: ShuffleMessage, is_told: Callable[[SubTopology], bool]) -> Iterator[Row]:
+    """For all tasks of the sub-topologies that are told."""
+    data = tick.pack()
     for sub in program.plan.topology.sub_topologies:
-        if may_punctuate([sub]):
+        if is_told(sub):
             for partition in range(program.plan.subs[sub.number].tasks):
-                yield sub.number, partition, tick
+                yield sub.number, partition, data
 
 
-def _rewrite_ticks(program: Program, *, replayed: bool) -> Iterator[Row]:
-    tick = ShuffleMessage(kind="tick", input_partition=None, replayed=replayed, rewrites=True).pack()
-    for sub in program.plan.topology.sub_topologies:
-        if any(spec.logged for spec in sub.stores):
-            for partition in range(program.plan.subs[sub.number].tasks):
-                yield sub.number, partition, tick
+def _has_changelogs(sub: SubTopology) -> bool:
+    return any(spec.logged for spec in sub.stores)
 
 
 def _without_empty_headers(columns: pa.RecordBatch) -> pa.RecordBatch:
