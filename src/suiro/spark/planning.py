@@ -431,16 +431,12 @@ class Planner:
     def _reachable(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """How far each partition can be read; waits for a leader that is still catching up."""
         unsure = {place: end for place, end in ends.items() if self._confirmed.get(place) != end}
-        reachable = {place: end for place, end in ends.items() if place not in unsure}
-        if not unsure:
-            return reachable
         deadline = self._clock.monotonic_ms() + SETTLE_MS
         while True:
-            now = self._list(list(unsure), LATEST)
-            if all(now[place] >= end for place, end in unsure.items()):
-                return reachable | now
-            if self._clock.monotonic_ms() >= deadline:
-                return reachable | now
+            now = self._list(unsure, LATEST)
+            is_there = all(now[place] >= end for place, end in unsure.items())
+            if is_there or self._clock.monotonic_ms() >= deadline:
+                return {**ends, **now}
             self._clock.sleep_ms(SETTLE_WAIT_MS)
 
     def _lost(self, what: str) -> None:

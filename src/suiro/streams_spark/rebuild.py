@@ -21,7 +21,7 @@ from typing import Any
 
 from suiro.foundation.files import replace_file
 from suiro.foundation.types import TopicPartition
-from suiro.spark import Positions, SinkOptions
+from suiro.spark import Positions, SinkOptions, newest_in
 from suiro.streams.errors import CheckpointError
 
 FILE = "suiro-rebuild.json"
@@ -186,8 +186,7 @@ def settled(
 
 def has_offsets(checkpoint: Path) -> bool:
     """Whether Spark has planned a micro-batch with it."""
-    places = checkpoint / "offsets"
-    return places.is_dir() and any(item.name.isdecimal() for item in places.iterdir())
+    return newest_in(str(checkpoint), "offsets") >= 0
 
 
 def _committed(client: Any, sink: SinkOptions, *, is_stable: bool) -> dict[TopicPartition, Any]:
