@@ -32,13 +32,7 @@ from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, 
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, records_of
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
-from suiro.streams_spark.shuffle_message import (
-    STAGED,
-    InputPartition,
-    Row,
-    ShuffleMessage,
-    headers_array,
-)
+from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage, headers_array
 from suiro.streams_spark.state_log import Changes, arrays_of
 
 ROWS_MAX = 100_000

@@ -34,13 +34,7 @@ from suiro.spark import (
     replaced,
 )
 from suiro.streams.errors import CheckpointError
-from suiro.streams_spark.rebuild import (
-    Boundary,
-    begins_anew,
-    check_log,
-    committed_boundary,
-    read_versioned,
-)
+from suiro.streams_spark.rebuild import Boundary, begins_anew, check_log, committed_boundary, read_versioned
 
 FILE = "suiro-replace.json"
 FORMAT_VERSION = 1

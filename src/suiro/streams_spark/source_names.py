@@ -17,15 +17,7 @@ from suiro.streams_spark.buffered_records import (
     packed_number,
     queue_of_prefix,
 )
-from suiro.streams_spark.notes import (
-    NOTES,
-    PARTITION_TIME,
-    REACHED,
-    TICK,
-    note,
-    noted,
-    partition_time_key,
-)
+from suiro.streams_spark.notes import NOTES, PARTITION_TIME, REACHED, TICK, note, noted, partition_time_key
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.state_log import TaskState
 

@@ -18,15 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.errors import UsageError
-from suiro.streams.expressions.expression import (
-    Call,
-    Constant,
-    Expression,
-    Field,
-    Root,
-    Struct,
-    When,
-)
+from suiro.streams.expressions.expression import Call, Constant, Expression, Field, Root, Struct, When
 from suiro.streams.expressions.on_python import compile_expression
 from suiro.streams.expressions.rules import SPACES, cast_value
 

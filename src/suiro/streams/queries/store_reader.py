@@ -14,11 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from suiro.client import LATEST, Client, Fetched
 from suiro.clock import Clock
-from suiro.errors import (
-    DeadlineExceededError,
-    SuiroError,
-    UsageError,
-)
+from suiro.errors import DeadlineExceededError, SuiroError, UsageError
 from suiro.protocol import columnar
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
