@@ -63,6 +63,7 @@ class Positions:
     def from_json(cls, value: Mapping[str, Any]) -> Positions:
         topics = {name: items for name, items in value.items() if not name.startswith("@")}
         start, follows = value.get("@start"), value.get("@follows")
+        times = {(topic, partition): time for topic, partition, time in follows or ()}
         return cls(
             offsets=_flat(topics),
             topic_ids=dict(value.get("@ids", {})),
@@ -71,9 +72,7 @@ class Positions:
             behind=frozenset((topic, partition) for topic, partition in value.get("@behind", ())),
             clock=value.get("@clock"),
             replayed=bool(value.get("@muted", False)),
-            follows=None
-            if follows is None
-            else {(topic, partition): time for topic, partition, time in follows},
+            follows=None if follows is None else times,
         )
 
     def true_start(self, end: Positions) -> Positions:

@@ -157,19 +157,14 @@ class Planner:
                 if place in frozen.offsets
             }
         begins = continued | self._list([place for place in ends if place not in continued], EARLIEST)
+        stops = boundary or {}
         # Once all partitions were there, none comes back: a topic that is made again has other records at its offsets.
-        is_replayed = boundary is not None and (
-            follows
-            or (
-                (start.initial or start.replayed)
-                and any(begins[place] < stop for place, stop in boundary.items() if place in ends)
-            )
-        )
-        if boundary is not None and is_replayed:
+        is_rebuilding = start.initial or start.replayed
+        is_before = any(begins[place] < stop for place, stop in stops.items() if place in ends)
+        is_replayed = follows or (is_rebuilding and is_before)
+        if is_replayed:
             # Those that are not of the boundary stand still until then.
-            ends = {
-                place: min(end, max(begins[place], boundary.get(place, 0))) for place, end in ends.items()
-            }
+            ends = {place: min(end, max(begins[place], stops.get(place, 0))) for place, end in ends.items()}
             pace = None
         share = evenly_limited if evenly else limited
         most = None
