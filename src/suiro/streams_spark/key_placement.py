@@ -64,12 +64,18 @@ def warn_of_misplaced_keys(client: Client, topology: Topology, partition_counts:
 def _samples(client: Client, counts: Mapping[str, int]) -> Iterator[tuple[str, tuple[bool, str]]]:
     """Yields for each topic whether the sampled keys are where murmur2 puts them, and the first one that is not, as
     text. Asks the log once for all topics."""
+    from suiro.client import EARLIEST
+
     places = [
         (topic, partition) for topic, count in counts.items() if count > 1 for partition in range(count)
     ]
+    limits: dict[str, Any] = {"timeout_ms": TIMEOUT_MS, "leader_wait_ms": 0}
     fetched: Mapping[TopicPartition, Any] = {}
     try:
-        fetched = _beginnings(client, places) if places else {}
+        if places:
+            listed = client.list_offsets(dict.fromkeys(places, EARLIEST), **limits)
+            offsets = {place: item.offset for place, item in listed.items()}
+            fetched = client.fetch(offsets, partition_max_bytes=SAMPLE_BYTES, max_wait_ms=0, **limits)
     except SuiroError as error:
         # No reason not to start. A micro-batch waits for a partition that is away.
         _log.info("the keys of topics that are joined are not checked: %s", error)
@@ -81,19 +87,6 @@ def _samples(client: Client, counts: Mapping[str, int]) -> Iterator[tuple[str, t
             # They may have been processed long ago.
             _log.info("the keys of topic %r are not checked: %s", topic, error)
             yield topic, (False, "")
-
-
-def _beginnings(client: Client, places: list[TopicPartition]) -> Mapping[TopicPartition, Any]:
-    from suiro.client import EARLIEST
-
-    listed = client.list_offsets(dict.fromkeys(places, EARLIEST), timeout_ms=TIMEOUT_MS, leader_wait_ms=0)
-    return client.fetch(
-        {place: item.offset for place, item in listed.items()},
-        partition_max_bytes=SAMPLE_BYTES,
-        max_wait_ms=0,
-        timeout_ms=TIMEOUT_MS,
-        leader_wait_ms=0,
-    )
 
 
 def _found(fetched: Mapping[int, Any], partitions: int) -> tuple[bool, str]:
