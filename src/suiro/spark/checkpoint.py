@@ -70,11 +70,6 @@ def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> 
     return found
 
 
-def source_topics(planned: PlannedOffsets) -> set[tuple[str, str]]:
-    """Names and ids."""
-    return {item for positions in planned.positions for item in positions.topic_ids.items()}
-
-
 def read_text(location: str) -> str | None:
     """A whole file, by a path or by a URI that PyArrow knows; None where there is none."""
     path = _local(location)

@@ -26,13 +26,7 @@ from suiro.errors import FatalError
 from suiro.foundation.types import TopicPartition
 from suiro.spark import faults, staging
 from suiro.spark.barrier import BarrierCommitter, Report
-from suiro.spark.checkpoint import (
-    PlannedOffsets,
-    newest_in,
-    read_planned,
-    same_cluster_offsets,
-    source_topics,
-)
+from suiro.spark.checkpoint import PlannedOffsets, newest_in, read_planned, same_cluster_offsets
 from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome, TrailingRecord
 from suiro.spark.decide import Plan
 from suiro.spark.metrics import SinkCounts
@@ -318,7 +312,7 @@ class _Sink:
     def _source_offsets(self, planned: PlannedOffsets) -> dict[TopicPartition, int]:
         """The offsets of sources on this cluster. It asks once for each topic that is planned; one that was made again
         has another id."""
-        new = source_topics(planned) - self._asked
+        new = {item for positions in planned.positions for item in positions.topic_ids.items()} - self._asked
         if new:
             names = sorted({name for name, _ in new})
             known = self._waiting.run("look source topics up", lambda: self._client.metadata(names))

@@ -10,13 +10,7 @@ This module gives names only. Several of them hide a builtin, so nothing here ma
 
 from __future__ import annotations
 
-from suiro.streams.serdes.block_forms import (
-    BlockSerde,
-    decode_block,
-    decode_rows,
-    encode_block,
-    encode_rows,
-)
+from suiro.streams.serdes.block_forms import BlockSerde, decode_block, decode_rows, encode_block, encode_rows
 from suiro.streams.serdes.json_text import JsonSerde
 from suiro.streams.serdes.primitives import (
     BooleanSerde,
