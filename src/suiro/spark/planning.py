@@ -437,8 +437,9 @@ class Planner:
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"data was lost: {what}. Set failOnDataLoss to false to go on with what exists, or start a new "
-                "checkpoint with explicit startingOffsets and checkpoint.missing set to begin"
+                f"data was lost: {what}. Set failOnDataLoss to false to go on with what exists. Or start again: a "
+                "topology with a new application id; a query of format suiro with a new checkpoint, explicit "
+                "startingOffsets and checkpoint.missing set to begin"
             )
         _log.warning("data was lost, going on: %s", what)
 
