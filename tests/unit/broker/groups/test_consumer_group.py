@@ -124,6 +124,20 @@ def test_a_static_member_is_away_and_comes_back(world: GroupWorld) -> None:
     assert sorted(world.group.members) == ["b", "c"]
 
 
+def test_a_member_with_another_instance_id_gives_up_the_first_one(world: GroupWorld) -> None:
+    """The first one led to a member that was gone, and whoever joined with it lost the connection."""
+    member = Consumer(world, "a", instance_id="i")
+    member.join("t")
+    member.instance_id = "j"
+    member.join("t")
+    assert world.group.static_ids == world.replayed().static_ids == {"j": "a"}
+    member.leave()
+    again = Consumer(world, "b", instance_id="i")
+    again.join("t")
+    assert len(again.places) == 4
+    assert world.group.static_ids == {"i": "b"}
+
+
 def test_assignments_are_not_made_more_often_than_allowed(world: GroupWorld) -> None:
     world.limits = replace(world.limits, assignment_interval_ms=1000)
     first, second = Consumer(world, "a"), Consumer(world, "b")

@@ -379,19 +379,19 @@ class ConsumerGroup:
         self._count(self.members.get(member.member_id), -1)
         self.members[member.member_id] = member
         self._count(member, +1)
-        if member.instance_id is not None:
-            self.static_ids[member.instance_id] = member.member_id
 
     def _remove(self, member_id: str) -> None:
-        member = self.members.pop(member_id, None)
-        self._count(member, -1)
+        self._count(self.members.pop(member_id, None), -1)
         self.timers.stop(member_id)
-        if member is not None and self.static_ids.get(member.instance_id or "") == member_id:
-            del self.static_ids[member.instance_id or ""]
 
     def _count(self, member: ConsumerMember | None, by: int) -> None:
         if member is None:
             return
+        if member.instance_id is not None:
+            if by > 0:
+                self.static_ids[member.instance_id] = member.member_id
+            elif self.static_ids.get(member.instance_id) == member.member_id:
+                del self.static_ids[member.instance_id]
         for name in member.topic_names:
             add_to(self._name_counts, name, by)
         if member.topic_regex:
