@@ -63,7 +63,7 @@ FILTER, KEEP, DISCARD = range(3)
 ) = range(9)
 
 MAX_RECORD_GROWTH = 9 + 1  # a longer timestamp delta, and the record's length with it
-_OF_COMMITTED, _OF_ABORTED = 0, 1
+_OF_COMMITTED, OF_ABORTED = 0, 1
 
 _uint64s_out = types.Array(types.uint64, 1, "C")
 
@@ -317,7 +317,7 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
                     break
                 kind = (np.int64(data[key + 2]) << 8) | np.int64(data[key + 3])
                 if kind == 0:
-                    left = _take(seen, seens, producer_id, _OF_ABORTED)
+                    left = _take(seen, seens, producer_id, OF_ABORTED)
                     if left < seens:
                         aborted_row = _aborted_at(aborted, producer_id, last_offset)
                         discard = False
@@ -330,7 +330,7 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
                     discard = False
         elif (attributes & TRANSACTIONAL_BIT) != 0:
             discard = _aborted_at(aborted, producer_id, last_offset) >= 0
-            of = _OF_ABORTED if discard else _OF_COMMITTED
+            of = OF_ABORTED if discard else _OF_COMMITTED
             known = False
             for i in range(seens):
                 if seen[i, 0] == producer_id and seen[i, 1] == of:

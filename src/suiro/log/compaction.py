@@ -11,12 +11,13 @@ a `CleaningJob` describes it. A cleaning follows these rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from suiro.config import MAX_INT
 from suiro.log.config import LogConfig
+from suiro.log.transaction_index import AbortedTransaction
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
@@ -79,7 +80,8 @@ class CleaningJob:
     """The input of `cleaning`. Times in milliseconds since the epoch, sizes in bytes.
 
     `transaction_indexes` are the `.txnindex` files from the log's start to its end: the marker of an aborted
-    transaction may lie behind what is cleaned. `last_of_producers`: (producer id, offset of its last data or -1,
+    transaction may lie behind what is cleaned. `begins_in_tier`: older records are in the remote tier, and may be of
+    transactions whose markers are here. `last_of_producers`: (producer id, offset of its last data or -1,
     producer epoch) of each producer the log remembers.
     """
 
@@ -95,6 +97,13 @@ class CleaningJob:
     segment_index_bytes: int
     index_interval_bytes: int
     settings: CleanerSettings
+    begins_in_tier: bool = False
+
+    def aborted_in_tier(self, aborted: Iterable[AbortedTransaction]) -> set[int]:
+        """The producers whose first marker here ends a transaction that has records in the remote tier. Its entry in
+        the index must stay, or those would pass for committed."""
+        first = self.sources[0].base_offset if self.begins_in_tier else 0
+        return {one.producer_id for one in aborted if one.first_offset < first}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -73,8 +73,8 @@ class _Judge:
     last_of_producers: _Int64s
     round_end: int
     now_ms: int
-    seen: _Int64s = field(default_factory=lambda: np.empty((64, 2), np.int64))
-    seen_count: int = 0
+    seen: _Int64s
+    seen_count: int
 
 
 class CompiledCleaning:
@@ -138,11 +138,16 @@ class CompiledCleaning:
 
     def _judge(self) -> _Judge:
         rows = [(one.producer_id, one.first_offset, one.last_offset) for one in self._aborted]
+        in_tier = [(one, kernels.OF_ABORTED) for one in self._job.aborted_in_tier(self._aborted)]
+        seen = np.empty((len(in_tier) + 64, 2), np.int64)
+        seen[: len(in_tier)] = np.array(in_tier, np.int64).reshape(-1, 2)
         return _Judge(
             _read_only(np.array(rows, np.int64).reshape(-1, 3)),
             _read_only(np.array(sorted(self._job.last_of_producers), np.int64).reshape(-1, 3)),
             round_end=self._job.first_uncleanable_offset,
             now_ms=self._job.now_ms,
+            seen=seen,
+            seen_count=len(in_tier),
         )
 
     def _chunks(self, source: SegmentSource, judge: _Judge) -> Iterator[tuple[_Bytes, _Int64s]]:

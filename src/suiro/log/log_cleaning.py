@@ -122,6 +122,8 @@ class LogCleaning:
             segment_index_bytes=self._log.config.segment_index_bytes,
             index_interval_bytes=self._log.config.index_interval_bytes,
             settings=settings,
+            begins_in_tier=self._log.config.remote_storage_enable
+            and self._log.log_start_offset < segments[0].base_offset,
         )
 
     def replace_segments(self, bases: Sequence[int]) -> None:

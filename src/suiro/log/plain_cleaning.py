@@ -75,6 +75,7 @@ class PlainCleaning:
     ) -> None:
         self._job = job
         self._aborted = _by_producer(aborted)
+        self._in_tier = job.aborted_in_tier(aborted)
         self._counts = counts
         self._throttle = throttle
         self._offsets: dict[bytes, int] = {}
@@ -146,6 +147,7 @@ class PlainCleaning:
             last_of_producers={one: (offset, epoch) for one, offset, epoch in sorted(job.last_of_producers)},
             round_end=job.first_uncleanable_offset,
             now_ms=job.now_ms,
+            seen={(producer_id, True) for producer_id in self._in_tier},
         )
 
     def _take_keys(self, data: memoryview, batch: _Judged) -> bool:
@@ -287,7 +289,7 @@ class _Judge:
     last_of_producers: dict[int, tuple[int, int]]
     round_end: int
     now_ms: int
-    seen: set[tuple[int, bool]] = field(default_factory=set)
+    seen: set[tuple[int, bool]]
 
     def scan(self, data: bytes) -> tuple[int, list[_Judged]]:
         """(bytes of whole batches, the batches)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from suiro.broker.storage.topics import TIER_TOPIC
 from suiro.errors import ConfigError
 from suiro.log import InRemoteTierError
 from suiro.log.tier import open_store
+from suiro.protocol.record_batch import iter_headers
+from suiro.protocol.records import decode_batch
 
 
 @pytest.fixture
@@ -224,6 +227,57 @@ def test_an_open_transaction_holds_the_copy_back(node: TieredNode) -> None:
     result = node.read(open_from - 1, read_committed=True)
     assert result.aborted == [(7, open_from)]
     assert node.read(open_from - 1, read_committed=False).aborted == []
+
+
+@pytest.mark.parametrize(("in_tier_first", "compiled"), [(False, False), (False, True), (True, False)])
+def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
+    node: TieredNode, in_tier_first: bool, compiled: bool
+) -> None:
+    """Its records were copied raw, and its marker is here. They passed for committed ones, and took the place of older
+    ones of their keys."""
+    from support.cleaning import clean_log
+    from support.logs import batch
+
+    from suiro.log import Cleaned, CleaningJob
+    from suiro.log.cleaning import clean
+
+    def cleaned_here(job: CleaningJob) -> int:
+        (last,) = [done for done in clean(job, compiled=compiled) if isinstance(done, Cleaned)]
+        return last.end_offset
+
+    def committed() -> list[bytes | None]:
+        """The first record of each batch of the first segment, for a reader of committed ones."""
+        result = node.read(0, read_committed=True)
+        data = b"".join(os.pread(fd, length, position) for fd, position, length in result.regions)
+        aborted = [producer_id for producer_id, _ in result.aborted]
+        found = [(header, decode_batch(data, at)) for at, header in iter_headers(data)]
+        return [
+            records[0].value for header, records in found if records and header.producer_id not in aborted
+        ]
+
+    node.tier.run_cleaning = cleaned_here
+    node.create(local_retention_ms="-2", local_retention_bytes="1")
+    node.log.append(batch(value=b"committed"))
+    node.log.append(batch(producer_id=7, epoch=0, sequence=0, transactional=True, value=b"aborted"))
+    node.log.roll()
+    node.log.append_control(False, 7, 0, 0)
+    node.clock.advance(1)
+    node.until_copied()
+    node.log.retention.apply()
+    assert node.log.local_log_start_offset == 2
+    assert committed() == [b"committed"]
+    topic = node.broker.topics.topic(TOPIC)
+    assert topic is not None
+    node.broker.topics.alter_configs(topic, topic.configs | {"cleanup.policy": "compact"})
+    if in_tier_first:
+        node.until_idle()
+        assert committed() == [b"committed"]
+    node.log.roll()
+    node.log.cleaned_offset = clean_log(node.log, node.clock.wall_ms(), compiled=compiled)
+    assert committed() == [b"committed"]
+    node.until_copied()
+    assert committed() == [b"committed"]
+    assert not any(b"aborted" in (node.objects / name).read_bytes() for name in node.stored(".log"))
 
 
 def test_a_restart_knows_what_is_in_the_tier(node: TieredNode) -> None:

@@ -74,6 +74,8 @@ class Recleaning:
             settings=settings,
         )
         self._newer: Sequence[RemoteSegment] = ()
+        # The marker of a transaction with records in the tier may be here. No cleaning replaces the files meanwhile.
+        self._local_indexes = [segment.transaction_index.path for segment in log.segments]
 
     def fetch_newer(self, segments: Sequence[RemoteSegment]) -> None:
         """The segments whose keys shadow older ones."""
@@ -101,7 +103,10 @@ class Recleaning:
                 )
                 for segment in sources
             ),
-            transaction_indexes=tuple(self._path(segment, "txnindex") for segment in sources),
+            transaction_indexes=(
+                *(self._path(segment, "txnindex") for segment in sources),
+                *self._local_indexes,
+            ),
             first_dirty_offset=first_dirty_offset,
             first_uncleanable_offset=end_offset,
         )

@@ -233,8 +233,7 @@ class RemoteTier:
         partition, remote = self._partition(tiered), tiered.remote
         if partition is None and not remote.garbage and not remote.readable:
             del self._tiered[tiered.topic_id, tiered.partition]
-            if self._cleaned.pop(tiered.key, None) is not None:
-                self._host.cluster_state.write(_CLEANED, self._cleaned)
+            self._set_cleaned(tiered.key, None)
             return False
         if remote.garbage or self._expired(tiered):
             return True
@@ -337,8 +336,14 @@ class RemoteTier:
             return False
         return min(tiered.remote.next_offset, log.cleaned_offset or 0) > self._cleaned.get(tiered.key, -1)
 
-    def _set_cleaned(self, key: str, offset: int) -> None:
-        self._cleaned[key] = offset
+    def _set_cleaned(self, key: str, offset: int | None) -> None:
+        """None: nobody knows what the remote segments were cleaned with."""
+        if self._cleaned.get(key) == offset:
+            return
+        if offset is None:
+            del self._cleaned[key]
+        else:
+            self._cleaned[key] = offset
         self._host.cluster_state.write(_CLEANED, self._cleaned)
 
     async def _copy_one(self, tiered: _Tiered, partition: Partition, local: LocalSegment) -> None:
@@ -363,7 +368,9 @@ class RemoteTier:
             state=SegmentState.COPY_STARTED,
             transaction_index_empty=not any(source.kind == "txnindex" for source in sources),
         )
-        if log.config.compacted and not tiered.remote.readable:
+        if not log.config.compacted:
+            self._set_cleaned(tiered.key, None)  # The topic may be compacted again.
+        elif not tiered.remote.readable:
             self._set_cleaned(tiered.key, 0)  # From the first one on it is known what they were cleaned with.
         counts = self._host.metrics.topic(log.topic)
         counts.remote_copy_requests += 1
