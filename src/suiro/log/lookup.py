@@ -11,6 +11,7 @@ from suiro.log.errors import DamagedLogError
 from suiro.log.files import FileHandle
 from suiro.log.producer_state import BATCHES_REMEMBERED, AppendedBatch
 from suiro.log.segment import NO_TIMESTAMP, Segment, batch_headers
+from suiro.log.segments import Segments
 from suiro.protocol import time_search
 
 
@@ -43,15 +44,15 @@ class TimeLookup:
         return None
 
 
-def lookups_by_time(
-    segments: Iterable[Segment], timestamp: int, *, log_start_offset: int
-) -> Iterator[TimeLookup]:
+def lookups_by_time(segments: Segments, timestamp: int, *, log_start_offset: int) -> Iterator[TimeLookup]:
     """Yields the look-ups that may find the first record at least this late, one for each segment, in order.
 
-    The segments are those at the time of the call. One that was deleted since then is skipped.
+    Between two of them, retention may delete segments, and cleaning may put one in the place of several.
     """
-    for segment in tuple(segments):
-        if segment.size == 0 or not any(still is segment for still in segments):
+    offset: int | None = log_start_offset
+    while offset is not None and len(segments):
+        segment, offset = segments.holding(offset)
+        if segment.size == 0:
             continue
         near = segment.offset_before(timestamp)
         if segment.max_timestamp < timestamp:

@@ -60,6 +60,11 @@ class Segments:
         """The segment that holds an offset, or would, and all later ones."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
+    def holding(self, offset: int) -> tuple[Segment, int | None]:
+        """Returns the segment that holds an offset, or would, and where the next one begins; None: it is the last."""
+        at = max(bisect_right(self._bases, offset) - 1, 0)
+        return self._segments[at], self._bases[at + 1] if at + 1 < len(self._bases) else None
+
     def add(self, segment: Segment) -> None:
         """Seal the active segment and go on in a new one."""
         self.active.seal()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kio.schema.errors import ErrorCode
+from support.cleaning import clean_log
 from support.logs import NOW_MS, batch, first_found, open_log, read_all, region_bytes
 
 from suiro.clock import ManualClock
@@ -27,7 +28,7 @@ from suiro.protocol.record_batch import (
     read_header,
     verify,
 )
-from suiro.protocol.records import control_batch, decode_batch
+from suiro.protocol.records import Record, control_batch, decode_batch, encode_batch
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=50)
 
@@ -314,6 +315,22 @@ def test_timestamp_look_ups_agree_with_a_list(tmp_path: Path, config: LogConfig,
     assert first_found(log.lookups_of_max_timestamp()) == (times.index(largest), largest)
     log.retention.delete_records_before(10)
     assert first_found(log.lookups_by_time(0)) == (10, times[10])
+
+
+def test_a_look_up_by_time_goes_on_in_what_was_cleaned_meanwhile(tmp_path: Path) -> None:
+    """It passed over the records of a segment that cleaning had replaced, and found a later one or none."""
+    times = [900, 100, 500, 200, 600, 300]
+    one = len(batch(timestamp=times[0]))
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=2 * one, cleanup_policy=("compact",)))
+    for number, time in enumerate(times):
+        log.append(encode_batch([Record(offset=0, timestamp=time, key=b"key-%d" % number, value=b"value")]))
+    log.retention.delete_records_before(1)
+    lookups = log.lookups_by_time(400)
+    assert next(lookups).run() is None
+    before = log.segments
+    clean_log(log, NOW_MS)
+    assert log.segments[1] is not before[1]
+    assert first_found(lookups) == (2, 500)
 
 
 def test_an_empty_log_has_no_timestamps(tmp_path: Path) -> None:
