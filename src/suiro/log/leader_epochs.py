@@ -8,6 +8,7 @@ later epoch begins. A log of Apache Kafka goes on in its latest epoch, because c
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from suiro.log.checkpoints import read_or_set_aside, write_checkpoint
@@ -26,26 +27,25 @@ class LeaderEpochs:
         )
         self.damaged = rows is None
         self.entries: list[tuple[int, int]] = [(int(epoch), int(start)) for epoch, start in rows or ()]
+        self._is_stale = False  # the file, which could not be corrected
 
     @property
     def latest(self) -> int:
         """-1 before the first append."""
         return self.entries[-1][0] if self.entries else -1
 
+    def lacks(self, epoch: int) -> bool:
+        """Whether `add` must come before an append in this epoch."""
+        return self._is_stale or epoch > self.latest
+
     def add(self, *begun: tuple[int, int]) -> None:
         """(epoch, start offset) of new epochs. Older ones that would begin at or after them are dropped."""
         before = self.entries
-        for epoch, start in begun:
-            if epoch > self.latest:
-                self.entries = [*(entry for entry in self.entries if entry[1] < start), (epoch, start)]
-        if self.entries != before:
-            try:
-                self._write()
-            except OSError as error:
-                self.entries = before
-                raise StorageError(
-                    f"cannot note the leader epoch in {self._path}: {error.strerror}"
-                ) from error
+        try:
+            self._replace(_with(before, begun))
+        except OSError as error:
+            self.entries = before
+            raise StorageError(f"cannot note the leader epoch in {self._path}: {error.strerror}") from error
 
     def end_offset(self, epoch: int, *, current: int, log_end_offset: int) -> tuple[int, int] | None:
         """(largest epoch at most `epoch`, where it ended); None for one that has not begun.
@@ -64,26 +64,36 @@ class LeaderEpochs:
         """Returns the epoch that an offset was written in, or the current one if that is not known."""
         return max((epoch for epoch, start in self.entries if start <= offset), default=current)
 
-    def cut_end(self, log_end_offset: int) -> None:
-        """Forget epochs that began behind the log's end: their batches were cut off.
+    def correct(self, found: Sequence[tuple[int, int]], *, log_end_offset: int) -> None:
+        """At a start: forget epochs that began behind the log's end, whose batches were cut off, and add those that
+        were found in the batches.
 
-        One that begins there stays, though it has no batch yet: clients may have heard of it.
+        One that begins at the end stays, though it has no batch yet: clients may have heard of it.
         """
         kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
-        if len(kept) != len(self.entries):
-            self.entries = kept
-            self._write()
+        try:
+            self._replace(_with(kept, found))
+        except OSError:
+            self._is_stale = True
 
     def cut_start(self, log_start_offset: int) -> None:
         """Forget epochs that ended before the log's start; the one in force there now begins there."""
         later = [entry for entry in self.entries if entry[1] > log_start_offset]
         earlier = self.entries[: len(self.entries) - len(later)]
-        kept = [(earlier[-1][0], log_start_offset), *later] if earlier else later
-        if kept != self.entries:
-            self.entries = kept
-            # On a full disk the file keeps its old rows, which do no harm. The deletion that makes room goes on.
-            with contextlib.suppress(OSError):
-                self._write()
+        # On a full disk the file keeps its old rows, which do no harm. The deletion that makes room goes on.
+        with contextlib.suppress(OSError):
+            self._replace([(earlier[-1][0], log_start_offset), *later] if earlier else later)
 
-    def _write(self) -> None:
-        write_checkpoint(Path(self._path), [f"{epoch} {start}" for epoch, start in self.entries])
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        """Raises OSError; then the file has its old entries."""
+        if self._is_stale or entries != self.entries:
+            self.entries = entries
+            write_checkpoint(Path(self._path), [f"{epoch} {start}" for epoch, start in entries])
+            self._is_stale = False
+
+
+def _with(entries: list[tuple[int, int]], begun: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    for epoch, start in begun:
+        if not entries or epoch > entries[-1][0]:
+            entries = [*(entry for entry in entries if entry[1] < start), (epoch, start)]
+    return entries

@@ -115,8 +115,7 @@ class PartitionLog:
             self, clock=clock, note_gaps=note_gaps, delete_files=self.retention.delete_files
         )
         self._reported: set[str] = set()
-        self.leader_epochs.cut_end(end)
-        self.leader_epochs.add(*opened.leader_epochs)
+        self.leader_epochs.correct(opened.leader_epochs, log_end_offset=end)
         self.leader_epoch = max(self.leader_epochs.latest, 0)
         self._clock = clock
         self.cleaned_offset: int | None = None
@@ -300,7 +299,7 @@ class PartitionLog:
             raise StorageError(f"cannot open {segment.path}: {error.strerror}") from error
         if due:
             segment = self.roll()
-        if leader_epoch > self.leader_epochs.latest:
+        if self.leader_epochs.lacks(leader_epoch):
             self.leader_epochs.add((self.leader_epoch, self.log_end_offset))
         position = segment.size
         try:

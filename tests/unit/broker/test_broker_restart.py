@@ -319,7 +319,8 @@ def no_room() -> Iterator[None]:
 
 @pytest.mark.parametrize(("crash", "zeros"), [(False, 0), (True, 0), (True, 100)])
 def test_a_node_starts_on_a_full_disk(tmp_path: Path, crash: bool, zeros: int) -> None:
-    """It could not be told what may go, nor do what retention asks for. A power failure may leave zeros behind."""
+    """It could not be told what may go, nor do what retention asks for. A power failure may leave zeros behind, and
+    take the rows of files that are not synced."""
     clock = ManualClock()
     batch = encode_batch([Record(offset=0, timestamp=clock.wall_ms(), key=b"k", value=b"v")])
     with started(tmp_path, clock, crash=crash) as broker:
@@ -328,6 +329,8 @@ def test_a_node_starts_on_a_full_disk(tmp_path: Path, crash: bool, zeros: int) -
             topic.partitions[0].log.append(batch)
     newest = max((tmp_path / "t-0").glob("*.log"))
     os.truncate(newest, newest.stat().st_size + zeros)
+    if zeros:
+        (tmp_path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"")
     with no_room(), started(tmp_path, clock, crash=True) as broker:
         log = next(iter(broker.topics.partitions())).log
         assert log.log_end_offset == 9

@@ -570,6 +570,31 @@ def test_a_disk_full_for_a_new_epoch_or_segment_refuses_the_append(
     assert read_all(log) == ["0:value", "1:value"]
 
 
+def test_epochs_that_cannot_be_corrected_at_a_start_are_before_the_next_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node starts. But records of an epoch whose rows are wrong on the disk would be taken for those of another."""
+    log = open_log(tmp_path / "t-0")
+    for epoch in (0, 0, 1):
+        log.begin_epoch(epoch)
+        log.append(batch())
+    log.abandon()
+    (path,) = (tmp_path / "t-0").glob("*.log")
+    os.truncate(path, path.stat().st_size // 3 + 1)
+    rows = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    before = rows.read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        log = open_log(tmp_path / "t-0")
+        assert log.leader_epochs.entries == [(0, 0)]
+        with pytest.raises(LogError, match="leader epoch"):
+            log.append(batch())
+    assert rows.read_text() == before
+    assert log.append(batch()).base_offset == 1
+    log.abandon()
+    assert open_log(tmp_path / "t-0").leader_epochs.entries == [(0, 0)]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_segment_that_could_not_be_made_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
