@@ -647,6 +647,24 @@ def test_an_answer_of_an_old_version_holds_the_message_about_a_long_name(
         assert change(10_000, operation=3, count=1) == "none"
 
 
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_setting_that_no_answer_can_hold_is_an_error(version: int) -> None:
+    """It closed the connection, with a traceback, or no client of Kafka's could read the answer."""
+    long, short = "super.users", "num.partitions"
+    settings = {long: ";".join(f"User:{number}" for number in range(5000))}
+    with InProcessNode.start(settings=settings) as node, Wire(node.bootstrap_servers) as wire:
+
+        def describe(names: list[str] | None) -> dict[str, Any]:
+            broker = {"resource_type": 4, "resource_name": "1", "configuration_keys": names}
+            (found,) = ask(wire, "describe_configs", version, resources=[broker])["results"]
+            return dict(found)
+
+        refused = describe(None)
+        assert (refused["error_code"], refused["configs"]) == ("invalid_config", [])
+        assert refused["error_message"].startswith(f"{long} has more than 32767 bytes")
+        assert [one["name"] for one in describe([short])["configs"]] == [short]
+
+
 def test_of_large_fetches_only_some_wait() -> None:
     """Each partition that one names is a few hundred bytes for as long as it waits."""
     with InProcessNode.start() as node, ExitStack() as stack:

@@ -23,6 +23,7 @@ from suiro.broker.settings.configs import (
     describe_topic_configs,
 )
 from suiro.broker.storage.topics import check_topic_name
+from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.messages import ErrorCode, write_value
 
 if TYPE_CHECKING:
@@ -54,21 +55,20 @@ def _describe_all(exchange: Exchange, request: DescribeConfigsRequest) -> Genera
                 )
             kind = ResourceKind(resource.resource_type)
             check_may(exchange, Operation.DESCRIBE_CONFIGS, kind, resource.resource_name)
-            configs = _describe(exchange.broker, kind, resource.resource_name)
+            wanted = frozenset(resource.configuration_keys or ())
+            found = _describe(exchange.broker, kind, resource.resource_name)
+            configs = [config for config in found if not wanted or config.name in wanted]
+            for config in configs:
+                _check_room(config, request)
         except RefusedError as refusal:
-            code, message = refusal.code, str(refusal)
-        wanted = frozenset(resource.configuration_keys or ())
+            code, message, configs = refusal.code, str(refusal), []
         result = exchange.make(
             "DescribeConfigsResult",
             error_code=code,
             error_message=message,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-            configs=tuple(
-                _config(exchange, config, request)
-                for config in configs
-                if not wanted or config.name in wanted
-            ),
+            configs=tuple(_config(exchange, config, request) for config in configs),
         )
         (refused if code in DENIALS.values() else allowed).append(write_value(result))
         yield
@@ -128,6 +128,16 @@ def _of_group(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
         raise RefusedError(ErrorCode.invalid_request, "Group name must not be empty")
     return describe_group_configs(broker.group_configs(name), broker.dynamic_settings)
+
+
+def _check_room(config: DescribedConfig, request: DescribeConfigsRequest) -> None:
+    """A list that the node was started with may have any length, but clients read no longer strings."""
+    values = [config.value, *(synonym.value for synonym in config.synonyms if request.include_synonyms)]
+    if not config.sensitive and any(len((value or "").encode()) > MAX_STRING_BYTES for value in values):
+        raise RefusedError(
+            ErrorCode.invalid_config,
+            f"{config.name} has more than {MAX_STRING_BYTES} bytes; ask for the other settings by their names",
+        )
 
 
 def _config(exchange: Exchange, config: DescribedConfig, request: DescribeConfigsRequest) -> Any:
