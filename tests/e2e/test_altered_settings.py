@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import uvloop
+from support.admin import ask
 from support.waiting import wait_until
+from support.wire import Wire
 
 from suiro.broker.storage.cleaner import Cleaner
 from suiro.broker.storage.workers import Workers
@@ -31,6 +33,30 @@ def test_a_shorter_wait_of_the_cleaner_holds_at_once(monkeypatch: pytest.MonkeyP
         before = len(looks)
         running.call(lambda: running.broker.replace_settings({"log.retention.ms": "8000"}, layer="broker"))
         assert len(looks) <= before + 1
+
+
+def test_at_its_lowest_level_the_consumer_protocol_is_off() -> None:
+    """As in Kafka. The level was taken, and had no effect."""
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+
+        def answers(level: int, upgrade_type: int) -> tuple[str, str]:
+            update = {"feature": "group.version", "max_version_level": level, "upgrade_type": upgrade_type}
+            assert ask(wire, "update_features", 2, feature_updates=[update])["error_code"] == "none"
+            heartbeat = ask(
+                wire,
+                "consumer_group_heartbeat",
+                1,
+                group_id="g",
+                member_id="m",
+                rebalance_timeout=60_000,
+                subscribed_topic_names=[],
+                topic_partitions=[],
+            )
+            (described,) = ask(wire, "consumer_group_describe", 1, group_ids=["g"])["groups"]
+            return heartbeat["error_code"], described["error_code"]
+
+        assert answers(0, 2) == ("unsupported_version", "unsupported_version")
+        assert answers(1, 1) == ("none", "none")
 
 
 def test_workers_become_more_and_fewer() -> None:

@@ -25,7 +25,9 @@ def handle(exchange: Exchange, request: ConsumerGroupDescribeRequest) -> Answer:
     refused, described = [], []
     # Each once: a large group named thousands of times would fill the node's memory.
     for group_id in dict.fromkeys(request.group_ids):
-        if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        if not exchange.broker.features.has_consumer_protocol:
+            refused.append(without_members(exchange, group_id, ErrorCode.unsupported_version))
+        elif not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
             refused.append(without_members(exchange, group_id, ErrorCode.group_authorization_failed))
         elif not group_id:
             refused.append(without_members(exchange, "", ErrorCode.invalid_group_id))

@@ -27,6 +27,8 @@ _NOT_NOW = timedelta(0)
 
 
 def handle(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> Answer:
+    if not exchange.broker.features.has_consumer_protocol:
+        return _refused(exchange, ErrorCode.unsupported_version, None)
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _refused(exchange, ErrorCode.group_authorization_failed, None)
     names = request.subscribed_topic_names or ()

@@ -15,12 +15,13 @@ from suiro.broker.settings.cluster_state import ClusterState
 
 SECTION = "features"
 ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
+_GROUPS = "group.version"
 METADATA_VERSION = "metadata.version"
 _NEVER_DOWN = "kraft.version"
 
 SUPPORTED: dict[str, tuple[int, int]] = {
     ELIGIBLE_LEADERS: (0, 1),
-    "group.version": (0, 1),
+    _GROUPS: (0, 1),
     "kraft.version": (0, 1),
     METADATA_VERSION: (7, 30),
     "transaction.version": (0, 2),
@@ -58,6 +59,11 @@ class Features:
         newest = {name: high for name, (_, high) in SUPPORTED.items()}
         self.finalized: dict[str, int] = {**newest, **stored.get("levels", {})}
         self.epoch: int = stored.get("epoch", 1)
+
+    @property
+    def has_consumer_protocol(self) -> bool:
+        """Whether members may use the consumer protocol of KIP-848. At level 0, its requests are refused."""
+        return self.finalized[_GROUPS] > 0
 
     def update(self, updates: Iterable[FeatureUpdate], *, validate_only: bool) -> None:
         """All of them or none. Raises `InvalidUpdateError`."""
