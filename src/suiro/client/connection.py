@@ -28,7 +28,7 @@ from suiro.errors import (
     UnsupportedVersionError,
     UsageError,
 )
-from suiro.protocol.frame_check import layout
+from suiro.protocol.frame_check import check_counts, layout
 from suiro.protocol.messages import (
     API_KEYS,
     API_NAMES,
@@ -142,6 +142,8 @@ class Connection:
         correlation_id = self.take_correlation_id()
         try:
             body = write_request(request, correlation_id=correlation_id, client_id=self._settings.client_id)
+            # A broker closes the connection for a string that is too long, and the client would ask again and again.
+            check_counts(body, request.__class__)
         except (struct.error, ValueError, OverflowError) as error:
             what = f"{API_NAMES[request.__api_key__]} version {request.__version__}"
             raise UsageError(f"{what} cannot carry what was asked for: {error}") from error

@@ -9,19 +9,36 @@ import pytest
 from suiro.client.connection import Connection
 from suiro.client.settings import ClientSettings
 from suiro.clock import SystemClock
-from suiro.errors import BrokenConnectionError
+from suiro.errors import BrokenConnectionError, UsageError
+from suiro.protocol.messages import API_KEYS, request_class
 
 HEARTBEAT = b"\x00\x0c\x00\x04"
 
 
+CLOCK = SystemClock()
+
+
+def connected() -> tuple[Connection, socket.socket]:
+    ours, theirs = socket.socketpair()
+    settings = ClientSettings.from_mapping({})
+    return Connection(ours, host="broker", port=9092, settings=settings, clock=CLOCK), theirs
+
+
+def test_a_string_that_no_broker_takes_is_not_sent() -> None:
+    """The broker closed the connection, and the client sent it again until its time was up."""
+    connection, theirs = connected()
+    request = request_class(API_KEYS["delete_groups"], 2)(groups_names=("x" * 32_768,))
+    with pytest.raises(UsageError, match=r"delete_groups version 2 cannot carry .* 32768 bytes"):
+        connection.send(request, deadline_ms=CLOCK.monotonic_ms() + 30_000)
+    connection.close()
+    assert theirs.recv(1) == b""
+    theirs.close()
+
+
 def test_a_connection_that_broke_is_broken_for_each_request() -> None:
     """The second request of two was an error of the program."""
-    ours, theirs = socket.socketpair()
-    clock = SystemClock()
-    connection = Connection(
-        ours, host="broker", port=9092, settings=ClientSettings.from_mapping({}), clock=clock
-    )
-    deadline_ms = clock.monotonic_ms() + 30_000
+    connection, theirs = connected()
+    deadline_ms = CLOCK.monotonic_ms() + 30_000
     for number in (1, 2):
         connection.send_frame([HEARTBEAT + number.to_bytes(4, "big")], deadline_ms=deadline_ms)
     theirs.close()
