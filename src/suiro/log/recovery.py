@@ -18,7 +18,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from suiro.config import MAX_LONG
@@ -37,7 +37,6 @@ from suiro.protocol.records import CONTROL_VALUE, control_type
 
 logger = logging.getLogger(__name__)
 
-_LEFTOVERS = (".tmp",)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _READ_BYTES = 1 << 20
 _GAPS_MAX = 20
@@ -50,11 +49,11 @@ class Opened:
     segments: list[Segment]
     producers: ProducerStates
     log_end_offset: int
-    leader_epochs: Sequence[tuple[int, int]] = ()
+    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
     """(epoch, first offset) of the batches that were read again, as they rise."""
     as_closed: bool = False
     """Whether a clean stop left the log like this, with a snapshot at its end."""
-    gaps: Sequence[tuple[int, int]] = ()
+    gaps: list[tuple[int, int]] = field(default_factory=list)
     """(first missing offset, offset behind the last) among the batches that were read again. Compaction leaves gaps,
     too."""
 
@@ -80,14 +79,12 @@ def open_segments(
     if clean:
         if end is not None:
             closed = producer_snapshot.load(directory, end)
-            if closed is None:
-                producers = _producers_at(directory, segments, end, now_ms=now_ms)
-            else:
-                producers = ProducerStates(closed)
             segments[-1].release()
             return Opened(
                 segments=segments,
-                producers=producers,
+                producers=_producers_at(directory, segments, end, now_ms=now_ms)
+                if closed is None
+                else ProducerStates(closed),
                 log_end_offset=end,
                 as_closed=closed is not None,
             )
@@ -138,6 +135,18 @@ def replay_batch(
     return AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
 
 
+def _replay_and_index(
+    producers: ProducerStates, segment: Segment, position: int, header: BatchHeader, *, now_ms: int
+) -> None:
+    """Add a batch to the producer state and to the indexes of its segment. Raises DamagedLogError before it does."""
+    aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
+    segment.add_to_indexes(
+        position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
+    )
+    if aborted is not None:
+        segment.transaction_index.add(aborted)
+
+
 def _empty_at(directory: Path, offset: int, config: LogConfig, *, now_ms: int) -> Opened:
     producer_snapshot.remove(directory, keep=())
     segment = Segment(directory, offset, config, created_ms=now_ms)
@@ -151,11 +160,8 @@ def _sweep(directory: Path) -> set[str]:
     if complete_swaps(directory, names, _end_of_file):
         names = set(os.listdir(directory))
     for name in names:
-        if name.endswith(_INDEX_SUFFIXES):
-            leftover = name.rpartition(".")[0] + LOG_SUFFIX not in names
-        else:
-            leftover = name.endswith(_LEFTOVERS)
-        if leftover:
+        is_index = name.endswith(_INDEX_SUFFIXES)
+        if name.endswith(".tmp") or (is_index and name.rpartition(".")[0] + LOG_SUFFIX not in names):
             (directory / name).unlink(missing_ok=True)
     return names
 
@@ -183,12 +189,7 @@ def _rebuild_indexes(directory: Path, segments: list[Segment], number: int, why:
     segment.forget()
     try:
         for position, header in segment.headers():
-            aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
-            segment.add_to_indexes(
-                position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
-            )
-            if aborted is not None:
-                segment.transaction_index.add(aborted)
+            _replay_and_index(producers, segment, position, header, now_ms=now_ms)
     except DamagedLogError as error:
         logger.error("%s: what is behind cannot be read", error)
     segment.seal()
@@ -243,23 +244,20 @@ def _recover(directory: Path, segments: list[Segment], recovery_point: int, *, n
     kept = [offset for offset in producer_snapshot.offsets(directory) if offset <= base]
     producer_snapshot.remove(directory, keep=kept)
     producers = _producers_at(directory, segments[:first], base, now_ms=now_ms)
-    end = base
-    epochs: list[tuple[int, int]] = []
-    gaps: list[tuple[int, int]] = []
-    for number in range(first, len(segments)):
-        segment = segments[number]
+    opened = Opened(segments=segments, producers=producers, log_end_offset=base)
+    for number, segment in enumerate(segments[first:], first):
         if number > first:
             with contextlib.suppress(OSError):  # on a full disk the next recovery starts from an older one
                 producer_snapshot.write(directory, segment.base_offset, producers.entries.values())
-        position, end = _recover_segment(segment, producers, epochs, gaps, end, now_ms=now_ms)
+        position = _recover_segment(opened, segment, now_ms=now_ms)
         if position < segment.size:
-            _cut(segments[number:], position, end, now_ms=now_ms)
-            segments = segments[: number + 1]
+            _cut(segments[number:], position, opened.log_end_offset, now_ms=now_ms)
+            opened.segments = segments[: number + 1]
             break
         if number + 1 < len(segments):
             segment.seal()
-    segments[-1].release()
-    return Opened(segments=segments, producers=producers, log_end_offset=end, leader_epochs=epochs, gaps=gaps)
+    opened.segments[-1].release()
+    return opened
 
 
 def _cut(segments: Sequence[Segment], position: int, end: int, *, now_ms: int) -> None:
@@ -294,53 +292,42 @@ def _set_segment_aside(segment: Segment, now_ms: int) -> Path:
     return aside
 
 
-def _recover_segment(
-    segment: Segment,
-    producers: ProducerStates,
-    epochs: list[tuple[int, int]],
-    gaps: list[tuple[int, int]],
-    end: int,
-    *,
-    now_ms: int,
-) -> tuple[int, int]:
-    """Rebuild one segment's indexes up to its last valid batch. Returns the position and the offset behind that."""
+def _recover_segment(opened: Opened, segment: Segment, *, now_ms: int) -> int:
+    """Read the next segment up to its last valid batch, and rebuild its indexes. Returns where that batch ends."""
     size, position = segment.size, 0
     segment.forget()
     segment.create()
     while position + HEADER_SIZE <= size:
         try:
             header = read_header(os.pread(segment.handle, HEADER_SIZE, position))
-            least = max(end, segment.base_offset)
+            least = max(opened.log_end_offset, segment.base_offset)
             if position + header.size > size or header.base_offset < least or header.last_offset_delta < 0:
                 break
             verify(segment.read_batch(position, header), 0, header)
         except CorruptRecordError:
             break
         try:
-            aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
+            _replay_and_index(opened.producers, segment, position, header, now_ms=now_ms)
         except DamagedLogError as error:  # of a marker with the right CRC; Kafka ends the log there, too
             logger.error("%s", error)
             break
-        if header.base_offset > end:
-            _add_gap(gaps, end, header.base_offset)
+        _go_on_at(opened, header.base_offset)
+        epochs = opened.leader_epochs
         if header.partition_leader_epoch > (epochs[-1][0] if epochs else -1):
             epochs.append((header.partition_leader_epoch, header.base_offset))
-        segment.add_to_indexes(
-            position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
-        )
-        if aborted is not None:
-            segment.transaction_index.add(aborted)
         position += header.size
-        end = header.next_offset
-    if position == 0 and segment.base_offset > end:
+        opened.log_end_offset = header.next_offset
+    if position == 0:
         # The offsets before the segment were given out, and cleaning has removed their batches. The log goes on where
         # the segment begins, because it cannot hold smaller offsets.
-        _add_gap(gaps, end, segment.base_offset)
-        end = segment.base_offset
-    return position, end
+        _go_on_at(opened, segment.base_offset)
+    return position
 
 
-def _add_gap(gaps: list[tuple[int, int]], first: int, end: int) -> None:
-    """Keep the first gaps, and the last one, which says how far they reach."""
-    del gaps[_GAPS_MAX - 1 :]
-    gaps.append((first, end))
+def _go_on_at(opened: Opened, offset: int) -> None:
+    """If offsets are missing before this one, note it: the first gaps, and the last one, which says how far they
+    reach."""
+    if offset > opened.log_end_offset:
+        del opened.gaps[_GAPS_MAX - 1 :]
+        opened.gaps.append((opened.log_end_offset, offset))
+        opened.log_end_offset = offset
