@@ -14,7 +14,7 @@ import os
 from asyncio import AbstractEventLoop, Task, TimerHandle
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,7 +42,7 @@ from suiro.broker.storage.topics import (
     at_once,
     internal_configs,
 )
-from suiro.broker.storage.workers import Workers
+from suiro.broker.storage.workers import Workers, sync
 from suiro.clock import Clock, SystemClock
 from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
@@ -508,29 +508,14 @@ class Broker:
     async def _sync_all(self, partitions: list[Partition]) -> None:
         """One after another: each takes some descriptors while it lasts, and there may be thousands."""
         for partition in partitions:
-            target = partition.log.log_end_offset
-            while partition.log.recovery_point < target and await self._sync_some(partition):
-                pass
-
-    async def _sync_some(self, partition: Partition) -> bool:
-        """Returns whether to go on with this log."""
-        log = partition.log
-        if partition.deleted or not log.is_open or log.offline is not None:
-            return False
-        try:
-            job = log.flush_job()
-        except OSError as error:
-            logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
-            return False
-        try:
-            await self.loop.run_in_executor(None, job.run)
-        except OSError as error:
-            # After a failed sync the system may have dropped the pages and report success the next time.
-            log.take_offline(f"cannot sync to disk: {error}")
-            return False
-        if not partition.deleted:
-            log.flushed(job.end_offset)
-        return True
+            log = partition.log
+            if partition.deleted or not log.is_open or log.offline is not None:
+                continue
+            try:
+                await sync(log, partial(self.loop.run_in_executor, None))
+            except OSError as error:
+                if log.is_open and log.offline is None:
+                    logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
 
     def _remove_deleted_files(self) -> None:
         directory = self._directory

@@ -1,4 +1,4 @@
-"""Threads for calls that the event loop must not wait for: to a remote store, or to decompress records.
+"""Threads for calls that the event loop must not wait for: to a remote store, to decompress records, to sync a log.
 
 The threads are daemons: a call that never returns does not keep the process from ending.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import queue
 import threading
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from suiro.log import PartitionLog
 
 T = TypeVar("T")
 
@@ -67,6 +70,23 @@ class Workers:
                 self._loop.call_soon_threadsafe(_settle, future, *outcome)
             except RuntimeError:  # the loop is closed: nobody waits any more
                 return
+
+
+async def sync(log: PartitionLog, run: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
+    """Sync what a log has now to the disk. `run` calls a function in a thread.
+
+    Raises OSError. If the sync failed, the log is offline: the system may have dropped the pages and report success the
+    next time, when callers remove the only other copy.
+    """
+    target = log.log_end_offset
+    while log.recovery_point < target:
+        job = log.flush_job()
+        try:
+            await run(job.run)
+        except OSError as error:
+            log.take_offline(f"cannot sync to disk: {error}")
+            raise
+        log.flushed(job.end_offset)
 
 
 def _settle(future: Future[Any], result: Any, error: BaseException | None) -> None:

@@ -10,9 +10,8 @@ import logging
 from collections.abc import Iterator
 
 from suiro.broker.storage import system_log
-from suiro.broker.storage.tier.workers import sync
 from suiro.broker.storage.topics import TIER_TOPIC, Partition, TopicRegistry
-from suiro.broker.storage.workers import Workers
+from suiro.broker.storage.workers import Workers, sync
 from suiro.clock import Clock
 from suiro.log import LogError
 from suiro.log.tier import RemoteSegment, SegmentState, decode, encode
@@ -58,7 +57,7 @@ class MetadataTopic:
 
     async def sync(self) -> None:
         """Sync the appended records to the disk. Raises OSError."""
-        await sync(self._partition().log, self._workers)
+        await sync(self._partition().log, self._workers.run)
 
     def _partition(self) -> Partition:
         partition = self._topics.partition(TIER_TOPIC, 0)

@@ -38,9 +38,9 @@ from suiro.broker.storage.tier.recleaning import (
     windows,
 )
 from suiro.broker.storage.tier.tier_reads import TierReads
-from suiro.broker.storage.tier.workers import RateLimit, sync
+from suiro.broker.storage.tier.workers import RateLimit
 from suiro.broker.storage.topics import Partition, TopicRegistry
-from suiro.broker.storage.workers import Workers
+from suiro.broker.storage.workers import Workers, sync
 from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
 from suiro.log import LogError, PartitionLog
@@ -350,7 +350,7 @@ class RemoteTier:
         log = partition.log
         if log.recovery_point < local.end_offset:
             # Records in the tier must be on disk here first: after a crash their offsets would be given out again.
-            await sync(log, self._copiers)
+            await sync(log, self._copiers.run)
         sources = local.sources()
         segment = RemoteSegment(
             topic=log.topic,

@@ -1,4 +1,4 @@
-"""Parts of the tier's work in threads: syncing a log, and limiting the rate of bytes.
+"""Limits the rate of bytes of the tier's threads.
 
 A store that never answers does not keep the process from ending. The next start cleans up after such threads as after a
 crash.
@@ -9,28 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from suiro.broker.storage.workers import Workers
 from suiro.clock import Clock
-from suiro.log import PartitionLog
 from suiro.log.tier import RemoteStoreError
-
-
-async def sync(log: PartitionLog, workers: Workers) -> None:
-    """Sync the appended records of a log to the disk.
-
-    Raises OSError. If the sync failed, the log is offline: the next sync might succeed with the bytes gone, and callers
-    remove the only other copy.
-    """
-    synced, target = -1, log.log_end_offset
-    while synced < target:
-        job = log.flush_job()
-        try:
-            await workers.run(job.run)
-        except OSError as error:
-            log.take_offline(f"cannot sync to disk: {error}")
-            raise
-        synced = job.end_offset
-        log.flushed(synced)
 
 
 class RateLimit:
