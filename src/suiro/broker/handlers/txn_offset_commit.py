@@ -13,7 +13,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.offset_requests import commit_offsets, refuse_all, topic_id_of
+from suiro.broker.handlers.shared.offset_requests import commit_known, refuse_all, topic_id_of
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -61,16 +61,19 @@ def _commit(exchange: Exchange, request: TxnOffsetCommitRequest) -> dict[TopicPa
         may = exchange.may(Operation.READ, ResourceType.TOPIC, topic.name)
         (permitted if may else forbidden).append(topic)
     codes = refuse_all(forbidden, ErrorCode.topic_authorization_failed)
-    places = [(topic.name, entry.partition_index) for topic in permitted for entry in topic.partitions]
-    known = {place: exchange.broker.topics.partition(*place) is not None for place in places}
-    existing = [place for place, exists in known.items() if exists]
-    refusal = _check(exchange, request, existing) if existing else ErrorCode.none
-    if refusal is ErrorCode.none:
-        producer = (request.producer_id, request.producer_epoch)
-        return codes | commit_offsets(exchange.broker, request.group_id, permitted, producer=producer)
-    return codes | {
-        place: refusal if exists else ErrorCode.unknown_topic_or_partition for place, exists in known.items()
-    }
+    known: dict[TopicPartition, Any] = {}
+    for topic in permitted:
+        for entry in topic.partitions:
+            place = (topic.name, int(entry.partition_index))
+            if exchange.broker.topics.partition(*place) is None:
+                codes[place] = ErrorCode.unknown_topic_or_partition
+            else:
+                known[place] = entry
+    refusal = _check(exchange, request, known) if known else ErrorCode.none
+    if refusal is not ErrorCode.none:
+        return codes | dict.fromkeys(known, refusal)
+    producer = (request.producer_id, request.producer_epoch)
+    return codes | commit_known(exchange.broker, request.group_id, known, producer=producer)
 
 
 def _check(

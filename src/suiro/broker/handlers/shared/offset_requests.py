@@ -17,22 +17,6 @@ if TYPE_CHECKING:
     from suiro.broker.exchange import Exchange
 
 
-def commit_offsets(
-    broker: BrokerContext, group_id: str, topics: Any, *, producer: tuple[int, int] | None = None
-) -> dict[TopicPartition, ErrorCode]:
-    """Commit the offsets of a request's topics, of which some may not exist. The code of each partition."""
-    codes: dict[TopicPartition, ErrorCode] = {}
-    known: dict[TopicPartition, Any] = {}
-    for topic in topics:
-        for entry in topic.partitions:
-            place = (str(topic.name), int(entry.partition_index))
-            if broker.topics.partition(*place) is None:
-                codes[place] = ErrorCode.unknown_topic_or_partition
-            else:
-                known[place] = entry
-    return codes | commit_known(broker, group_id, known, producer=producer)
-
-
 def commit_known(
     broker: BrokerContext,
     group_id: str,
