@@ -5,37 +5,27 @@ All methods are called on the thread of the log. The rules are in `retention`.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 from suiro.clock import Clock
 from suiro.log import producer_snapshot
-from suiro.log.config import LogConfig
 from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import OffsetOutOfRangeError, StorageError
 from suiro.log.leader_epochs import LeaderEpochs
-from suiro.log.log_cleaning import LogCleaning
+from suiro.log.log_cleaning import CleanableLog, LogCleaning
 from suiro.log.retention import expired_segments, removable
 from suiro.log.segment import Segment
-from suiro.log.segments import Segments
 
 
-class RetainedLog(Protocol):
-    """The log whose segments are deleted."""
+class RetainedLog(CleanableLog, Protocol):
+    """The log whose segments are deleted. Some are cleaned before that."""
 
-    directory: Path
-    config: LogConfig
     cleaning: LogCleaning
     leader_epochs: LeaderEpochs
-    log_start_offset: int
-    log_end_offset: int
     tiered_end_offset: int
     offline: str | None
 
-    @property
-    def kept_segments(self) -> Segments: ...
     def roll(self) -> Segment: ...
-    def check_open(self) -> None: ...
     def flushed(self, end_offset: int) -> None: ...
 
 

@@ -74,14 +74,14 @@ def _problem(acl: Acl) -> str | None:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not acl.name:
         return "Invalid empty resource name"
-    if acl.kind is ResourceType.UNKNOWN:
-        return "Invalid resourceType UNKNOWN"
-    if acl.pattern is PatternType.UNKNOWN:
-        return "Invalid patternType UNKNOWN"
-    if acl.operation is Operation.UNKNOWN:
-        return "Invalid operation UNKNOWN"
-    if acl.permission is Permission.UNKNOWN:
-        return "Invalid permissionType UNKNOWN"
+    for what, word in (
+        ("resourceType", acl.kind),
+        ("patternType", acl.pattern),
+        ("operation", acl.operation),
+        ("permissionType", acl.permission),
+    ):
+        if word.name == "UNKNOWN":
+            return f"Invalid {what} UNKNOWN"
     if ":" not in acl.principal:
         return (
             f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type "

@@ -106,21 +106,15 @@ class ConsumerGroups:
         """The node's, with those of the group on top."""
         settings, own = self._host.settings, self._host.group_configs(group_id)
 
-        def of_group(name: str, default: int) -> int:
-            return int(own.get(name, default))
+        def of_group(name: str) -> int:
+            return int(own.get(name, settings.value(f"group.{name}")))
 
         return ConsumerGroupLimits(
-            session_timeout_ms=of_group(
-                "consumer.session.timeout.ms", settings.group_consumer_session_timeout_ms
-            ),
-            heartbeat_interval_ms=of_group(
-                "consumer.heartbeat.interval.ms", settings.group_consumer_heartbeat_interval_ms
-            ),
+            session_timeout_ms=of_group("consumer.session.timeout.ms"),
+            heartbeat_interval_ms=of_group("consumer.heartbeat.interval.ms"),
             max_size=settings.group_consumer_max_size,
             assignors=tuple(settings.group_consumer_assignors.split(",")),
-            assignment_interval_ms=of_group(
-                "consumer.assignment.interval.ms", settings.group_consumer_assignment_interval_ms
-            ),
+            assignment_interval_ms=of_group("consumer.assignment.interval.ms"),
             regex_refresh_ms=settings.group_consumer_regex_refresh_interval_ms,
         )
 

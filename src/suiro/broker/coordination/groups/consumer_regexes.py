@@ -43,9 +43,8 @@ def regexes_to_resolve(
     at: Moment,
 ) -> frozenset[str]:
     """The group's regular expressions, if it is time to look for their topics."""
-    counts = Counter(counts) if counts or updated.topic_regex else Counter()
-    is_new = updated.topic_regex != member.topic_regex and bool(updated.topic_regex)
-    is_new = is_new and not counts[updated.topic_regex or ""]
+    old, new = member.topic_regex, updated.topic_regex
+    is_new = bool(new and new != old and not counts[new])
     if not counts and not is_new:
         return frozenset()
     any_known = next(iter(resolved.values()), None)
@@ -53,12 +52,12 @@ def regexes_to_resolve(
     # A time that is still to come was noted before the clock was set back.
     if any_known is not None and 0 <= waited_ms <= _REGEX_PAUSE_MS:
         return frozenset()
-    if updated.topic_regex != member.topic_regex:
-        if member.topic_regex:
-            add_to(counts, member.topic_regex, -1)
-        if updated.topic_regex:
-            add_to(counts, updated.topic_regex, +1)
-    wanted = frozenset(regex for regex, count in counts.items() if count > 0)
+    wanted = set(counts)
+    if new != old:
+        if old and counts[old] == 1:
+            wanted.remove(old)
+        if new:
+            wanted.add(new)
     is_due = (
         is_new
         or len(wanted) != len(resolved)
@@ -66,7 +65,7 @@ def regexes_to_resolve(
         or any_known.version < at.image.version
         or not 0 <= waited_ms <= at.limits.regex_refresh_ms
     )
-    return wanted if is_due else frozenset()
+    return frozenset(wanted) if is_due else frozenset()
 
 
 def add_to(counts: Counter[str], name: str, by: int) -> None:

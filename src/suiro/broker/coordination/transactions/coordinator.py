@@ -103,35 +103,25 @@ class TransactionCoordinator:
         self, transactional_id: str | None, *, timeout_ms: int, expected: tuple[int, int] | None
     ) -> tuple[ErrorCode, int, int]:
         """(error, producer id, epoch). Without a transactional id: a producer that is only idempotent."""
+        if transactional_id == "":
+            return ErrorCode.invalid_request, *NO_IDENTITY
+        if transactional_id and not 0 < timeout_ms <= self._host.settings.transaction_max_timeout_ms:
+            return ErrorCode.invalid_transaction_timeout, *NO_IDENTITY
+        take = self._producer_ids.take
         try:
-            return self._init_producer_id(transactional_id, timeout_ms, expected)
+            if transactional_id is None:
+                return ErrorCode.none, take(), 0
+            decision = state.init_producer(
+                self._transactions.get(transactional_id)
+                or Transaction(transactional_id=transactional_id, producer_id=take(), timeout_ms=timeout_ms),
+                expected=expected,
+                timeout_ms=timeout_ms,
+                version=self.version,
+                now_ms=self._host.clock.wall_ms(),
+                new_producer_id=take,
+            )
         except NoProducerIdError as error:
             return self._without_id(error)
-
-    def _init_producer_id(
-        self, transactional_id: str | None, timeout_ms: int, expected: tuple[int, int] | None
-    ) -> tuple[ErrorCode, int, int]:
-        if transactional_id is None:
-            return ErrorCode.none, self._producer_ids.take(), 0
-        if not transactional_id:
-            return ErrorCode.invalid_request, *NO_IDENTITY
-        if not 0 < timeout_ms <= self._host.settings.transaction_max_timeout_ms:
-            return ErrorCode.invalid_transaction_timeout, *NO_IDENTITY
-        transaction = self._transactions.get(transactional_id)
-        if transaction is None:
-            transaction = Transaction(
-                transactional_id=transactional_id,
-                producer_id=self._producer_ids.take(),
-                timeout_ms=timeout_ms,
-            )
-        decision = state.init_producer(
-            transaction,
-            expected=expected,
-            timeout_ms=timeout_ms,
-            version=self.version,
-            now_ms=self._host.clock.wall_ms(),
-            new_producer_id=self._producer_ids.take,
-        )
         code = self._apply(decision)
         if code is not ErrorCode.none or decision.next is None:
             return code, *NO_IDENTITY
