@@ -14,7 +14,7 @@ from support.logs import NOW_MS, batch, open_log
 from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
-from suiro.log import DamagedLogError
+from suiro.log import DamagedLogError, LogConfig, PartitionLog
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,17 @@ def test_a_changed_bit_is_damage_and_no_other_value(tmp_path: Path) -> None:
         next(replayed)
 
 
+def partition_of(log: PartitionLog) -> Partition:
+    return cast(Partition, SimpleNamespace(log=log, topic="__consumer_offsets", index=0, grown=lambda: None))
+
+
 def test_a_full_disk_puts_the_compaction_off_and_not_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log(tmp_path / "__transaction_state-0")
     for _ in range(11):
         log.append(batch(1000), origin="coordinator")
-    partition = cast(
-        Partition, SimpleNamespace(log=log, topic="__transaction_state", index=0, grown=lambda: None)
-    )
+    partition = partition_of(log)
 
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -70,3 +72,25 @@ def test_a_full_disk_puts_the_compaction_off_and_not_the_start(
     assert (log.log_start_offset, log.log_end_offset) == (0, 11_000)
     system_log.compact(partition, [(b"key", b"value")], timestamp=NOW_MS)
     assert (log.log_start_offset, log.log_end_offset) == (11_000, 11_001)
+
+
+def test_records_that_one_segment_cannot_hold_are_compacted_in_several_batches(tmp_path: Path) -> None:
+    """The node would not start any more: 500 groups with 220 KB of members each are enough at the default."""
+    log = open_log(tmp_path / "__consumer_offsets-0", config=LogConfig(segment_bytes=1 << 20))
+    for _ in range(12):
+        log.append(batch(1000), origin="coordinator")
+    partition = partition_of(log)
+    live = [(b"%d" % index, bytes(4000)) for index in range(700)]
+    system_log.compact(partition, live, timestamp=NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (12_000, 12_700)
+    read = [record for _, records in system_log.replay(log) for record in records]
+    assert [(record.key, record.value) for record in read] == live
+
+
+def test_a_record_that_no_segment_can_hold_puts_the_compaction_off(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "__consumer_offsets-0", config=LogConfig(segment_bytes=1 << 20))
+    for _ in range(11):
+        log.append(batch(1000), origin="coordinator")
+    partition = partition_of(log)
+    system_log.compact(partition, [(b"key", bytes(2 << 20))], timestamp=NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 11_000)

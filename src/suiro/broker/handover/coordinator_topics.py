@@ -19,8 +19,6 @@ from suiro.log import PartitionLog
 from suiro.protocol.fields import FieldReader
 from suiro.protocol.records import Record, control_type, encode_batch
 
-_RECORDS_A_BATCH = 500
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
@@ -152,9 +150,10 @@ def _write(entries: Iterable[_Entry], targets: Targets) -> None:
             by_target.setdefault(index, []).append(entry)
     for index, found in by_target.items():
         for producer, together in groupby(found, key=lambda entry: entry.producer):
-            batch = list(together)
-            for first in range(0, len(batch), _RECORDS_A_BATCH):
-                _append(targets.log(index), batch[first : first + _RECORDS_A_BATCH], producer or (-1, -1))
+            for batch in system_log.in_batches(
+                together, lambda entry: len(entry.key) + len(entry.kept.value or b"")
+            ):
+                _append(targets.log(index), batch, producer or (-1, -1))
 
 
 def _append(target: PartitionLog, entries: Sequence[_Entry], producer: tuple[int, int]) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from suiro.broker.storage.topics import Partition
 from suiro.errors import CorruptRecordError
-from suiro.log import DamagedLogError, PartitionLog, StorageError
+from suiro.log import DamagedLogError, LogError, PartitionLog
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import Record, decode_batch, encode_batch
 
@@ -17,6 +18,9 @@ logger = logging.getLogger(__name__)
 _READ_BYTES = 4 << 20
 _WORTH_COMPACTING = 10_000
 _RECORDS_A_BATCH = 500
+_BYTES_A_BATCH = 512 << 10
+"""Below the smallest `segment.bytes`."""
+_T = TypeVar("_T")
 
 
 def append(
@@ -44,6 +48,24 @@ def append(
     appended = partition.log.append(batch, origin="coordinator")
     partition.grown()
     return appended.base_offset
+
+
+def in_batches(records: Iterable[_T], size: Callable[[_T], int]) -> Iterator[list[_T]]:
+    """As many records together as one batch may have; one that is larger than that is alone."""
+    together: list[_T] = []
+    total = 0
+    for record in records:
+        total += size(record)
+        if together and (len(together) == _RECORDS_A_BATCH or total > _BYTES_A_BATCH):
+            yield together
+            together, total = [], size(record)
+        together.append(record)
+    if together:
+        yield together
+
+
+def keyed_size(record: tuple[bytes, bytes | None]) -> int:
+    return len(record[0]) + len(record[1] or b"")
 
 
 def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]]:
@@ -91,11 +113,10 @@ def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timest
         return
     start = log.log_end_offset
     try:
-        for first in range(0, len(live), _RECORDS_A_BATCH):
-            batch = live[first : first + _RECORDS_A_BATCH]
+        for batch in in_batches(live, keyed_size):
             append(partition, batch, timestamp=timestamp)
-    except StorageError as error:
-        # A node with a full disk must start all the same, so that clients can delete data.
+    except LogError as error:
+        # The node must start all the same: with a full disk, so that clients can delete data.
         logger.warning("%s-%d is not compacted at this start: %s", partition.topic, partition.index, error)
         return
     log.flush()
