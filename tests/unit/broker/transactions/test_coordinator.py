@@ -12,6 +12,7 @@ from support.batches import TIMESTAMP, owned_batch
 
 from suiro.broker import Broker, BrokerConfig
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
+from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
@@ -218,6 +219,27 @@ def test_unused_ids_and_producers_are_forgotten(tmp_path: Path) -> None:
         )
         assert (code, epoch) == (ErrorCode.none, 0)
         assert producer_id > open_still[0]
+
+
+def test_many_unused_ids_are_forgotten_with_few_writes(tmp_path: Path) -> None:
+    """The node answers nobody meanwhile: 20,000 ids took it seconds."""
+    clock = ManualClock(wall_ms=TIMESTAMP)
+    with started(tmp_path, clock, transactional_id_expiration_ms="5000") as broker:
+        for index in range(600):
+            broker.transactions.init_producer_id(f"id-{index}", timeout_ms=TIMEOUT_MS, expected=None)
+        clock.advance(5000)
+        partitions = broker.internal_topic("__transaction_state").partitions
+        ends = [partition.log.log_end_offset for partition in partitions]
+        broker.transactions.expire_ids()
+        assert not list(broker.transactions)
+        batches = 0
+        for partition, end_before in zip(partitions, ends, strict=True):
+            written = [h for h, _ in system_log.replay(partition.log) if h.base_offset >= end_before]
+            batches += len(written)
+        assert batches <= 2 * len(partitions)
+        assert sum(partition.log.log_end_offset for partition in partitions) == sum(ends) + 600
+    with started(tmp_path, clock) as broker:
+        assert not list(broker.transactions)
 
 
 def test_verification_can_be_switched_off(tmp_path: Path) -> None:

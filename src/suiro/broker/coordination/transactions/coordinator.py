@@ -11,7 +11,7 @@ marker could not be written does a decision stay open, and it is tried again unt
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -78,13 +78,13 @@ class TransactionCoordinator:
             self._complete(transaction)
         if topic is not None:
             for partition in topic.partitions:
-                self._compact(partition, len(topic.partitions))
+                self._compact(partition)
 
-    def _compact(self, partition: Partition, count: int) -> None:
+    def _compact(self, partition: Partition) -> None:
         live = [
             (records.encode_key(t.transactional_id), self._value(t))
             for t in self._transactions.values()
-            if partition_for(t.transactional_id, count) == partition.index
+            if self._partition_of(t.transactional_id) is partition
         ]
         system_log.compact(partition, live, timestamp=self._host.clock.wall_ms())
 
@@ -220,14 +220,21 @@ class TransactionCoordinator:
     def expire_ids(self) -> None:
         """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
         oldest = self._host.clock.wall_ms() - self._host.settings.transactional_id_expiration_ms
-        for transaction in list(self._transactions.values()):
+        expired: dict[int, list[str]] = {}
+        for transaction in self._transactions.values():
             if transaction.state in state.IDLE and transaction.update_ms <= oldest:
+                name = transaction.transactional_id
+                expired.setdefault(self._partition_of(name).index, []).append(name)
+        for ids in expired.values():
+            # One batch holds many: thousands may be due at once, and the loop stands still meanwhile.
+            for together in system_log.in_batches(ids, lambda name: len(name.encode())):
                 try:
-                    self._append(transaction.transactional_id, None)
+                    self._append(dict.fromkeys(together))
                 except LogError as error:
-                    logger.warning("expired id %s: %s", on_one_line(transaction.transactional_id), error)
+                    logger.warning("expired ids, %s and others: %s", on_one_line(together[0]), error)
                     continue
-                del self._transactions[transaction.transactional_id]
+                for name in together:
+                    del self._transactions[name]
 
     def _without_id(self, error: NoProducerIdError) -> tuple[ErrorCode, int, int]:
         logger.warning("%s", error)
@@ -251,19 +258,23 @@ class TransactionCoordinator:
 
     def _store(self, transaction: Transaction) -> None:
         """Write the state, then apply it."""
-        self._append(transaction.transactional_id, self._value(transaction))
+        self._append({transaction.transactional_id: self._value(transaction)})
         self._transactions[transaction.transactional_id] = transaction
 
     def _value(self, transaction: Transaction) -> bytes:
         return records.encode_value(transaction, flexible=self.version > 0)
 
-    def _append(self, transactional_id: str, value: bytes | None) -> None:
-        topic = self._host.internal_topic(TRANSACTIONS_TOPIC)
+    def _append(self, values: Mapping[str, bytes | None]) -> None:
+        """One batch, of ids that are in one partition."""
         system_log.append(
-            topic.partitions[partition_for(transactional_id, len(topic.partitions))],
-            [(records.encode_key(transactional_id), value)],
+            self._partition_of(next(iter(values))),
+            [(records.encode_key(name), value) for name, value in values.items()],
             timestamp=self._host.clock.wall_ms(),
         )
+
+    def _partition_of(self, transactional_id: str) -> Partition:
+        partitions = self._host.internal_topic(TRANSACTIONS_TOPIC).partitions
+        return partitions[partition_for(transactional_id, len(partitions))]
 
     def _complete(self, transaction: Transaction) -> None:
         """Write the marker into every partition of the transaction, then say so in the log.
