@@ -7,12 +7,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.batches import patch_offset
 from support.share import examples
 
 from suiro.errors import CorruptRecordError
 from suiro.protocol.columnar import HEADERS_TYPE, decode, encode, partitions_of
 from suiro.protocol.murmur2 import partition_for_key
-from suiro.protocol.record_batch import iter_headers, patch_offset, read_header, verify
+from suiro.protocol.record_batch import iter_headers, read_header, verify
 from suiro.protocol.records import Record, control_batch, control_type, decode_batch, encode_batch
 
 END = 1 << 62

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from suiro.client import Client, Fetched
@@ -27,6 +28,12 @@ def batch_of(*values: str, timestamp: int = TIMESTAMP, compression: int = 0) -> 
         for place, value in enumerate(values)
     ]
     return encode_batch(records, compression=compression)
+
+
+def patch_offset(buf: bytearray, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at `position` its place in the log. Both fields stand outside the CRC."""
+    struct.pack_into(">q", buf, position, base_offset)
+    struct.pack_into(">i", buf, position + 12, leader_epoch)
 
 
 LEAST_RECORD = bytes([12, 0, 0, 0, 1, 1, 0])

@@ -46,8 +46,6 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = MAX_LONG
     min_cleanable_dirty_ratio: float = 0.5
-    min_insync_replicas: int = 1
-    unclean_leader_election_enable: bool = False
     local_retention_bytes: int = AS_RETENTION
     local_retention_ms: int = AS_RETENTION
     remote_log_copy_disable: bool = False

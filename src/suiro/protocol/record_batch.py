@@ -42,7 +42,6 @@ _OFFSET = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 CRC_START = 21  # the attributes: the first byte that the CRC covers
-_LEADER_EPOCH_AT = 12
 _SEQUENCES = 1 << 31
 
 
@@ -170,12 +169,6 @@ def verify(buf: BytesLike, position: int, header: BatchHeader) -> None:
             f"the batch at byte {position} (offset {header.base_offset}, {header.size} bytes) has CRC"
             f" {crc:08x}, its header says {header.crc:08x}"
         )
-
-
-def patch_offset(buf: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at `position` its place in the log. Both fields stand outside the CRC."""
-    _OFFSET.pack_into(buf, position, base_offset)
-    _INT.pack_into(buf, position + _LEADER_EPOCH_AT, leader_epoch)
 
 
 def pack_header(header: BatchHeader, *, crc_tail: int) -> bytes:

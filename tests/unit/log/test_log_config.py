@@ -22,7 +22,7 @@ def test_settings_are_read_from_strings() -> None:
             "cleanup.policy": "compact,delete",
             "message.timestamp.type": "LogAppendTime",
             "min.cleanable.dirty.ratio": "0.1",
-            "unclean.leader.election.enable": "true",
+            "remote.log.delete.on.disable": "true",
         }
     )
     assert config.segment_bytes == 2 << 20
@@ -31,7 +31,7 @@ def test_settings_are_read_from_strings() -> None:
     assert config.deletes_old_segments
     assert config.message_timestamp_type == "LogAppendTime"
     assert config.min_cleanable_dirty_ratio == 0.1
-    assert config.unclean_leader_election_enable is True
+    assert config.remote_log_delete_on_disable is True
 
 
 def test_small_segments_for_tests_have_kafkas_internal_name() -> None:

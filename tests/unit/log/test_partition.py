@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kio.schema.errors import ErrorCode
+from support.batches import patch_offset
 from support.cleaning import clean_log
 from support.logs import NOW_MS, batch, first_found, open_log, read_all, region_bytes
 
@@ -24,7 +25,6 @@ from suiro.protocol.record_batch import (
     BatchHeader,
     iter_headers,
     pack_header,
-    patch_offset,
     read_header,
     verify,
 )

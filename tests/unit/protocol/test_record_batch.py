@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.batches import patch_offset
 
 from suiro.errors import CorruptRecordError, UsageError
-from suiro.protocol import columnar, record_batch
+from suiro.protocol import columnar
 from suiro.protocol.compression import GZIP, ZSTD, codec_name, decompress
 from suiro.protocol.crc32c import combine, crc32c
 from suiro.protocol.record_batch import iter_headers, next_sequence, read_header, verify, with_producer
@@ -191,7 +192,7 @@ def test_the_crc_covers_everything_from_the_attributes_on() -> None:
         with pytest.raises(CorruptRecordError, match="CRC"):
             verify(broken, 0, read_header(data))
     moved = bytearray(data)
-    record_batch.patch_offset(moved, 0, 1234, 5)
+    patch_offset(moved, 0, 1234, 5)
     header = read_header(moved)
     verify(moved, 0, header)
     assert (header.base_offset, header.partition_leader_epoch) == (1234, 5)
