@@ -115,59 +115,51 @@ class Segments:
         DamagedLogError if offsets are missing, unless the gap ends at or before `gaps_below`, and StorageError.
         """
         try:
-            return self._region(offset, bound, log_end_offset, max_bytes, gaps_below)
+            for segment in self.from_offset(offset):
+                found = segment.batch_at(offset)
+                if found is None:
+                    continue  # The offset lies in a gap at this segment's end.
+                start, base = found
+                if base > max(offset, gaps_below):
+                    raise missing(segment.path.parent, offset, base)
+                end, upper = segment.size, bound
+                sealed = segment is not self.active
+                if sealed:
+                    upper = min(bound, self._bases[bisect_right(self._bases, segment.base_offset)])
+                    self.touch(segment)
+                if upper == bound < log_end_offset:
+                    bound_position = segment.position_of(bound)
+                    end = segment.size if bound_position is None else bound_position
+                if start >= end:
+                    return None
+                stop, stop_offset = segment.whole_batches(start, end, max_bytes=max_bytes)
+                upper = upper if stop_offset is None else stop_offset
+                if stop < segment.size or not sealed:
+                    segment.remember(upper, stop)  # A consumer's next fetch begins there.
+                return (segment.handle, start, stop - start), upper
         except OSError as error:
             raise self._unreadable(error) from error
-
-    def _unreadable(self, error: OSError) -> StorageError:
-        """The error for a bad sector or a lack of descriptors. It is of this log, not of others in the same request."""
-        return StorageError(f"cannot read {self.active.path.parent}: {error.strerror or error}")
-
-    def _region(
-        self, offset: int, bound: int, log_end_offset: int, max_bytes: int, gaps_below: int
-    ) -> tuple[Region, int] | None:
-        for segment in self.from_offset(offset):
-            found = segment.batch_at(offset)
-            if found is None:
-                continue  # The offset lies in a gap at this segment's end.
-            start, base = found
-            if base > max(offset, gaps_below):
-                raise missing(segment.path.parent, offset, base)
-            end, upper = segment.size, bound
-            sealed = segment is not self.active
-            if sealed:
-                upper = min(bound, self._bases[bisect_right(self._bases, segment.base_offset)])
-                self.touch(segment)
-            if upper == bound < log_end_offset:
-                bound_position = segment.position_of(bound)
-                end = segment.size if bound_position is None else bound_position
-            if start >= end:
-                return None
-            stop, stop_offset = segment.whole_batches(start, end, max_bytes=max_bytes)
-            upper = upper if stop_offset is None else stop_offset
-            if stop < segment.size or not sealed:
-                segment.remember(upper, stop)  # A consumer's next fetch begins there.
-            return (segment.handle, start, stop - start), upper
         if log_end_offset > gaps_below:
             raise missing(self.active.path.parent, offset, log_end_offset)
         return None
 
     def aborted(self, offset: int, upper: int) -> list[tuple[int, int]]:
         """Aborted transactions that overlap [offset, upper), as (producer id, first offset). Raises StorageError."""
+        found: list[tuple[int, int]] = []
         try:
-            return self._aborted(offset, upper)
+            for segment in self.from_offset(offset):
+                for entry in segment.transaction_index.entries:
+                    if entry.last_offset >= offset and entry.first_offset < upper:
+                        found.append((entry.producer_id, entry.first_offset))
+                    if entry.last_stable_offset >= upper:
+                        return found
         except OSError as error:
             raise self._unreadable(error) from error
-
-    def _aborted(self, offset: int, upper: int) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
-        for segment in self.from_offset(offset):
-            for entry in segment.transaction_index.entries:
-                if entry.last_offset >= offset and entry.first_offset < upper:
-                    found.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= upper:
-                    return found
         return found
+
+    def _unreadable(self, error: OSError) -> StorageError:
+        """The error for a bad sector or a lack of descriptors. It is of this log, not of others in the same request."""
+        return StorageError(f"cannot read {self.active.path.parent}: {error.strerror or error}")
 
     def handles_to_sync(self, recovery_point: int) -> tuple[list[FileHandle], int | None]:
         """Returns the files with everything that was appended since the recovery point, and None.
