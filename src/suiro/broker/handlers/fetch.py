@@ -330,6 +330,9 @@ class _Fetch:
                 continue
             error = task.exception()
             assert wanted.partition is not None
+            if wanted.partition.deleted:
+                wanted.code, wanted.result = ErrorCode.unknown_topic_or_partition, None
+                continue
             counts = self._broker.metrics.topic(wanted.partition.topic)
             if error is None:
                 wanted.result = task.result()

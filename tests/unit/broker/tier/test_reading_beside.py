@@ -112,6 +112,47 @@ def test_a_segment_that_goes_while_a_time_is_looked_up_is_passed_over(tmp_path: 
         node.stop()
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_is_deleted_while_the_store_is_asked_is_unknown(
+    tmp_path: Path, is_made_again: bool
+) -> None:
+    """The fetch counted the deleted topic, whose metrics then stayed, and answered UNKNOWN_SERVER_ERROR."""
+    node = TieredNode(tmp_path)
+    asked, may_answer = [], threading.Event()
+
+    def before(operation: str, name: str) -> None:
+        if operation == "get":
+            asked.append(name)
+            may_answer.wait(DEADLINE_S)
+
+    try:
+        node.create()
+        node.produce(20)
+        node.until_copied()
+        assert node.log.retention.apply() > 0
+        node.store.before = before
+        looking = node.loop.create_task(node.tier.offset_for_timestamp(node.partition, 0))
+        reading = node.loop.create_task(_fetch(node, TOPIC))
+        counts = node.broker.metrics.topic(TOPIC)
+        node.until(lambda: len(asked) == 2 and counts.remote_fetch_requests, "two that wait for the store")
+        topic = node.broker.topics.topic(TOPIC)
+        assert topic is not None
+        node.broker.delete_topic(topic)
+        node.until(lambda: not node.stored(), "the removal")
+        if is_made_again:
+            node.create()
+        may_answer.set()
+        assert node.loop.run_until_complete(asyncio.wait_for(looking, DEADLINE_S)) is None
+        answer = node.loop.run_until_complete(asyncio.wait_for(reading, DEADLINE_S))
+        (found,) = answer["responses"][0]["partitions"]
+        assert found["error_code"] == "unknown_topic_or_partition"
+        shown = {values for family in node.broker.metrics.snapshot() for values, _ in family.samples}
+        assert is_made_again or (TOPIC,) not in shown
+    finally:
+        may_answer.set()
+        node.stop()
+
+
 def test_segments_without_aborted_transactions_are_gone_over_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,7 +232,8 @@ class RemoteTier:
     def _has_work(self, tiered: _Tiered) -> bool:
         partition, remote = self._partition(tiered), tiered.remote
         if partition is None and not remote.garbage and not remote.readable:
-            del self._tiered[tiered.topic_id, tiered.partition]
+            # `work` may have come before the task looked again.
+            self._tiered.pop((tiered.topic_id, tiered.partition), None)
             self._set_cleaned(tiered.key, None)
             return False
         if remote.garbage or self._expired(tiered):
