@@ -116,9 +116,14 @@ def test_a_captured_table_is_written_into_another_database(
                 f"INSERT INTO {name} SELECT n, 'n' || n, n / 8.0, now(), current_date, '\\x0102', n % 2 = 0 "
                 "FROM generate_series(1, 50) n"
             )
+            ends = (("infinity", "-infinity"), ("9999-12-31 23:59:59.999999 UTC", "0001-01-01"))
+            for number, (at, day) in enumerate(ends):
+                database.execute(f"UPDATE {name} SET at = %s, day = %s WHERE id = %s", (at, day, 30 + number))
 
             def same() -> bool:
-                there, here = (database.execute(f"TABLE {of}{name}").fetchall() for of in ("", "copy_"))
+                there, here = (
+                    database.execute(f"SELECT t::text FROM {of}{name} t").fetchall() for of in ("", "copy_")
+                )
                 return sorted(there) == sorted(here)
 
             with running(tmp_path, bootstrap, text) as runtime:

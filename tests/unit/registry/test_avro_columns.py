@@ -142,6 +142,22 @@ def test_edges_of_numbers_and_times() -> None:
     assert [str(one["dec"]) for one in column.to_pylist()] == [str(one["dec"]) for one in rows]
 
 
+@pytest.mark.parametrize("more", ["int", {"type": "array", "items": "int"}], ids=["kernels", "fastavro"])
+def test_infinity_of_postgres_is_the_first_or_the_last_date(more: Any) -> None:
+    schema = record(day=["null", LOGICAL["date"]], at=LOGICAL["atus"], more=more)
+    ends = [((1 << 31) - 1, (1 << 63) - 1), (-(1 << 31), -(1 << 63)), (None, 0)]
+    rest = {"more": 0 if more == "int" else []}
+    registered = Registered()
+    data = registered.write(schema, [{"day": day, "at": at} | rest for day, at in ends])
+    rows, column = registered.read(data)
+    assert column.to_pylist() == rows
+    assert [(one["day"], one["at"].replace(tzinfo=None)) for one in rows] == [
+        (datetime.date.max, datetime.datetime.max),
+        (datetime.date.min, datetime.datetime.min),
+        (None, datetime.datetime(1970, 1, 1)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("schema", "value"),
     [

@@ -154,6 +154,32 @@ def test_a_time_beyond_the_calendar_fails_alone() -> None:
     assert rows[0] == rows[2]
 
 
+def test_infinity_of_postgres_is_the_first_or_the_last_date() -> None:
+    """As captures write it, and as asyncpg reads it."""
+    schema = record(
+        day=LOGICAL["date"],
+        at=["null", LOGICAL["atus"]],
+        local={"type": "long", "logicalType": "local-timestamp-micros"},
+    )
+    ends = (datetime.date.max, datetime.datetime.max.replace(tzinfo=datetime.UTC), datetime.datetime.max)
+    last = dict(zip(("day", "at", "local"), ends, strict=True))
+    first = {"day": datetime.date.min, "at": datetime.datetime.min.replace(tzinfo=datetime.UTC)}
+    first |= {"local": datetime.datetime.min}
+    high, low = (1 << 63) - 1, -(1 << 63)
+    written = [
+        last,
+        {"day": (1 << 31) - 1, "at": high, "local": high},
+        {"day": -(1 << 31), "at": low, "local": low},
+        {"day": (1 << 31) - 2, "at": high, "local": high},
+        {"day": 0, "at": low + 1, "local": high},
+    ]
+    registered = Registered()
+    data = [*registered.write(schema, written)]
+    assert registered.same(data) == [last, last, first, None, None]
+    reader = record(local=schema["fields"][2]["type"])
+    assert registered.same(data[:3], reader) == [{"local": one["local"]} for one in (last, last, first)]
+
+
 @pytest.mark.parametrize("schema", [FLIGHT, FLIGHT_KEY], ids=["FLIGHT", "FLIGHT_KEY"])
 def test_records_of_the_demo_are_read_in_blocks(schema: Any) -> None:
     """Also what was written with one column more, before they knew of it."""

@@ -35,6 +35,7 @@ from suiro.foundation.nesting import parse_json
 from suiro.foundation.postgres_network import network_parameters
 from suiro.foundation.settings import SettingError, read_settings
 from suiro.foundation.types import TopicPartition
+from suiro.registry.codecs.avro_infinity import infinity_text
 from suiro.telemetry import Dataset
 
 OFFSETS_TABLE = "suiro_connect_offsets"
@@ -267,19 +268,19 @@ class PostgresSink:
         """Has the effect of one record after another. Consecutive upserts become one statement, and so do consecutive
         deletions. They do not change places, because only Postgres knows which keys are equal."""
         deletes: list[dict[str, Any]] = []
-        upserts: dict[tuple[str, ...], dict[str, Any]] = {}
+        upserts: dict[str, dict[str, Any]] = {}
         for key, fields in changes:
             if fields is None:
                 self._upsert_all(upserts)
                 deletes.append(key)
             else:
                 self._delete(deletes)
-                place = tuple(map(repr, key.values()))
+                place = _json(list(key.values()))
                 upserts[place] = upserts.get(place, {}) | fields
         self._delete(deletes)
         self._upsert_all(upserts)
 
-    def _upsert_all(self, upserts: dict[tuple[str, ...], dict[str, Any]]) -> None:
+    def _upsert_all(self, upserts: dict[str, dict[str, Any]]) -> None:
         by_names: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for fields in upserts.values():
             by_names.setdefault(tuple(sorted(fields)), []).append(fields)
@@ -408,5 +409,8 @@ def _named(*names: str) -> sql.Identifier:
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
-def _json(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(rows, default=plain_json, ensure_ascii=False)
+def _plain(value: Any) -> Any:
+    return infinity_text(value) or plain_json(value)
+
+
+_json = json.JSONEncoder(default=_plain, ensure_ascii=False).encode

@@ -15,8 +15,8 @@ import fastavro
 
 from suiro.errors import ConfigError, RegistryError
 from suiro.extras import is_installed
-from suiro.registry.codecs.avro_defaults import own, with_values
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
+from suiro.registry.codecs.avro_schemas import own, with_infinity, with_values
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import InvalidSchema
 from suiro.registry.schemas import AVRO, Schema
@@ -41,7 +41,7 @@ class AvroCodec:
         self._rows: dict[int, RowsDecoder | None] = {}
         self._reader: Any = None
         self._parsed_reader = False
-        self._resolved: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._resolved: dict[int, tuple[Any, Any, frozenset[int]]] = {}
         self._filled: tuple[Any, frozenset[int]] | None = None
         self._writers: dict[int, Any] = {}
         self._row_writers: dict[int, RowsEncoder | None] = {}
@@ -55,7 +55,7 @@ class AvroCodec:
         try:
             if limits is not None:
                 limits.check(data, PREFIX.size)
-            reader, shared = self._resolved_into(schema_id, writer)
+            writer, reader, shared = self._for_fastavro(schema_id, writer)
             value = fastavro.schemaless_reader(stream, writer, reader)
         except RegistryError:
             raise
@@ -178,15 +178,14 @@ class AvroCodec:
             self._readers[schema_id] = found
         return found
 
-    def _resolved_into(self, schema_id: int, writer: Any) -> tuple[Any, frozenset[int]]:
-        """The schema into which fastavro resolves a value, and the defaults that the value may share."""
+    def _for_fastavro(self, schema_id: int, writer: Any) -> tuple[Any, Any, frozenset[int]]:
+        """The writer's schema, that into which fastavro resolves a value, and the defaults that the value may share."""
         found = self._resolved.get(schema_id)
         if found is None:
-            found = None, frozenset()
+            filled: tuple[Any, frozenset[int]] = None, frozenset()
             if self.reader_schema is not None and self.reader_schema != writer:
-                self._filled = self._filled or with_values(self.reader_schema)
-                found = self._filled
-            self._resolved[schema_id] = found
+                filled = self._filled = self._filled or with_values(self.reader_schema)
+            found = self._resolved[schema_id] = with_infinity(writer), *filled
         return found
 
     @property

@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.registry.codecs import avro_kernels as kernels
-from suiro.registry.codecs.avro_defaults import with_values
+from suiro.registry.codecs.avro_infinity import INFINITE
 from suiro.registry.codecs.avro_limits import MAX_PARTS, AvroLimits, what_is_wrong
+from suiro.registry.codecs.avro_schemas import with_infinity, with_values
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
 Array = npt.NDArray[Any]
@@ -67,8 +68,8 @@ class Node:
     target: int = -1
     place: int = -1
     range: tuple[int, int] | None = None
+    infinite: tuple[int, ...] = ()  # the numbers that are read as the first and the last of `range`
     symbols: tuple[str, ...] = ()
-    size: int = 0
     fields: list[tuple[str, Node]] = field(default_factory=list)
     is_record: bool = False
     is_text: bool = False
@@ -86,6 +87,7 @@ class ColumnDecoder:
         self._frames = frames
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
         self._limits = AvroLimits.of(writer)
+        self._infinite = with_infinity(writer)
         self._resolving = None if reader is None else with_values(reader)[0]
         self._program: Program | None = None
         with contextlib.suppress(Unsupported):
@@ -114,7 +116,7 @@ class ColumnDecoder:
             try:
                 if self._limits is not None:
                     self._limits.check(stream.getvalue(), 0)
-                values.append(fastavro.schemaless_reader(stream, self._writer, self._resolving))
+                values.append(fastavro.schemaless_reader(stream, self._infinite, self._resolving))
             except Exception as error:  # noqa: BLE001 - fastavro raises many kinds for bad bytes
                 raise Undecodable(f"not of schema {self._id}: {what_is_wrong(error)}", row) from None
             left = end - start - stream.tell()
@@ -198,7 +200,6 @@ class Program:
         self._steps: list[list[int]] = []  # kind, target, extra, jump
         self._targets = 0
         self._places = 0
-        self._names: set[str] = set()
         self.root = self._compile(expanded(schema))
         columns = np.array(self._steps, np.int64).reshape(-1, 4)
         self.columns = [np.ascontiguousarray(columns[:, index]) for index in range(4)]
@@ -261,6 +262,7 @@ class Program:
         if logical is not None:
             node.type = _type_of_logical(logical, schema, frames=True)
             node.range = _LOGICAL[logical][1:] if logical in _LOGICAL else None
+            node.infinite = tuple(INFINITE.get(logical, ()))
         return node
 
     def _leaf(self, kind: int, type_: pa.DataType, extra: int = 0) -> Node:
@@ -315,10 +317,8 @@ class Walked:
         if node.kind == kernels.NOTHING:
             return pa.nulls(self.cells.shape[1] if self.cells.size else self.present.shape[1])
         cells = self.cells[node.target]
-        if node.range is not None and len(cells):
-            known = cells if missing is None else cells[~missing]
-            if len(known) and (known.min() < node.range[0] or known.max() > node.range[1]):
-                raise NotOneColumn("a date or time is beyond what Python's calendar has")
+        if node.range is not None:
+            cells = _in_range(cells, node.range, node.infinite)
         match node.kind:
             case kernels.BOOLEAN:
                 return pa.array(cells != 0, mask=missing)
@@ -353,6 +353,17 @@ class Walked:
             return wide.cast(node.type)
         except pa.ArrowInvalid as error:
             raise NotOneColumn(f"a decimal is wider than its type: {error}") from None
+
+
+def _in_range(cells: Array, range_: tuple[int, int], infinite: tuple[int, ...]) -> Array:
+    """Returns the numbers of dates or times that Python has; those of null values are 0. Raises `NotOneColumn`."""
+    first, last = range_
+    if len(cells) and (cells.min() < first or cells.max() > last):
+        for number, end in zip(infinite, range_, strict=False):
+            cells = np.where(cells == number, end, cells)
+        if cells.min() < first or cells.max() > last:
+            raise NotOneColumn("a date or time is beyond what Python's calendar has")
+    return cells
 
 
 def _validity(missing: Array | None) -> pa.Buffer | None:

@@ -30,6 +30,7 @@ from suiro.registry.codecs.avro_columns import (
     resolves,
 )
 from suiro.registry.codecs.avro_limits import AvroLimits
+from suiro.registry.codecs.avro_schemas import INFINITE_READERS
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn
 
 _CELLS_AT_ONCE = 1 << 19
@@ -75,7 +76,7 @@ def _form(node: Node, writer: Any, reader: Any) -> _Form:
         _add_fields(made, writer, reader)
         return made
     if logical is not None:
-        read = fastavro.read.LOGICAL_READERS[logical]
+        read = INFINITE_READERS.get(logical) or fastavro.read.LOGICAL_READERS[logical]
         made.convert = lambda value: read(value, writer, reader)
     made.as_float = reader in ("float", "double") and writer in ("int", "long")
     return made

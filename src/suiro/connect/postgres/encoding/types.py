@@ -32,8 +32,10 @@ catalogue is read later than the rows in the WAL were written, `SET NOT NULL` wo
 change of the schema, and an added or dropped column is a compatible one. Columns of a primary key are plain in
 the key.
 
-Readers that turn dates and timestamps into Python's `datetime` (fastavro does) refuse infinity and years beyond
-9999, as `datetime` itself does; read such columns without logical types, or capture them as text.
+suiro's readers give Python's last and first date for infinity (`datetime.max`, `date.min`), as those of asyncpg do.
+The sink `postgres` writes `infinity` again. Other readers that turn dates and timestamps into Python's `datetime`
+(fastavro does) refuse infinity. All of them refuse years beyond 9999, as `datetime` itself does; read such columns
+without logical types, or capture them as text.
 
 Stored generated columns are in the topic where the publication publishes them (Postgres 18,
 `publish_generated_columns = stored`) and otherwise not; virtual ones never are.

@@ -1,14 +1,22 @@
-"""Defaults of Avro fields as values. fastavro uses the JSON of the schema: text for bytes, numbers for dates. It also
-shares a list or dict between all records, so that a change of one would change the others.
+"""Schemas for fastavro's readers.
+
+Defaults are values there. fastavro uses the JSON of the schema: text for bytes, numbers for dates. It also shares a
+list or dict between all records, so that a change of one would change the others.
+
+Logical types that have infinity have names of suiro there. fastavro finds readers by name, for the whole process, so
+the names in use keep their readers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fastavro
+
+from suiro.registry.codecs.avro_infinity import INFINITE
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "null": type(None),
@@ -24,29 +32,37 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
+def _reader(name: str) -> Callable[..., Any]:
+    read, infinite = fastavro.read.LOGICAL_READERS[name], INFINITE[name]
+
+    def read_infinite(value: int, writer: Any = None, reader: Any = None) -> Any:
+        found = infinite.get(value)
+        return read(value, writer, reader) if found is None else found
+
+    return read_infinite
+
+
+INFINITE_READERS: Mapping[str, Callable[..., Any]] = {name: _reader(name) for name in INFINITE}
+fastavro.read.LOGICAL_READERS.update(
+    (name.replace("-", "-suiro-", 1), read) for name, read in INFINITE_READERS.items()
+)
+
+
+def with_infinity(schema: Any) -> Any:
+    """Returns a parsed schema of a writer, whose values may be infinity."""
+    made, types = _copied(schema)
+    for one in types:
+        logical = one.get("logicalType")
+        if f"{one.get('type')}-{logical}" in INFINITE:
+            one["logicalType"] = f"suiro-{logical}"
+    return made
+
+
 def with_values(schema: Any) -> tuple[Any, frozenset[int]]:
     """Returns a parsed schema for fastavro, and the ids of its defaults that are lists or dicts."""
-    try:
-        made = copy.deepcopy(schema)
-    except RecursionError:
-        return schema, frozenset()
-    named: dict[str, Any] = {}
-    records: list[Any] = []
-    waiting = [made]
-    if isinstance(made, dict):
-        waiting += made.get("__named_schemas", {}).values()
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, list):
-            waiting += one
-        if not isinstance(one, dict):
-            continue
-        if "name" in one:
-            named[one["name"]] = one
-        if "fields" in one:
-            records.append(one)
-            waiting += [field["type"] for field in one["fields"]]
-        waiting += [one[name] for name in ("type", "items", "values") if name in one]
+    made, types = _copied(schema)
+    named = {one["name"]: one for one in types if "name" in one}
+    records = [one for one in types if "fields" in one]
     raw = {id(field): field["default"] for one in records for field in one["fields"] if "default" in field}
     shared: set[int] = set()
     for record in records:
@@ -71,6 +87,29 @@ def own(value: Any, shared: frozenset[int]) -> Any:
             elif isinstance(inner, list | dict):
                 waiting.append(inner)
     return value
+
+
+def _copied(schema: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """Returns a copy of a parsed schema, and all types in it that are not only names. A schema that is nested too
+    deeply to be copied is returned itself, without types."""
+    try:
+        made = copy.deepcopy(schema)
+    except RecursionError:
+        return schema, []
+    types: list[dict[str, Any]] = []
+    waiting = [made]
+    if isinstance(made, dict):
+        waiting += made.get("__named_schemas", {}).values()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, list):
+            waiting += one
+        if not isinstance(one, dict):
+            continue
+        types.append(one)
+        waiting += [field["type"] for field in one.get("fields", ())]
+        waiting += [one[name] for name in ("type", "items", "values") if name in one]
+    return made, types
 
 
 def _value(default: Any, schema: Any, named: dict[str, Any], raw: dict[int, Any]) -> Any:
