@@ -27,6 +27,7 @@ from suiro.connect.sinks import delta
 from suiro.connect.sinks.delta import DeltaSink
 from suiro.connect.sinks.iceberg import IcebergSink
 from suiro.connect.sinks.parquet import ParquetSink
+from suiro.errors import UsageError
 from suiro.protocol.records import Record, encode_batch
 
 COLUMNS = """
@@ -262,6 +263,39 @@ def test_iceberg_keeps_offsets_beside_other_writers_and_without_old_snapshots(
     assert metadata["properties"][f"suiro-connect.{topic}.{topic}-0"] == "4"
     assert "commit.retry.num-retries" not in metadata["properties"], "other writers keep their retries"
     assert [one["transform"] for one in metadata["partition-specs"][-1]["fields"]] == ["identity", "day"]
+
+
+def test_offsets_of_iceberg_are_those_of_one_connector(tmp_path: Path) -> None:
+    """Connector a.b with topic c had the property of connector a with topic b.c, and continued at its offset."""
+    catalog = {"type": "sql", "uri": "sqlite:///lake.db", "warehouse": "lake"}
+    settings = {"table": "db.t", "catalog": catalog, "columns": {"n": "long"}}
+
+    def opened(name: str) -> IcebergSink:
+        sink = IcebergSink(settings, About(name=name, folder=tmp_path, clock=SystemClock()))
+        sink.open()
+        return sink
+
+    def put(sink: IcebergSink, topic: str, offset: int) -> None:
+        first, following = ({(topic, partition): at for partition in range(2)} for at in (0, offset))
+        sink.put(
+            SinkBatch(
+                records=[],
+                first_offsets=first,
+                next_offsets=following,
+                reject=lambda *_: None,
+                settle=lambda: None,
+            )
+        )
+
+    put(opened("a.b"), "c", 7)
+    other = opened("a")
+    assert other.offsets([("b.c", 0)]) == {}
+    put(other, "b.c", 3)
+    again = opened("a.b")
+    assert again.offsets([("c", 0), ("c", 1)]) == {("c", 0): 7, ("c", 1): 7}
+    put(opened("a"), "b.d", 5)
+    with pytest.raises(UsageError, match=r"set suiro-connect\.a%2Eb\.d-0 to its value \(5\)"):
+        opened("a.b").offsets([("d", 0)])
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

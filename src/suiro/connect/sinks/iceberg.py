@@ -10,9 +10,9 @@
     delay = "double"
 
 A batch is one commit. It appends the rows and sets a table property for each partition,
-`suiro-connect.NAME.TOPIC-PARTITION`, to the offset behind the rows. Iceberg replaces the metadata as a whole, so rows
-and offsets become visible together. Properties survive `expire_snapshots` and compactions by other tools. The
-snapshot's summary has the same entries, which tells the records that a snapshot added.
+`suiro-connect.NAME.TOPIC-PARTITION`, to the offset behind the rows. A dot in NAME is `%2E` there. Iceberg replaces the
+metadata as a whole, so rows and offsets become visible together. Properties survive `expire_snapshots` and compactions
+by other tools. The snapshot's summary has the same entries, which tells the records that a snapshot added.
 
 If another writer commits first, the catalog refuses the commit. pyiceberg would then rebase and repeat it, which would
 append the rows a second time if the other writer was a second copy of this sink. So its retries are turned off, and the
@@ -47,7 +47,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform,
 from suiro.connect.connectors import About, SinkBatch, check_expected
 from suiro.connect.datasets import arrow_columns, store_dataset
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
-from suiro.errors import TransientError
+from suiro.errors import TransientError, UsageError
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
@@ -191,6 +191,19 @@ class IcebergSink:
             self._catalog = None
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = self._stored(partitions)
+        for topic, partition in partitions:
+            # As an earlier build wrote it: connector a.b with topic c had the property of connector a with topic b.c.
+            old = f"suiro-connect.{self._name}.{topic}-{partition}"
+            if (topic, partition) not in found and old in self._opened.properties:
+                raise UsageError(
+                    f"{self._name}: table {self._settings.table} has the property {old}, which may be an offset of "
+                    f"this connector or of another one. If it is of this one, set {self._property((topic, partition))} "
+                    f"to its value ({self._opened.properties[old]}); otherwise give the connector another name"
+                )
+        return found
+
+    def _stored(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         found = {target: self._opened.properties.get(self._property(target)) for target in partitions}
         return {target: int(offset) for target, offset in found.items() if offset is not None}
 
@@ -200,7 +213,7 @@ class IcebergSink:
             table.refresh()
             check_expected(
                 batch.first_offsets,
-                self.offsets(batch.first_offsets),
+                self._stored(batch.first_offsets),
                 f"{self._name}: {self._settings.table}",
             )
             rows = self._columns.table(batch)
@@ -217,7 +230,8 @@ class IcebergSink:
                 transaction.append(rows, snapshot_properties=offsets)
 
     def _property(self, target: TopicPartition) -> str:
-        return f"suiro-connect.{self._name}.{target[0]}-{target[1]}"
+        name = self._name.replace(".", "%2E")  # a topic may have dots, too
+        return f"suiro-connect.{name}.{target[0]}-{target[1]}"
 
     @property
     def _opened(self) -> Table:
