@@ -270,7 +270,7 @@ class _Guessing:
                 raise
             found = self._by_bytes(data)
             # It may well be a long: the bytes of one begin like a schema id.
-            error = None if found.format == "long" else str(failure)
+            error = None if found.format == "long" and not self._is_exact else str(failure)
         except ValueError as failure:
             found, error = self._by_bytes(data), str(failure)
         return replace(found, error=error, schema_id=schema_id)

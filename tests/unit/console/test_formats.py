@@ -153,6 +153,11 @@ def test_a_schema_that_the_registry_refuses_spoils_its_own_records_only(
     for _ in range(3):
         assert "you may not read it" in str(decoder("auto", f"http://{unique}")(refused).error)
     assert asked == [2**32 - 1]
+    as_long_as_a_long = refused + b"\x02\x02"
+    assert decoder("auto", f"http://{unique}")(as_long_as_a_long).error is None
+    exact = decoder("auto", f"http://{unique}", is_exact=True)(as_long_as_a_long)
+    assert "you may not read it" in str(exact.error)
+    asked.clear()
     assert decoder("auto", f"http://{unique}")(struct.pack(">bI", 0, 7) + b"\x54").value == 42
 
 
