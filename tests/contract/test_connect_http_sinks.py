@@ -151,12 +151,12 @@ def test_a_key_is_quiet_for_a_while_and_bodies_have_templates(
 def test_a_record_that_the_rule_cannot_judge_is_put_aside(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
 ) -> None:
-    send(client, topic, [{"delay": "long"}, {"delay": 20}])
-    more = f'when = "delay > 15"\ndead_letter_topic = "dead-{topic}"'
+    send(client, topic, [{"delay": "long"}, {"delay": 10**400}, {"delay": 20}])
+    more = f'when = "delay > 15"\nbody = {{ text = "{{delay:.1f}}" }}\ndead_letter_topic = "dead-{topic}"'
     with running(tmp_path, bootstrap, alert(topic, peer, more)) as runtime:
-        reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
-    assert offsets(peer) == [1]
-    assert len(committed(client, f"dead-{topic}")) == 1
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert [json.loads(asked.body)["text"] for asked in peer.asked] == ["20.0"]
+    assert len(committed(client, f"dead-{topic}")) == 2
 
 
 def test_deeply_nested_values_are_dead_letters_of_every_kind_of_sink(

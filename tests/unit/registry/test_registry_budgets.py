@@ -17,7 +17,7 @@ from support.registry import Api
 
 from suiro.registry import Reference, Schema, registry_client
 from suiro.registry.app import RegistryApp
-from suiro.registry.codecs import CodecSettings, Undecodable, codec_of
+from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
 from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, TooComplex, compare, parse
 from suiro.registry.formats.json_format import validator
 from suiro.registry.formats.pairs import Pairs
@@ -177,6 +177,44 @@ def test_references_to_references_are_followed_once(monkeypatch: pytest.MonkeyPa
         codec_of("JSON", CodecSettings(registry=url)).decode(b"\0" + schema_id.to_bytes(4, "big") + b"{}")
         == {}
     )
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"multipleOf": 0.5}, "9" * 400),
+        ({"multipleOf": 0.5}, "1e400"),
+        ({"multipleOf": 10**400}, "1.5"),
+        ({"multipleOf": 0}, "1"),
+        ({"type": "strung"}, "1"),
+        ({"maxLength": "a"}, '"x"'),
+        ({"required": 5}, "{}"),
+    ],
+    ids=["digits", "infinite", "step", "zero", "type", "length", "required"],
+)
+def test_a_value_that_cannot_be_validated_is_one_that_cannot_be_read(
+    schema: dict[str, Any], value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last ones are of a registry that does not check schemas. The readers ended."""
+    url = f"mock://values-{uuid.uuid4()}"
+    client = registry_client(url)
+    monkeypatch.setattr(client, "schema", lambda number: Schema(json.dumps(schema), "JSON"))
+    codec = codec_of("JSON", CodecSettings(registry=url))
+    with pytest.raises(Undecodable, match="cannot be validated"):
+        codec.decode(b"\0\0\0\0\1" + value.encode())
+
+
+def test_a_number_that_its_field_cannot_hold_is_told() -> None:
+    schema = Schema('syntax = "proto3"; message M { double d = 1; }', "PROTOBUF")
+    codec = codec_of("PROTOBUF", CodecSettings(registry=f"mock://{uuid.uuid4()}", schema=schema))
+    with pytest.raises(Unencodable, match=r"M\.d: "):
+        codec.encode("t", {"d": 10**400})
+
+
+def test_numbers_that_cannot_be_compared_are_told() -> None:
+    huge, half = (parse("JSON", json.dumps({"multipleOf": step})) for step in (10**400, 0.5))
+    with pytest.raises(TooComplex, match="cannot be compared"):
+        compare(huge, half)
 
 
 # -- patterns ----------------------------------------------------------------------------------------------

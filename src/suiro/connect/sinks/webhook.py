@@ -49,7 +49,9 @@ from suiro.telemetry import Dataset
 METHODS = ("POST", "PUT", "PATCH")
 LONGEST_WAIT_MS = 5_000  # within a batch; for a longer wait the connector restarts, with its own backoff
 QUIET_KEYS = 100_000
-_OF_A_RECORD = (ExpressionError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
+_OF_A_RECORD = (
+    ExpressionError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError
+)  # fmt: skip
 """Errors of a rule or of a body that one record can cause."""
 
 

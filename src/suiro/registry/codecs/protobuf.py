@@ -222,7 +222,7 @@ def _fill(built: Any, value: Any, place: str) -> None:
         where = f"{place}.{name}"
         try:
             _set(built, field, item, where)
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, Unencodable):
                 raise
             raise Unencodable(f"{where}: {error}") from None

@@ -102,6 +102,8 @@ def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> lis
         return found
     except RecursionError:
         raise TooComplex("the schemas are nested too deeply to be compared") from None
+    except ArithmeticError as error:
+        raise TooComplex(f"a number in them cannot be compared: {error}") from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidSchema(f"one of them, which was not checked, is no schema: {error}") from error
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from jsonschema import validators
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.exceptions import UnknownType, ValidationError, best_match
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import lookup_recursive_ref
 
@@ -47,6 +47,9 @@ class Validator:
             raise TooComplex(f"the pattern {str(error)[:100]!r} is none that can be run") from None
         except Unresolvable as error:
             raise TooComplex(f"$ref {error.ref!r} leads nowhere") from None
+        # Numbers may be too large for doubles. A schema of another registry may have been checked less than here.
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UnknownType) as error:
+            raise TooComplex(f"{type(error).__name__}: {str(error)[:MAX_MESSAGE_CHARS]}") from None
         finally:
             _budget.reset(token)
         if worst is None:
