@@ -255,7 +255,7 @@ class Storage:
                     raw_key=record.key or b"",
                 )
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             logger.warning(
                 "offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error
             )
