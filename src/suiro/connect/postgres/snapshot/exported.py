@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -79,22 +79,21 @@ _Reading = Future[tuple[Range, EncodedRows]]
 
 
 class _Readers:
-    """Threads that each read in the same exported snapshot; results come in the order of the ranges."""
+    """Threads and connections that read in the same exported snapshot; results come in the order of the ranges."""
 
     def __init__(self, dsn: str, snapshot: str, count: int) -> None:
         self._ranges = RangeReader()
-        self._tasks: queue.Queue[tuple[Table, TableSchema, Range, _Reading] | None] = queue.Queue()
         self._count = count
         self._databases: list[Database] = []
-        self._threads = [
-            threading.Thread(
-                target=self._run, args=(dsn, snapshot), name=f"suiro-snapshot-{number}", daemon=True
-            )
-            for number in range(count)
-        ]
-        self._failure: BaseException | None = None
-        for thread in self._threads:
-            thread.start()
+        self._free: queue.SimpleQueue[Database] = queue.SimpleQueue()
+        with ExitStack() as connections:
+            for _ in range(count):
+                database = connections.enter_context(Database(dsn))
+                connections.enter_context(database.snapshot(snapshot))
+                self._databases.append(database)
+                self._free.put(database)
+            self._connections = connections.pop_all()
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="suiro-snapshot")
 
     def read(
         self, table: Table, schema: TableSchema, wanted: Iterator[Range]
@@ -102,13 +101,11 @@ class _Readers:
         waiting: deque[tuple[Range, _Reading]] = deque()
 
         def ask(one: Range) -> tuple[Range, _Reading]:
-            future: _Reading = Future()
-            self._tasks.put((table, schema, one, future))
-            return one, future
+            return one, self._threads.submit(self._read, table, schema, one)
 
         def first() -> tuple[Range, EncodedRows]:
             asked, future = waiting.popleft()
-            read, rows = self._result(future)
+            read, rows = future.result()
             if read != asked:
                 waiting.appendleft(ask(replace(asked, after=read.until)))
             return read, rows
@@ -122,33 +119,17 @@ class _Readers:
         while waiting:
             yield first()
 
-    def _result(self, future: _Reading) -> tuple[Range, EncodedRows]:
-        while True:
-            try:
-                return future.result(timeout=0.5)
-            except TimeoutError:
-                if self._failure is not None and not any(thread.is_alive() for thread in self._threads):
-                    raise self._failure from None
+    def _read(self, table: Table, schema: TableSchema, wanted: Range) -> tuple[Range, EncodedRows]:
+        database = self._free.get()
+        try:
+            data, read = self._ranges.read(database, table, schema.selected, wanted)
+            return read, schema.encoder.encode_copy(data)
+        finally:
+            self._free.put(database)
 
     def close(self) -> None:
-        for _ in self._threads:
-            self._tasks.put(None)
-        for database in list(self._databases):
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for database in self._databases:
             database.cancel()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, dsn: str, snapshot: str) -> None:
-        try:
-            with Database(dsn) as database, database.snapshot(snapshot):
-                self._databases.append(database)
-                while (task := self._tasks.get()) is not None:
-                    table, schema, wanted, future = task
-                    try:
-                        data, read = self._ranges.read(database, table, schema.selected, wanted)
-                        future.set_result((read, schema.encoder.encode_copy(data)))
-                    except BaseException as error:
-                        future.set_exception(error)
-                        raise
-        except BaseException as error:  # noqa: BLE001 - the future or the next call raises it
-            self._failure = error
+        self._threads.shutdown()
+        self._connections.close()
