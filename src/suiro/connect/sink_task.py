@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -93,8 +93,7 @@ class SinkTask:
         self._sink = sink
         self._settings = settings
         self._limit = LetterLimit()
-        self._topic_ids: dict[str, str] = {}  # of the last run
-        self._noted_ids: dict[str, str] = {}  # that the topic of positions has
+        self._ids = _TopicIds()
 
     def datasets(self, context: TaskContext) -> Datasets:
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
@@ -107,17 +106,19 @@ class SinkTask:
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
             try:
-                _Running(
-                    self._sink,
-                    self._settings,
-                    context,
-                    client,
-                    self._limit,
-                    known_ids=self._topic_ids,
-                    noted_ids=self._noted_ids,
-                ).loop()
+                _Running(self._sink, self._settings, context, client, self._limit, self._ids).loop()
             finally:
                 self._sink.close()
+
+
+@dataclass(slots=True)
+class _TopicIds:
+    """Ids of a sink's topics, by which it notices that one was deleted and created again. Kept over its runs. Brokers
+    before 2.8 tell none."""
+
+    now: dict[str, str] = field(default_factory=dict)
+    accepted: dict[str, str] = field(default_factory=dict)  # the records of these topics were read, or may be
+    noted: dict[str, str] = field(default_factory=dict)  # in the topic of positions, for the next process
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +138,7 @@ class _Running:
         context: TaskContext,
         client: Client,
         limit: LetterLimit,
-        *,
-        known_ids: dict[str, str],
-        noted_ids: dict[str, str],
+        ids: _TopicIds,
     ) -> None:
         self._sink = sink
         self._settings = settings
@@ -158,9 +157,7 @@ class _Running:
             clock=context.clock,
             codec=compression.ZSTD,  # a record that was compressed may be larger than what a topic takes
         )
-        self._known_ids = known_ids
-        self._noted_ids = noted_ids
-        self._topic_ids: dict[str, str] = {}
+        self._ids = ids
         self._dead: list[DeadLetter] = []
         self._turn = 0
         self._fetch_bytes = FETCH_BYTES
@@ -175,7 +172,7 @@ class _Running:
         clock = self._context.clock
         self._producer.init()
         partitions = self._partitions()
-        topic_ids = self._topic_ids
+        topic_ids = self._ids.now
         self._sink.open()
         self._begin(partitions)
         look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
@@ -190,7 +187,7 @@ class _Running:
                 self._store_positions()
             if clock.monotonic_ms() >= look_at_ms:
                 look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
-                if self._partitions() != partitions or self._topic_ids != topic_ids:
+                if self._partitions() != partitions or self._ids.now != topic_ids:
                     raise Ended("partitions were added, or a topic was created again")
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -203,9 +200,8 @@ class _Running:
                     f"topic {topic!r} does not exist; create it, or start what writes to it",
                     "UNKNOWN_TOPIC_OR_PARTITION",
                 )
-        # Brokers before 2.8 tell no ids.
         ids = ((topic, found[topic].topic_id) for topic in self._settings.topics)
-        self._topic_ids = {topic: str(one) for topic, one in ids if one is not None}
+        self._ids.now = {topic: str(one) for topic, one in ids if one is not None}
         return [
             (topic, item.partition) for topic in self._settings.topics for item in found[topic].partitions
         ]
@@ -230,24 +226,24 @@ class _Running:
         if begin == LATEST or (again and missing):
             # "now" is this moment, also for partitions whose first record comes after a restart.
             self._store([], dict(self._stored))
-        self._known_ids |= self._topic_ids
+        self._ids.accepted |= self._ids.now
         self._note_topics()
 
     def _created_again(self) -> set[str]:
-        """Returns the topics that are not those of the last run."""
-        if self._topic_ids and not self._known_ids:
+        """Returns the topics that are not those that were accepted."""
+        ids = self._ids
+        if ids.now and not ids.accepted:
             try:
-                self._noted_ids |= read_topic_ids(self._client, self._context.name)
+                ids.noted |= read_topic_ids(self._client, self._context.name)
             except RefusedError as error:
                 _log.info("%s: topic ids are known to this process only: %s", self._context.name, error)
-            self._known_ids |= self._noted_ids
-        known = self._known_ids
-        return {topic for topic, one in self._topic_ids.items() if known.get(topic, one) != one}
+            ids.accepted |= ids.noted
+        return {topic for topic, one in ids.now.items() if ids.accepted.get(topic, one) != one}
 
     def _note_topics(self) -> None:
         """Keeps the ids of the topics, also for the next process if this role may write to the topic of positions."""
-        now = self._noted_ids | self._topic_ids
-        if now == self._noted_ids:
+        now = self._ids.noted | self._ids.now
+        if now == self._ids.noted:
             return
         context, producer = self._context, self._producer
         key, value = topic_ids_record(context.name, now)
@@ -263,14 +259,14 @@ class _Running:
         except RefusedError as error:
             _log.info("%s: topic ids are known to this process only: %s", context.name, error)
             producer.abort()
-        self._noted_ids |= now
+        self._ids.noted |= now
 
     def _check_topics(self, again: set[str]) -> None:
         """`again`: the topics that were created again and have stored offsets. Brokers forget those that they have of a
         deleted topic."""
         if again and self._settings.on_data_loss == "fail":
             # They are not noted before the restart: a process that ends now may not have told it to anybody.
-            self._known_ids |= self._topic_ids
+            self._ids.accepted |= self._ids.now
             raise DataLossError(
                 f"{self._context.name}: topic {', '.join(sorted(again))} was deleted and created again, so the stored "
                 "offsets are of other records. To read it from its start, give the connector another name. `suiro "
