@@ -25,9 +25,8 @@ def read_properties(path: Path) -> dict[str, str]:
     for number, line in _whole_lines(text):
         name, found, value = line.partition("=")
         if not found:
-            word = re.split(r"[:\s]", line)[
-                0
-            ]  # the rest may be a password: Java takes a colon or a blank, too
+            # The rest may be a password: Java takes a colon or a blank, too.
+            word = re.split(r"[:\s]", line)[0]
             raise ConfigError(f"{path}, line {number}: expected NAME=VALUE, found {word!r}")
         value = _PROPERTY_ESCAPE.sub(_unescaped, value.strip())
         # Two escapes may be the halves of one character.

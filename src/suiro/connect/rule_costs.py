@@ -14,9 +14,8 @@ from suiro.streams.expressions.expression import Call, Constant, Expression, Fie
 
 MAX_RULE_STEPS = 10_000
 MAX_TEXT_GROWTH = 32  # of one text, as a multiple of the record's: limits the memory
-MAX_TEXT_WORK = (
-    2_000  # of all texts that a rule makes or searches, as a multiple of the record's: limits the time
-)
+# Of all texts that a rule makes or searches, as a multiple of the record's: limits the time.
+MAX_TEXT_WORK = 2_000
 MAX_CONSTANT_CHARS = 1_000_000  # of texts that are made of the rule's own constants
 
 NUMBER_CHARS = 25  # of a 64-bit number, a double or a boolean that is cast to text

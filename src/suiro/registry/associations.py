@@ -17,6 +17,7 @@ from suiro.registry.records import TENANT, association_key, content_hash, guid_o
 from suiro.registry.settings import check_name
 from suiro.registry.state import State
 from suiro.registry.storage import Change, Decision
+from suiro.registry.subjects import normal
 
 STRONG, WEAK = "STRONG", "WEAK"
 ANY_NAMESPACE = "-"
@@ -65,6 +66,14 @@ def check(body: Mapping[str, Any]) -> None:
         )
 
 
+def named(body: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the type and the subject of an association that is asked for."""
+    type_ = one.get("associationType") or DEFAULT_ASSOCIATION
+    return type_, normal(
+        one.get("subject") or f":.{body['resourceNamespace']}:{body['resourceName']}-{type_}"
+    )
+
+
 def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> Decision[dict[str, Any]]:
     """The caller has registered the schemas of the request. `replace` changes associations of the same type."""
     resource_type = body.get("resourceType") or DEFAULT_TYPE
@@ -77,8 +86,7 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
     changes: list[Change] = []
     infos = []
     for one in body["associations"]:
-        type_ = one.get("associationType") or DEFAULT_ASSOCIATION
-        subject = one.get("subject") or f":.{body['resourceNamespace']}:{body['resourceName']}-{type_}"
+        type_, subject = named(body, one)
         check_name(subject)
         if not state.versions(subject):
             raise subject_not_found(subject)

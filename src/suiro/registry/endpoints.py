@@ -402,15 +402,9 @@ def _create_associations(storage: Storage, call: Call, *, replace: bool = False)
     associations.check(body)
     for one in body["associations"]:
         if one.get("schema"):
-            type_ = one.get("associationType") or associations.DEFAULT_ASSOCIATION
-            name = (
-                one.get("subject") or f":.{body.get('resourceNamespace')}:{body.get('resourceName')}-{type_}"
-            )
-            request = Request.from_json(one["schema"])
-            normalize = one.get("normalize")
-            made = partial(
-                register, subject=normal(name), request=request, normalize=normalize, work=call.work
-            )
+            _, subject = associations.named(body, one)
+            request, normalize = Request.from_json(one["schema"]), one.get("normalize")
+            made = partial(register, subject=subject, request=request, normalize=normalize, work=call.work)
             _written(storage, call, made)
     return storage.write(lambda state: associations.create(state, body, replace=replace))
 

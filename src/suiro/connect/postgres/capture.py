@@ -42,7 +42,6 @@ from suiro.connect.postgres.server.database import (
 )
 from suiro.connect.postgres.server.publication import ensure_publication
 from suiro.connect.postgres.server.slot import (
-    CreatedSlot,
     advance_slot,
     check_not_in_use,
     check_slot,
@@ -293,7 +292,7 @@ class PostgresCapture:
         if state is None:
             created = self._create_slot(database, replication, is_standby=facts.is_standby)
             logger.info("created slot %s", options.slot)
-            return created.lsn, created.snapshot
+            return created
         return max(known or 0, state.confirmed_lsn), None
 
     def _skip_unpublished(
@@ -321,9 +320,9 @@ class PostgresCapture:
         advance_slot(database, self.options.slot, end)
         return end
 
-    def _create_slot(self, database: Database, replication: Any, *, is_standby: bool) -> CreatedSlot:
+    def _create_slot(self, database: Database, replication: Any, *, is_standby: bool) -> tuple[int, str]:
         """Creates the slot on a thread: this waits for transactions that are open now, and a stop must not wait."""
-        created: Future[CreatedSlot] = Future()
+        created: Future[tuple[int, str]] = Future()
 
         def create() -> None:
             try:

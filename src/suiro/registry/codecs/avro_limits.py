@@ -29,7 +29,6 @@ _TEXTS = ("bytes", "string")
 def what_is_wrong(error: Exception) -> str:
     """fastavro's message without the address of the stream, so that a repeated dead letter is identical."""
     text = f"{type(error).__name__}: {_STREAM.sub('', str(error))}"
-    # Captures write Postgres's infinity as such a date.
     if isinstance(error, OverflowError):
         text += " (Python's dates end with the year 9999; write the field without a logical type, or as text)"
     return text
@@ -110,14 +109,14 @@ class AvroLimits:
             one = self._meant(one)
             kind = _kind(one)
             if kind == "union":
-                index, at = _long(data, at)
+                index, at = read_long(data, at)
                 if not 0 <= index < len(one):
                     raise ValueError(f"there is no branch {index} of a union")
                 waiting.append((one[index], depth))
             elif kind in _NUMBERS:
-                _, at = _long(data, at)
+                _, at = read_long(data, at)
             elif kind in _TEXTS:
-                size, at = _long(data, at)
+                size, at = read_long(data, at)
                 at = _skip(data, at, size)
             elif kind == "fixed":
                 at = _skip(data, at, one["size"])
@@ -209,7 +208,8 @@ def _parts(one: Any) -> Iterator[Any]:
         yield from (one[name] for name in ("items", "values") if name in one)
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
+def read_long(data: bytes, at: int) -> tuple[int, int]:
+    """Returns Avro's int or long, and where it ends. Raises `ValueError`."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -224,9 +224,9 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 def _count(data: bytes, at: int) -> tuple[int, int]:
     """Reads the number of items of a block. After a negative number comes the size of the block."""
-    count, at = _long(data, at)
+    count, at = read_long(data, at)
     if count < 0:
-        _, at = _long(data, at)
+        _, at = read_long(data, at)
     return abs(count), at
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from suiro.errors import CorruptRecordError
+from suiro.registry.codecs.avro_limits import read_long
 
 _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
@@ -28,7 +29,10 @@ class FieldExtractor:
         """Returns the bytes of `field` (its name in Avro) in a value in Confluent's wire format."""
         at = 5
         for name, kind in self._fields:
-            end = self._skip(value, at, kind)
+            try:
+                end = self._skip(value, at, kind)
+            except ValueError as error:
+                raise CorruptRecordError(f"the field {name}, at byte {at}: {error}") from None
             if end > len(value):
                 raise CorruptRecordError(f"the value ends within its field {name}")
             if name == field:
@@ -54,7 +58,7 @@ class FieldExtractor:
 
     def _skip(self, value: bytes, at: int, kind: Any) -> int:
         if isinstance(kind, list):
-            branch, at = _number(value, at)
+            branch, at = read_long(value, at)
             if not 0 <= branch < len(kind):
                 raise CorruptRecordError(f"branch {branch} of a union of {len(kind)}, at byte {at}")
             return self._skip(value, at, kind[branch])
@@ -69,9 +73,9 @@ class FieldExtractor:
         if kind in _FIXED:
             return at + _FIXED[kind]
         if kind in ("int", "long"):
-            return _number(value, at)[1]
+            return read_long(value, at)[1]
         if kind in ("string", "bytes"):
-            size, at = _number(value, at)
+            size, at = read_long(value, at)
             if not 0 <= size <= len(value) - at:
                 raise CorruptRecordError(
                     f"a length of {size} with {len(value) - at} bytes left, at byte {at}"
@@ -81,11 +85,11 @@ class FieldExtractor:
 
     def _skip_array(self, value: bytes, at: int, items: Any) -> int:
         while True:
-            count, at = _number(value, at)
+            count, at = read_long(value, at)
             if count == 0:
                 return at
             if count < 0:  # the block's size in bytes follows
-                size, at = _number(value, at)
+                size, at = read_long(value, at)
                 if not 0 <= size <= len(value) - at:
                     raise CorruptRecordError(
                         f"a block of {size} bytes with {len(value) - at} left, at byte {at}"
@@ -94,16 +98,3 @@ class FieldExtractor:
                 continue
             for _ in range(count):
                 at = self._skip(value, at, items)
-
-
-def _number(value: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 70, 7):
-        if at >= len(value):
-            raise CorruptRecordError(f"a number is truncated at byte {at}")
-        byte = value[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
-    raise CorruptRecordError(f"a number of more than 64 bits at byte {at}")

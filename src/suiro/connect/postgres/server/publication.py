@@ -74,9 +74,8 @@ class Table:
     key: tuple[str, ...]
     key_is_unique: bool  # false: all columns are the key, and no index orders them
     row_filter: str | None
-    file: int = (
-        0  # pg_class.relfilenode, or a hash of those of partitions: changes when the table is rewritten
-    )
+    # pg_class.relfilenode, or a hash of those of partitions: changes when the table is rewritten.
+    file: int = 0
     key_operators: tuple[str, ...] = ()  # schemas of the operators for the key's columns; empty: pg_catalog
     attributes: int = 0  # pg_class.relnatts: the highest number that a column has had
     is_partitioned: bool = False

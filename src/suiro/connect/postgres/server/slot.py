@@ -39,14 +39,6 @@ class SlotState:
     loss: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatedSlot:
-    """The snapshot exists until its connection runs another statement or ends."""
-
-    lsn: int
-    snapshot: str
-
-
 def identify_system(replication: Any) -> tuple[str, int]:
     """Returns the identifier that the database cluster got from initdb (copies of a cluster have the same), and the
     timeline, which changes with each promotion."""
@@ -140,8 +132,9 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
         )
 
 
-def create_slot(replication: Any, name: str) -> CreatedSlot:
-    """Creates the slot. Postgres waits for the transactions that are open now."""
+def create_slot(replication: Any, name: str) -> tuple[int, str]:
+    """Creates the slot. Postgres waits for the transactions that are open now. Returns the LSN where the slot begins,
+    and the exported snapshot, which exists until the connection runs another statement or ends."""
     try:
         with postgres_errors(f"create slot {name}"), replication.cursor() as cursor:
             cursor.execute(f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL pgoutput EXPORT_SNAPSHOT")
@@ -151,7 +144,7 @@ def create_slot(replication: Any, name: str) -> CreatedSlot:
             f"{error}. It needs max_replication_slots and max_wal_senders with room, and a role with REPLICATION "
             "(ALTER ROLE ... REPLICATION)"
         ) from error
-    return CreatedSlot(lsn=parse_lsn(lsn), snapshot=snapshot)
+    return parse_lsn(lsn), snapshot
 
 
 def check_not_in_use(database: Database, name: str) -> None:

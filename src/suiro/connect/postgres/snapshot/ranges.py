@@ -11,7 +11,7 @@ import io
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from suiro.connect.postgres.encoding.copy_binary import HEADER_BYTES, SIGNATURE, TRAILER
 from suiro.connect.postgres.encoding.names import quoted
@@ -45,21 +45,15 @@ class Range:
         return self.until is None and (self.blocks is None or self.blocks[1] == LAST_BLOCK)
 
 
-class ChunkSize(NamedTuple):
-    """`rows`: of one chunk. `expected`: an estimate of the rows of the whole table."""
-
-    rows: int
-    expected: float
-
-
-def chunk_size(database: Database, table: Table, wanted: int) -> ChunkSize:
-    """Returns fewer rows than wanted if rows are large: a whole chunk is in memory."""
+def chunk_size(database: Database, table: Table, wanted: int) -> tuple[int, float]:
+    """Returns the rows of one chunk, fewer than wanted if rows are large because a whole chunk is in memory, and an
+    estimate of the rows of the whole table."""
     size, rows = _size(database, table)
     if not rows:
         rows = _rows_of_a_new_table(database, table)
     if not rows or not size:
-        return ChunkSize(wanted, rows)
-    return ChunkSize(max(1, min(wanted, int(CHUNK_BYTES / (size / rows)))), rows)
+        return wanted, rows
+    return max(1, min(wanted, int(CHUNK_BYTES / (size / rows)))), rows
 
 
 def _size(database: Database, table: Table) -> tuple[float, float]:

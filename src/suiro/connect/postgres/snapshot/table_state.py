@@ -87,9 +87,8 @@ class TableState:
             elif before[1] != column.type_oid or not _has_number(before, now):
                 return False
             elif was_rewritten and before[2:5] != now[2 : len(before)]:
-                return (
-                    False  # rows got values without a change (VACUUM FULL and TRUNCATE do not alter columns)
-                )
+                # Rows got values without a change. (VACUUM FULL and TRUNCATE do not alter columns.)
+                return False
         return True
 
     def may_lack_changes(self, table: Table) -> bool:
