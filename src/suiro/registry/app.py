@@ -60,13 +60,7 @@ class _ClientDisconnected(Exception):
 class RegistryApp:
     """`loopback_only`: requests must use a name of this machine (`suiro.foundation.http.origins`)."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        users: Users | None = None,
-        *,
-        loopback_only: bool = False,
-    ) -> None:
+    def __init__(self, storage: Storage, users: Users | None = None, *, loopback_only: bool = False) -> None:
         self._storage = storage
         self._clock = SystemClock()
         # A body without a type is accepted, as in Confluent's registry. A web page sends an Origin with it.

@@ -132,9 +132,7 @@ class RegistryClient:
     def schema(self, schema_id: int) -> Schema:
         """Raises `SchemaNotFoundError`."""
         return _asked_once(
-            self._schemas,
-            schema_id,
-            lambda: Schema.from_json(self._call("GET", f"schemas/ids/{schema_id}")),
+            self._schemas, schema_id, lambda: Schema.from_json(self._call("GET", f"schemas/ids/{schema_id}"))
         )
 
     def latest(self, subject: str) -> RegisteredSchema:
@@ -257,10 +255,7 @@ def _error(method: str, url: str, response: httpx.Response) -> RegistryError:
 
 def _registered(answer: Any) -> RegisteredSchema:
     return RegisteredSchema(
-        id=answer["id"],
-        subject=answer["subject"],
-        version=answer["version"],
-        schema=Schema.from_json(answer),
+        id=answer["id"], subject=answer["subject"], version=answer["version"], schema=Schema.from_json(answer)
     )
 
 

@@ -56,10 +56,7 @@ class Call:
 
     def deleted_or_not(self) -> dict[str, bool]:
         """Whether a list has soft-deleted versions too, or only those."""
-        return {
-            "deleted": self.flag("deleted"),
-            "deleted_only": self.flag("deletedOnly", "deleted_only"),
-        }
+        return {"deleted": self.flag("deleted"), "deleted_only": self.flag("deletedOnly", "deleted_only")}
 
     def asked(self, name: str) -> bool | None:
         return self.flag(name) if self.query.get(name) else None

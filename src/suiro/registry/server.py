@@ -14,15 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from suiro.foundation.http import (
-    HttpServer,
-    Tls,
-    Users,
-    is_loopback,
-    listen_on,
-    url_of,
-    warn_if_open_to_all,
-)
+from suiro.foundation.http import HttpServer, Tls, Users, is_loopback, listen_on, url_of, warn_if_open_to_all
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
 from suiro.registry.app import RegistryApp

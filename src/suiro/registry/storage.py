@@ -41,12 +41,7 @@ from typing import Generic, TypeVar
 
 from suiro.client import LATEST, Client, Fetched, ProducerIdentity
 from suiro.clock import SystemClock
-from suiro.errors import (
-    AbortableError,
-    DeadlineExceededError,
-    FencedError,
-    TransientError,
-)
+from suiro.errors import AbortableError, DeadlineExceededError, FencedError, TransientError
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import Record, decode_batch, encode_batch
 from suiro.registry.records import NOOP, Key, LogRecord, compact_json

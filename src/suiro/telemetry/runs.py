@@ -93,11 +93,7 @@ class LineageRun:
             self._put(kind, error=error, sent=self._forget)
 
     def _put(
-        self,
-        kind: EventType,
-        *,
-        error: BaseException | None = None,
-        sent: Callable[[], None] | None = None,
+        self, kind: EventType, *, error: BaseException | None = None, sent: Callable[[], None] | None = None
     ) -> None:
         make = partial(self._event, kind, self.run_id, self._clock.wall_ms(), error)
         self._sender.put(make, replaces=self.run_id if kind == "RUNNING" else None, sent=sent)

@@ -84,11 +84,7 @@ class EventSender:
         self._thread.start()
 
     def put(
-        self,
-        make: Callable[[], bytes],
-        *,
-        replaces: Hashable = None,
-        sent: Callable[[], None] | None = None,
+        self, make: Callable[[], bytes], *, replaces: Hashable = None, sent: Callable[[], None] | None = None
     ) -> None:
         """`make` is called on the sender's thread. An event that still waits and has the same `replaces` is dropped for
         this one, and is not counted. `sent` is called when the target has the event."""

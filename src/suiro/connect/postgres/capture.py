@@ -25,7 +25,7 @@ from typing import Any
 
 from psycopg2.extensions import parse_dsn
 
-from suiro.client import Client, ProducerIdentity
+from suiro.client import Client
 from suiro.clock import SystemClock
 from suiro.connect.datasets import captured, postgres_namespace
 from suiro.connect.postgres.delivery import Delivery
@@ -101,9 +101,7 @@ class PostgresCapture:
         self._running: Session | None = None  # the current session, or the last one
         self._database = ""
         # Of the last session. With its identity, a new session does not fence another capture that took over.
-        self._identity: ProducerIdentity | None = None
-        self._left_open = False
-        self._has_aborted = False
+        self._delivery: Delivery | None = None
         self._timed_out_at = -1  # the position before a transaction that was open for too long
 
     def stop(self) -> None:
@@ -188,7 +186,7 @@ class PostgresCapture:
         process did not run for a while (a machine that slept). If it happens twice at one position, the transaction is
         too large."""
         position = 0 if self._running is None else self._running.committed
-        if not self._has_aborted or position == self._timed_out_at:
+        if self._delivery is None or not self._delivery.has_aborted or position == self._timed_out_at:
             return False
         self._timed_out_at = position
         return True
@@ -205,10 +203,8 @@ class PostgresCapture:
             system, timeline = identify_system(replication)
             client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
             registry = stack.enter_context(RegistryClient(options.registry))
-            delivery = Delivery(
-                client, options, self._identity, left_open=self._left_open, traces=self._traces
-            )
-            stack.callback(self._end_of, delivery)
+            delivery = self._delivery = Delivery(client, options, self._delivery, traces=self._traces)
+            stack.callback(delivery.close)
             position, parts = delivery.fence()
             if position is None:
                 check_not_in_use(database, options.slot)
@@ -257,11 +253,6 @@ class PostgresCapture:
                 session.read_exported(exported)
             replication.close()
             session.stream(self._ready)
-
-    def _end_of(self, delivery: Delivery) -> None:
-        delivery.close()
-        self._identity, self._left_open = delivery.identity, delivery.left_open
-        self._has_aborted = delivery.has_aborted
 
     def _start(
         self,

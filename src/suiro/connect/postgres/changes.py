@@ -47,27 +47,20 @@ _TRUNCATED = OPERATIONS.index("truncate")
 
 
 @dataclass(frozen=True, slots=True)
-class Transactions:
-    """Of a block: each message's transaction, and each transaction's facts (`lsns` of the commit records)."""
-
-    of: Int64s
-    xids: Int64s
-    commit_us: Int64s
-    lsns: Int64s
-
-
-@dataclass(frozen=True, slots=True)
 class _Parsed:
-    """A block: where each message stood in the log, its facts, and its transaction."""
+    """A block: where each message stood in the log, its facts, and the index of its transaction in the other arrays."""
 
     lsns: Int64s
     messages: Messages
-    transactions: Transactions
+    of: Int64s
+    xids: Int64s
+    commit_us: Int64s
+    commit_lsns: Int64s
 
     def commits(self, indices: Int64s) -> tuple[Int64s, Int64s]:
         """Of these messages: the transactions' numbers and the places of their commits."""
-        of = self.transactions.of[indices]
-        return self.transactions.xids[of], self.transactions.lsns[of]
+        of = self.of[indices]
+        return self.xids[of], self.commit_lsns[of]
 
 
 class Changes:
@@ -118,12 +111,11 @@ class Changes:
 
     def process(self, block: Block) -> None:
         messages = parse(block)
-        transactions = self._transactions(messages)
-        parsed = _Parsed(block.lsns, messages, transactions)
+        parsed = self._parsed(block, messages)
         kinds = messages.kind
-        known = transactions.lsns < self.position
-        wanted = ~known[transactions.of]
-        self.recent.add(transactions.xids[1:])
+        known = parsed.commit_lsns < self.position
+        wanted = ~known[parsed.of]
+        self.recent.add(parsed.xids[1:])
         marks = np.flatnonzero(np.isin(kinds, (_RELATION, _TRUNCATE, _MESSAGE)))
         first = 0
         for mark in [*marks.tolist(), len(block)]:
@@ -140,16 +132,18 @@ class Changes:
         if len(ends):
             self.open = bool(kinds[ends[-1]] == _BEGIN)
 
-    def _transactions(self, messages: Messages) -> Transactions:
+    def _parsed(self, block: Block, messages: Messages) -> _Parsed:
         begins = np.flatnonzero(messages.kind == _BEGIN)
         xid, commit_us, lsn = self._carried  # of a transaction that began in an earlier block
-        found = Transactions(
+        found = _Parsed(
+            lsns=block.lsns,
+            messages=messages,
             of=np.cumsum(messages.kind == _BEGIN),
             xids=np.concatenate(([xid], messages.xid[begins])),
             commit_us=np.concatenate(([commit_us], messages.time[begins])),
-            lsns=np.concatenate(([lsn if self.open else 1 << 62], messages.lsn[begins])),
+            commit_lsns=np.concatenate(([lsn if self.open else 1 << 62], messages.lsn[begins])),
         )
-        self._carried = (int(found.xids[-1]), int(found.commit_us[-1]), int(found.lsns[-1]))
+        self._carried = (int(found.xids[-1]), int(found.commit_us[-1]), int(found.commit_lsns[-1]))
         return found
 
     def _write(self, parsed: _Parsed, first: int, end: int, wanted: Any) -> None:
@@ -274,26 +268,22 @@ class Changes:
         operations = np.where(
             rows.tombstones, OPERATIONS.index("delete"), _OPERATION[parsed.messages.kind[sources]]
         )
-        transactions = parsed.transactions
         self._delivery.add(
             schema.topic,
             keys=rows.keys,
             values=rows.values,
-            timestamps=transactions.commit_us[transactions.of[sources]] // 1000,
+            timestamps=parsed.commit_us[parsed.of[sources]] // 1000,
             headers=self._headers(parsed, sources, operations),
         )
 
     def _headers(self, parsed: _Parsed, sources: Int64s, operations: Int64s) -> pa.Array:
         """Of records that come from these messages."""
-        transactions = parsed.transactions
-        of = transactions.of[sources]
-        headers = live_headers(
-            parsed.lsns[sources], of, operations, transactions.xids, transactions.commit_us
-        )
+        of = parsed.of[sources]
+        headers = live_headers(parsed.lsns[sources], of, operations, parsed.xids, parsed.commit_us)
         spans = self._delivery.spans
         if spans is None:
             return headers
-        rows, values = spans.traceparents(of, transactions.xids, transactions.commit_us, transactions.lsns)
+        rows, values = spans.traceparents(of, parsed.xids, parsed.commit_us, parsed.commit_lsns)
         return with_header(headers, TRACEPARENT, rows, values) if len(rows) else headers
 
     def _handle(self, parsed: _Parsed, index: int, is_wanted: bool) -> None:
@@ -354,7 +344,7 @@ class Changes:
         if self.window is not None and self.window.schema.topic == schema.topic:
             self.window.truncate(*parsed.commits(np.array([index], np.int64)))
         self._reselect.forget(schema.relation.full_name)
-        commit_ms = int(parsed.transactions.commit_us[parsed.transactions.of[index]]) // 1000
+        commit_ms = int(parsed.commit_us[parsed.of[index]]) // 1000
         tombstones = 0
         for keys in live.portions():
             tombstones += len(keys)

@@ -53,17 +53,15 @@ class Delivery:
         self,
         client: Client,
         options: CaptureOptions,
-        identity: ProducerIdentity | None = None,
+        before: Delivery | None = None,
         *,
-        left_open: bool = False,
         traces: Traces | None = None,
     ) -> None:
-        """`identity`: that of an earlier session of this process. If another capture fenced it since, that one goes on.
-        `left_open`: that session could not abort its transaction; the coordinator's timeout or `fence` does. After
-        `close`, `has_aborted` tells that the transaction was aborted, so that no other capture has taken over."""
-        self.identity = identity
-        self.left_open = left_open
-        self.has_aborted = False
+        """`before`: of an earlier session of this process. If another capture has fenced it, that one goes on."""
+        self._identity: ProducerIdentity | None = None if before is None else before._identity
+        # `before` could not abort its transaction; the coordinator's timeout or `fence` does.
+        self._left_open: bool = before is not None and before._left_open
+        self.has_aborted = False  # `close` has aborted the transaction, so no other capture has taken over
         self._client = client
         self._name = options.name
         self._partitions = options.partitions
@@ -91,11 +89,11 @@ class Delivery:
     def fence(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """Fences the predecessor. Returns the position and its parts as the last committed transaction left them."""
         create_positions_topic(self._client)
-        if self.identity is None:
-            self.identity = self._transactions.init()
+        if self._identity is None:
+            self._identity = self._transactions.init()
         else:
-            self.identity = self._transactions.resume(self.identity, left_open=self.left_open)
-        self.left_open = False
+            self._identity = self._transactions.resume(self._identity, left_open=self._left_open)
+        self._left_open = False
         self._position_partition = position_partition(self._client, self._name)
         return read_position(self._client, self._name), read_parts(self._client, self._name)
 
@@ -240,7 +238,7 @@ class Delivery:
             if self.spans is not None and spans:
                 self.spans.export(spans)
             self._added_partitions.clear()
-            self.identity = self._transactions.renew()
+            self._identity = self._transactions.renew()
 
     def close(self) -> None:
         """Ends the session and aborts the open transaction; otherwise readers would wait for its timeout."""
@@ -257,10 +255,10 @@ class Delivery:
     def _abort(self) -> None:
         if self._added_partitions:
             self._added_partitions.clear()
-            self.left_open = self._transactions.is_open
+            self._left_open = self._transactions.is_open
             try:
-                self.identity = self._transactions.abort()
-                self.left_open, self.has_aborted = False, True
+                self._identity = self._transactions.abort()
+                self._left_open, self.has_aborted = False, True
             except SuiroError as error:
                 logger.info("the open transaction is left to its timeout, or to the next start: %s", error)
 

@@ -87,9 +87,7 @@ class DeltaSink:
             )
         self._columns.adopt(pa.schema(table.schema().to_arrow()), f"{self._name}: table {self._uri}")
         self._columns.partitioned_by(
-            table.metadata().partition_columns,
-            self._uri,
-            lambda name, text: f"{name}={quote(text, safe='')}",
+            table.metadata().partition_columns, self._uri, lambda name, text: f"{name}={quote(text, safe='')}"
         )
         self._table = table
 

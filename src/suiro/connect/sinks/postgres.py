@@ -52,11 +52,7 @@ _LIMIT_OF_LOCKS = (
     "SELECT pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('statement_timeout'), true) "
     "WHERE pg_catalog.current_setting('lock_timeout') = '0'"
 )
-_NO_LIMITS = {
-    "statement_timeout": 0,
-    "idle_in_transaction_session_timeout": 0,
-    "transaction_timeout": 170000,
-}
+_NO_LIMITS = {"statement_timeout": 0, "idle_in_transaction_session_timeout": 0, "transaction_timeout": 170000}
 """By name, the version of Postgres that has it."""
 _SERVER_NETWORK = {
     "tcp_keepalives_idle": ("keepalives_idle", 0),

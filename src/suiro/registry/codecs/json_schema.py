@@ -7,11 +7,11 @@ The bytes are JSON as `serdes.json` writes it: UTF-8, sorted members, so that eq
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import Any
 
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import Budget, InvalidSchema, TooComplex, parse
-from suiro.registry.formats.json_format import validator
+from suiro.registry.formats.json_format import READER, validator
 from suiro.registry.formats.json_values import Validator
 from suiro.registry.schemas import JSON, Schema
 
@@ -21,12 +21,7 @@ STEPS_OF_A_BYTE = 100
 readers by an expensive one."""
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
 _WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_READER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 class JsonSchemaCodec:
@@ -46,7 +41,7 @@ class JsonSchemaCodec:
             except InvalidSchema as error:
                 raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
         try:
-            value = _READER.decode(data[PREFIX.size :].decode())
+            value = READER.decode(data[PREFIX.size :].decode())
         except (ValueError, RecursionError) as error:
             raise Undecodable(f"not JSON: {error}") from None
         if settings.validate:

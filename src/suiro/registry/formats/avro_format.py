@@ -133,9 +133,7 @@ class _Parser:
             return self._reference(data, namespace)
         if isinstance(data, list):
             return self._union(data, namespace)
-        if not isinstance(data, dict):
-            raise InvalidSchema(f"No type: {compact_json(data)}")
-        if "type" not in data:
+        if not isinstance(data, dict) or "type" not in data:
             raise InvalidSchema(f"No type: {compact_json(data)}")
         type_ = data["type"]
         if not isinstance(type_, str):
@@ -149,9 +147,7 @@ class _Parser:
             if inner not in data:
                 raise InvalidSchema(f"{type_} without {inner}: {compact_json(data)}")
             return Node(
-                type=type_,
-                items=self._type(data[inner], namespace),
-                properties=_properties(data, _RESERVED),
+                type=type_, items=self._type(data[inner], namespace), properties=_properties(data, _RESERVED)
             )
         return self._reference(type_, namespace)
 

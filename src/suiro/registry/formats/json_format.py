@@ -109,12 +109,16 @@ def _registry(imports: Sequence[Import]) -> Registry[Any]:
     return registry
 
 
-def _load(text: str) -> Any:
-    def constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
+
+READER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _load(text: str) -> Any:
     try:
-        schema = json.loads(text, parse_constant=constant)
+        schema = READER.decode(text)
     except ValueError as error:
         raise InvalidSchema(f"not JSON: {error}") from None
     except RecursionError:

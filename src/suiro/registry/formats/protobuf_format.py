@@ -42,11 +42,10 @@ _FILE_SET = "google.protobuf.FileDescriptorSet"
 
 @dataclass(frozen=True, slots=True)
 class ProtobufModel:
-    """A compiled file and its imports. Messages and enums are found by full name, without a leading dot."""
+    """A compiled file and its imports. Messages are found by full name, without a leading dot."""
 
     file: Any  # FileDescriptorProto
     messages: dict[str, Any]
-    enums: dict[str, Any]
     packages: dict[str, str]  # by message or enum
     serialized: bytes
 
@@ -58,7 +57,6 @@ def parse(text: str, imports: Sequence[Import], *, strict: bool, budget: Budget)
     model = ProtobufModel(
         file=file,
         messages={name: one for name, one, _ in names if one.DESCRIPTOR.name == "DescriptorProto"},
-        enums={name: one for name, one, _ in names if one.DESCRIPTOR.name == "EnumDescriptorProto"},
         packages={name: package for name, _, package in names},
         serialized=_serialized(file),
     )

@@ -145,9 +145,7 @@ def connect_replication(dsn: str) -> Any:
     """Returns a connection that speaks the replication protocol."""
     with postgres_errors("connect for replication"):
         connection = psycopg2.connect(
-            dsn,
-            connection_factory=psycopg2.extras.LogicalReplicationConnection,
-            **parameters(dsn),
+            dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection, **parameters(dsn)
         )
         _lift_limits(connection)
         return connection

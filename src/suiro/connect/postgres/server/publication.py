@@ -53,7 +53,6 @@ class Column:
     name: str
     type_oid: int
     typmod: int
-    not_null: bool
     number: int = 0  # pg_attribute.attnum, which a column keeps when it is renamed
     has_stored_default: bool = False  # older rows have a value of it: a default, or a generated one
     collation: str | None = None  # quoted
@@ -394,7 +393,7 @@ def _columns(
 ) -> dict[int, list[Column]]:
     """Returns the columns by table. Tables that are no longer published are left out."""
     rows = database.rows(
-        "select attrelid, attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing, (select"
+        "select attrelid, attname, atttypid, atttypmod, attnum, attgenerated, atthasmissing, (select"
         " quote_ident(n.nspname) || '.' || quote_ident(c.collname) from pg_collation c join pg_namespace n on"
         " n.oid = c.collnamespace where c.oid = attcollation), xmin::text::int8 from pg_attribute"
         " where attrelid = any(%s::oid[]) and attnum > 0 and not attisdropped order by attrelid, attnum",
@@ -403,7 +402,7 @@ def _columns(
     )
     found: dict[int, list[Column]] = {oid: [] for oid in oids if oid in published}
     seen: dict[int, set[int]] = {oid: set() for oid in found}
-    for oid, name, type_oid, typmod, not_null, number, generated, has_missing, collation, version in rows:
+    for oid, name, type_oid, typmod, number, generated, has_missing, collation, version in rows:
         if oid not in found:
             continue
         seen[oid].add(number)
@@ -414,7 +413,6 @@ def _columns(
                     name=name,
                     type_oid=type_oid,
                     typmod=typmod,
-                    not_null=not_null,
                     number=number,
                     has_stored_default=bool(generated) or has_missing,
                     collation=collation,
