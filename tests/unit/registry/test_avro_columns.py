@@ -195,6 +195,15 @@ def test_what_has_no_column(kind: Any) -> None:
         registered.read(data)
 
 
+def test_a_decimal_without_a_precision_has_no_column() -> None:
+    registered = Registered()
+    (data,) = registered.write(record(x={"type": "bytes", "logicalType": "decimal"}), [{"x": b"\5"}])
+    with pytest.raises(DeserializationError, match="precision"):
+        registered.read([data])
+    with pytest.raises(NotColumnarError):
+        serdes.avro.with_(registry=registered.url).decode_column(pa.array([data], pa.binary()))
+
+
 def test_rows_of_several_schemas() -> None:
     registered = Registered()
     old = record(a="int", b=["null", "string"])

@@ -395,7 +395,8 @@ def logical_of(schema: Any) -> str | None:
 def _type_of_logical(name: str, schema: Any, *, frames: bool) -> pa.DataType:
     if name in _LOGICAL:
         return _LOGICAL[name][0]
-    if name in ("bytes-decimal", "fixed-decimal") and schema["precision"] <= _MOST_DIGITS:
+    # Registries accept a decimal without a precision: Avro ignores logical types that are not valid.
+    if name in ("bytes-decimal", "fixed-decimal") and 1 <= schema.get("precision", 0) <= _MOST_DIGITS:
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if name == "string-uuid" and frames:
         return pa.string()
