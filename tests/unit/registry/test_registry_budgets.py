@@ -189,8 +189,9 @@ def test_references_to_references_are_followed_once(monkeypatch: pytest.MonkeyPa
         ({"type": "strung"}, "1"),
         ({"maxLength": "a"}, '"x"'),
         ({"required": 5}, "{}"),
+        ({"$id": 5}, "{}"),
     ],
-    ids=["digits", "infinite", "step", "zero", "type", "length", "required"],
+    ids=["digits", "infinite", "step", "zero", "type", "length", "required", "id"],
 )
 def test_a_value_that_cannot_be_validated_is_one_that_cannot_be_read(
     schema: dict[str, Any], value: str, monkeypatch: pytest.MonkeyPatch
@@ -200,8 +201,22 @@ def test_a_value_that_cannot_be_validated_is_one_that_cannot_be_read(
     client = registry_client(url)
     monkeypatch.setattr(client, "schema", lambda number: Schema(json.dumps(schema), "JSON"))
     codec = codec_of("JSON", CodecSettings(registry=url))
-    with pytest.raises(Undecodable, match="cannot be validated"):
+    with pytest.raises(Undecodable, match=r"cannot be (validated|used)"):
         codec.decode(b"\0\0\0\0\1" + value.encode())
+
+
+def test_an_endless_schema_is_one_error_wherever_the_stack_ends() -> None:
+    """In a library in Rust, that is an error which is no `Exception`, and went past everybody."""
+    url = f"mock://endless-{uuid.uuid4()}"
+    number = registry_client(url).register("s", Schema('{"allOf": [{"$ref": "#"}]}', "JSON"))
+    codec = codec_of("JSON", CodecSettings(registry=url))
+
+    def decode(depth: int) -> Any:
+        return decode(depth - 1) if depth else codec.decode(b"\0" + number.to_bytes(4, "big") + b"{}")
+
+    for depth in range(12):
+        with pytest.raises(Undecodable, match="nested too deeply"):
+            decode(depth)
 
 
 def test_a_number_that_its_field_cannot_hold_is_told() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
-from suiro.registry.formats.budget import MAX_COMPARED_STEPS, MAX_STEPS, Budget, TooComplex
+from suiro.registry.formats.budget import MAX_COMPARED_STEPS, MAX_STEPS, Budget, TooComplex, is_end_of_stack
 from suiro.registry.formats.parsed import READER, WRITER, Import, Incompatibility, InvalidSchema, Parsed
 from suiro.registry.lru import Lru
 from suiro.registry.schemas import AVRO, JSON, PROTOBUF
@@ -76,8 +76,6 @@ def parse(
         text.encode()
         parsed = format_of(type_).parse(text, imports, strict=strict, budget=budget or Budget())
         parsed.canonical.encode()
-    except RecursionError:
-        raise InvalidSchema("nested too deeply") from None
     except UnicodeEncodeError:
         raise InvalidSchema("it holds half of a surrogate pair, which is no character") from None
     except ValueError as error:  # a number beyond the range of floats
@@ -86,6 +84,10 @@ def parse(
         if strict:
             raise
         raise InvalidSchema(f"what was not checked is no schema: {error}") from None
+    except BaseException as error:
+        if not is_end_of_stack(error):
+            raise
+        raise InvalidSchema("nested too deeply") from None
     _parsed.put(key, parsed)
     return parsed
 
@@ -100,12 +102,14 @@ def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> lis
         budget = budget or Budget(MAX_COMPARED_STEPS)
         found: list[Incompatibility] = rules.incompatibilities(reader.model, writer.model, budget)
         return found
-    except RecursionError:
-        raise TooComplex("the schemas are nested too deeply to be compared") from None
     except ArithmeticError as error:
         raise TooComplex(f"a number in them cannot be compared: {error}") from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidSchema(f"one of them, which was not checked, is no schema: {error}") from error
+    except BaseException as error:
+        if not is_end_of_stack(error):
+            raise
+        raise TooComplex("the schemas are nested too deeply to be compared") from None
 
 
 _Key = tuple[str, str, tuple[Import, ...], bool]

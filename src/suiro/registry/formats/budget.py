@@ -23,6 +23,11 @@ class TooComplex(UsageError):
     """The budget was used up. The outcome of the work is unknown."""
 
 
+def is_end_of_stack(error: BaseException) -> bool:
+    """Whether Python's stack has come to its end. rpds, in which jsonschema keeps references, panics there."""
+    return isinstance(error, RecursionError) or type(error).__name__ == "PanicException"
+
+
 def _go_on() -> None:
     pass
 

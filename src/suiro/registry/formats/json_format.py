@@ -96,7 +96,10 @@ def formatted(parsed: Parsed, form: str) -> str:
 
 def validator(text: str, imports: Sequence[Import]) -> Validator:
     """Returns a validator of values. Raises `InvalidSchema`."""
-    return Validator(_load(text), _registry(imports))
+    try:
+        return Validator(_load(text), _registry(imports))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InvalidSchema(f"what was not checked is no schema: {error}") from None
 
 
 def _registry(imports: Sequence[Import]) -> Registry[Any]:

@@ -13,17 +13,21 @@ from functools import lru_cache
 from typing import Any
 
 from jsonschema import validators
-from jsonschema.exceptions import UnknownType, ValidationError, best_match
+from jsonschema.exceptions import UndefinedTypeCheck, UnknownType, ValidationError, best_match
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import lookup_recursive_ref
 
-from suiro.registry.formats.budget import Budget, TooComplex
+from suiro.registry.formats.budget import Budget, TooComplex, is_end_of_stack
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 MAX_ERRORS = 100
 """The number of errors from which the most relevant one is chosen."""
 MAX_MESSAGE_CHARS = 500
 CHARS_PER_STEP = 10
+
+_OF_NUMBERS_AND_SCHEMAS = (
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedTypeCheck, UnknownType
+)  # fmt: skip
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
 
@@ -41,15 +45,17 @@ class Validator:
         try:
             errors = self._validator.iter_errors(value)
             worst = best_match(one for one, _ in zip(errors, range(MAX_ERRORS), strict=False))
-        except RecursionError:
-            raise TooComplex("value and schema are nested too deeply") from None
         except InvalidPattern as error:
             raise TooComplex(f"the pattern {str(error)[:100]!r} is none that can be run") from None
         except Unresolvable as error:
             raise TooComplex(f"$ref {error.ref!r} leads nowhere") from None
         # Numbers may be too large for doubles. A schema of another registry may have been checked less than here.
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UnknownType) as error:
+        except _OF_NUMBERS_AND_SCHEMAS as error:
             raise TooComplex(f"{type(error).__name__}: {str(error)[:MAX_MESSAGE_CHARS]}") from None
+        except BaseException as error:
+            if not is_end_of_stack(error):
+                raise
+            raise TooComplex("value and schema are nested too deeply") from None
         finally:
             _budget.reset(token)
         if worst is None:
