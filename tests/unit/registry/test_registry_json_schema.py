@@ -171,6 +171,7 @@ def test_what_is_refused(new: Any, old: Any, kind: str) -> None:
         ('{"$schema": "http://example.org/my-own"}', "not a draft"),
         ('{"$ref": "#/definitions/nix"}', "leads nowhere"),
         ('{"$ref": "other.json"}', "leads nowhere"),
+        ('{"maxContains": {"$id": "a", "$schema": {}}}', "no text"),
     ],
 )
 def test_what_is_no_schema(text: str, message: str) -> None:

@@ -46,7 +46,10 @@ class Subschema:
 
     def below(self, schema: Any) -> Subschema:
         if isinstance(schema, dict) and any(isinstance(schema.get(name), str) for name in ("$id", "id")):
-            resource = Resource.from_contents(schema, default_specification=DRAFT7)
+            try:
+                resource = Resource.from_contents(schema, default_specification=DRAFT7)
+            except AttributeError:
+                raise InvalidSchema("the $schema of a part of it is no text") from None
             return Subschema(schema, self.resolver.in_subresource(resource), self.siblings_count)
         return Subschema(schema, self.resolver, self.siblings_count)
 
