@@ -405,8 +405,6 @@ def _named(*names: str) -> sql.Identifier:
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
-def _plain(value: Any) -> Any:
-    return infinity_text(value) or plain_json(value)
-
-
-_json = json.JSONEncoder(default=_plain, ensure_ascii=False).encode
+_json = json.JSONEncoder(
+    default=lambda value: infinity_text(value) or plain_json(value), ensure_ascii=False
+).encode

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from suiro.extras import require
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AvroCodec", "Codec", "CodecSettings", "NotOneColumn", "Undecodable", "Unencodable", "codec_of"]
 
+_CODECS = {"AVRO": "avro.Avro", "JSON": "json_schema.JsonSchema", "PROTOBUF": "protobuf.Protobuf"}
 _lock = threading.Lock()
 _codecs: dict[tuple[int, str, CodecSettings], Codec] = {}
 
@@ -39,18 +41,8 @@ def codec_of(language: str, settings: CodecSettings) -> Codec:
 
 
 def _make(language: str, settings: CodecSettings) -> Codec:
+    """Imports the module of the language on first use."""
     require("registry")
-    match language:
-        case "AVRO":
-            from suiro.registry.codecs.avro import AvroCodec
-
-            return AvroCodec(settings)
-        case "JSON":
-            from suiro.registry.codecs.json_schema import JsonSchemaCodec
-
-            return JsonSchemaCodec(settings)
-        case "PROTOBUF":
-            from suiro.registry.codecs.protobuf import ProtobufCodec
-
-            return ProtobufCodec(settings)
-    raise AssertionError(language)
+    module, _, name = _CODECS[language].partition(".")
+    made: Codec = getattr(import_module(f"{__name__}.{module}"), f"{name}Codec")(settings)
+    return made

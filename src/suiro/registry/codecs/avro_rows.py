@@ -30,7 +30,7 @@ from suiro.registry.codecs.avro_columns import (
     resolves,
 )
 from suiro.registry.codecs.avro_limits import AvroLimits
-from suiro.registry.codecs.avro_schemas import INFINITE_READERS
+from suiro.registry.codecs.avro_schemas import with_infinity
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn
 
 _CELLS_AT_ONCE = 1 << 19
@@ -45,11 +45,10 @@ def rows_decoder(writer: Any, reader: Any) -> RowsDecoder | None:
         if AvroLimits.of(writer) is not None:
             return None
         program = Program(writer)
-        if reader is None:
-            return RowsDecoder(program, _form(program.root, expanded(writer), None))
-        if not resolves(writer, reader):
+        if reader is not None and not resolves(writer, reader):
             return None
-        return RowsDecoder(program, _form(program.root, expanded(writer), expanded(reader)))
+        form = _form(program.root, expanded(with_infinity(writer)), reader and expanded(reader))
+        return RowsDecoder(program, form)
     except (Unsupported, NotOneColumn, RecursionError):
         return None
 
@@ -76,7 +75,7 @@ def _form(node: Node, writer: Any, reader: Any) -> _Form:
         _add_fields(made, writer, reader)
         return made
     if logical is not None:
-        read = INFINITE_READERS.get(logical) or fastavro.read.LOGICAL_READERS[logical]
+        read = fastavro.read.LOGICAL_READERS[logical]
         made.convert = lambda value: read(value, writer, reader)
     made.as_float = reader in ("float", "double") and writer in ("int", "long")
     return made

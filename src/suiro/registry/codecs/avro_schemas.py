@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import fastavro
@@ -42,10 +42,8 @@ def _reader(name: str) -> Callable[..., Any]:
     return read_infinite
 
 
-INFINITE_READERS: Mapping[str, Callable[..., Any]] = {name: _reader(name) for name in INFINITE}
-fastavro.read.LOGICAL_READERS.update(
-    (name.replace("-", "-suiro-", 1), read) for name, read in INFINITE_READERS.items()
-)
+for _name in INFINITE:
+    fastavro.read.LOGICAL_READERS[_name.replace("-", "-suiro-", 1)] = _reader(_name)
 
 
 def with_infinity(schema: Any) -> Any:
