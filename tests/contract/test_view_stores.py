@@ -653,6 +653,26 @@ def test_a_store_that_is_being_compared_is_dropped_later(
             compared.rows()
 
 
+def test_a_reader_does_not_wait_for_a_lock_for_ever(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comparisons of guards held all their turns for an hour, look-ups their threads, and a view its reconciler."""
+    monkeypatch.setattr("suiro.views.store.postgres.LOCK_WAIT_MS", 50, raising=False)
+    spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
+    with (
+        open_store(spec, postgres.dsn) as store,
+        ThreadPoolExecutor(1) as threads,
+        psycopg.connect(postgres.dsn) as other,
+    ):
+        store.apply(cut(0), [UA], [value(n=0)])
+        other.execute(f"LOCK TABLE {store.schema}.cuts, {store.schema}.meta")  # type: ignore[attr-defined]
+        for reads in (store.newest, lambda: open_store(spec, postgres.dsn)):
+            with pytest.raises(StoreUnavailableError, match="lock timeout"):
+                threads.submit(reads).result(10)
+        other.rollback()
+        assert keys(store.rows().rows) == [UA]
+
+
 def test_a_connection_whose_network_goes_silent_ends(postgres: Postgres) -> None:
     """A look-up waited for the answer of a server that was gone until TCP gave up, and the follower for ever."""
     spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")

@@ -36,6 +36,8 @@ QUESTION_LIMIT_MS = 10_000
 CONNECT_TIMEOUT_S = 10
 DROP_WAIT_MS = 2_000
 """The wait for readers of the store. A comparison may read for an hour, and the caller has other versions to tend."""
+LOCK_WAIT_MS = 10_000
+"""The wait of a reader for a lock, such as that of ALTER TABLE, unless the role or the server has a `lock_timeout`."""
 
 # Timeouts of the role or the server, until the end of a transaction that would take as long at the next attempt.
 # `transaction_timeout` exists from Postgres 17 on.
@@ -49,6 +51,8 @@ _LIFT_FOR_CUT = _LIFT.format("'statement_timeout', 'transaction_timeout'")
 _LIFT_FOR_COMPARISON = _LIFT.format(
     "'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout'"
 )
+
+_LIMIT_LOCKS = "SELECT set_config('lock_timeout', {}, true) WHERE current_setting('lock_timeout') = '0'"
 
 _TABLES = """
 CREATE TABLE meta (format int NOT NULL, owner text NOT NULL, key_types text NOT NULL);
@@ -120,7 +124,10 @@ class PostgresStore(Store):
         self._network = network_parameters(given) | {"connect_timeout": CONNECT_TIMEOUT_S}
         self.schema = schema_of(spec)
         self._in_schema = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema))
-        self._begin = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}").format(self._in_schema)
+        self._limit_locks = sql.SQL(_LIMIT_LOCKS).format(sql.Literal(str(LOCK_WAIT_MS)))
+        self._begin = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}; {}").format(
+            self._in_schema, self._limit_locks
+        )
         self._begin_writing = sql.SQL("{}; {}").format(self._in_schema, sql.SQL(_LIFT_FOR_CUT))
         self._make()
 
@@ -146,6 +153,7 @@ class PostgresStore(Store):
 
     def _make(self) -> None:
         with self._transaction() as connection:
+            connection.execute(self._limit_locks)
             # Two may open it at once.
             connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (self.schema,))
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.schema)))
