@@ -222,6 +222,43 @@ def test_guards_of_many_views_take_turns(compared: Comparing, monkeypatch: pytes
     assert compared.difference("one_more", 1, 2, threading.Event()) == 0.0
 
 
+@pytest.mark.usefixtures("meeting")
+def test_who_has_waited_longest_for_a_turn_is_next(
+    compared: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any of those that waited was, so the callers of one view could stay on a wrong candidate for hours."""
+    begun: list[str] = []
+    waiting: set[str] = set()
+    go_on = threading.Semaphore(0)
+
+    def run(task: str, given: Any, *, limit: Limit) -> Any:
+        begun.append(threading.current_thread().name)
+        assert go_on.acquire(timeout=60)
+        return {"share": 0.0}
+
+    def check(self: Limit, detail: str = "") -> None:
+        waiting.add(threading.current_thread().name)
+
+    monkeypatch.setattr(comparing, "run_isolated", run)
+    monkeypatch.setattr(comparing, "POLL_S", 0.01)
+    monkeypatch.setattr(Limit, "check", check)
+    names = [f"view{n}" for n in range(comparing.HEAVY_AT_ONCE + 6)]
+    threads = [
+        threading.Thread(target=compared.compare, args=(name,), kwargs={"who": "ada"}, name=name)
+        for name in names
+    ]
+    for name, thread in zip(names, threads, strict=True):
+        thread.start()
+        wait_until(lambda n=name: n in begun or n in waiting, what="its turn, or a wait for one")  # type: ignore[misc]
+    for number in range(comparing.HEAVY_AT_ONCE + 1, len(names) + 1):
+        go_on.release()
+        wait_until(lambda n=number: len(begun) == n, what="the next turn")  # type: ignore[misc]
+    go_on.release(len(names))
+    for thread in threads:
+        thread.join()
+    assert begun == names
+
+
 @pytest.mark.parametrize("end", ["time", "caller"])
 def test_an_ended_task_leaves_no_process(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """Its process waits for an input that never ends, as one that compares for an hour would."""

@@ -30,6 +30,34 @@ HEAVY_AT_ONCE = 2
 GUARDS_AT_ONCE = 6
 
 
+class _Turns:
+    """So many tasks run at a time. The one that has waited longest is the next."""
+
+    def __init__(self, count: int) -> None:
+        self._changed = threading.Condition()
+        self._free = count
+        self._waiting: list[Limit] = []
+
+    @contextmanager
+    def taken(self, limit: Limit) -> Iterator[None]:
+        """Waits for a turn, within the limit."""
+        with self._changed:
+            self._waiting.append(limit)
+            try:
+                while not self._changed.wait_for(lambda: self._free and self._waiting[0] is limit, POLL_S):
+                    limit.check(". Another comparison or explanation had not ended")
+                self._free -= 1
+            finally:
+                self._waiting.remove(limit)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += 1
+                self._changed.notify_all()
+
+
 class Comparing:
     """`served(view, number)` returns a version that lives."""
 
@@ -47,8 +75,8 @@ class Comparing:
         self._served = served
         self._clock = clock
         self._stopping = stopping
-        self._turns = threading.Semaphore(HEAVY_AT_ONCE)
-        self._guards = threading.Semaphore(GUARDS_AT_ONCE)
+        self._turns = _Turns(HEAVY_AT_ONCE)
+        self._guards = _Turns(GUARDS_AT_ONCE)
 
     def kept(self, view: str) -> dict[str, dict[str, Any]]:
         self._journal.view(view)
@@ -73,7 +101,7 @@ class Comparing:
         sides = self._sides(view, old, new)
         self._wait_for_common_cut(view, sides, limit)
         given = {**sides, "tolerances": dict(tolerances or {}), "ignored": list(ignored)}
-        with self._turn(limit, self._guards if is_guard else self._turns):
+        with (self._guards if is_guard else self._turns).taken(limit):
             found = run_isolated("compare", given, limit=limit)
         specs = [sides[side]["spec"] for side in ("old", "new")]
         note = note_of({spec["version"]: tuple(spec["by_arrival"]) for spec in specs})
@@ -138,7 +166,7 @@ class Comparing:
             "bootstrap_servers": self._environment.bootstrap_servers,
             "client_settings": dict(self._environment.client_settings),
         }
-        with self._turn(limit, self._turns):
+        with self._turns.taken(limit):
             found = run_isolated("explain", given, limit=limit)
         return {"view": view, "old": numbers[0], "new": numbers[1], **found}
 
@@ -169,16 +197,6 @@ class Comparing:
             longer="; --timeout gives it longer",
             clock=self._clock,
         )
-
-    @contextmanager
-    def _turn(self, limit: Limit, turns: threading.Semaphore) -> Iterator[None]:
-        """Waits for a turn, within the limit."""
-        while not turns.acquire(timeout=POLL_S):
-            limit.check(". Another comparison or explanation had not ended")
-        try:
-            yield
-        finally:
-            turns.release()
 
     def _wait_for_common_cut(self, view: str, sides: Mapping[str, Any], limit: Limit) -> None:
         """Waits for a common cut that is as new as the served one; after a while, for any common cut."""
