@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 BAR_COLUMNS = 30
+ERROR_COLUMNS = 300
 
 
 def print_json(value: Any) -> None:
@@ -62,15 +63,25 @@ def print_status(found: dict[str, Any]) -> None:
             )
         )
     print_table(("version", "state", "callers", "cut", "lag", "pipeline", "built"), rows)
-    for one in found["versions"]:
-        for error in (one.get("error"), one.get("follower_error")):
-            if error and one["state"] != "retired":
-                say(f"v{one['version']}: {error}")
-    if found.get("guard_error"):
-        say(f"guard: {found['guard_error']}")
+    errors = [
+        (f"v{one['version']}", one.get(field))
+        for one in found["versions"]
+        for field in ("error", "follower_error")
+    ]
+    for what, error in (*errors, ("guard", found.get("guard_error"))):
+        if error:
+            say(f"{what}: {_beginning_of(error, found['view'])}")
     guide = routing["guide"]
     if guide is not None:
         print(f"steps: {', '.join(f'{step / 100:g} %' for step in guide['steps'])}, at {guide['at'] + 1}")
+
+
+def _beginning_of(error: str, view: str) -> str:
+    """Returns the first line. Errors of failed versions are shown until they are retired, and may be a page long."""
+    first, _, rest = error.strip().partition("\n")
+    if not rest and len(first) <= ERROR_COLUMNS:
+        return first
+    return f"{first[:ERROR_COLUMNS]} ... (all of it: suiro view status {view} --json)"
 
 
 def _share_of(number: int, routing: dict[str, Any]) -> int | None:

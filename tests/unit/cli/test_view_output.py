@@ -38,6 +38,27 @@ def test_how_long_building_will_take(
     assert "1,000 of 4,000\n" in shown  # of a version that is built, no more than that
 
 
+def test_of_a_long_error_the_first_line_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    routing = {"serving": 1, "candidate": None, "share": 0, "guide": None}
+    versions = [
+        version(1, "ready", error=None, follower_error="no room"),
+        version(
+            2, "failed", error="PythonException: no number\n  File app.py, line 3\n" + "at org.apache\n" * 99
+        ),
+        version(3, "failed", error="x" * 2_000),
+        version(4, "retired", error="what the version had cannot be deleted: no permission"),
+    ]
+    print_status({"view": "delays", "position": "alone", "routing": routing, "versions": versions})
+    shown = capsys.readouterr().out.splitlines()
+    where = " ... (all of it: suiro view status delays --json)"
+    assert shown[-4:] == [
+        "v1: no room",
+        f"v2: PythonException: no number{where}",
+        f"v3: {'x' * 300}{where}",
+        "v4: what the version had cannot be deleted: no permission",
+    ]
+
+
 def test_values_of_records_do_not_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """A comparison quotes them, and whoever wrote the record chose them."""
     said = {"text": "by pattern\n  name \x1b]0;owned\x07 -> caf\u00e9\x9b2J"}

@@ -198,7 +198,7 @@ def test_a_version_is_ready_when_readers_see_as_much(kept: Kept) -> None:
     kept.ends_in("alone")
 
 
-def test_a_version_that_cannot_be_built(kept: Kept) -> None:
+def test_a_version_that_cannot_be_built(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.two()
     kept.journal.change("delays", lambda now: lifecycle.retire(now, 2), who="ada")
     kept.journal.deploy()
@@ -208,6 +208,16 @@ def test_a_version_that_cannot_be_built(kept: Kept) -> None:
     wait_until(lambda: kept.version(3).stopped, what="it is stopped")
     assert not kept.version(1).stopped
     assert kept.version(1).gave_up("no memory") is True  # who serves is started again and again
+
+    def refuse(spec: VersionSpec, place: HostEnvironment) -> None:
+        raise UsageError("no permission")
+
+    monkeypatch.setattr(keeping, "free", refuse)
+    kept.journal.change("delays", lambda now: lifecycle.retire(now, 3), who="ada")
+    said = "what the version had cannot be deleted: no permission"
+    wait_until(
+        lambda: kept.reconciler.status()["versions"][-1]["error"] == said, what="why it is still there"
+    )
 
 
 def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:

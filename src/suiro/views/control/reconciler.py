@@ -191,6 +191,8 @@ class Reconciler:
         }
         known = self._versions.get(version.number) or _Tended()
         running, input_lag, pace = known.running, known.input_lag, known.pace
+        if version.state == "retired":
+            return said | {"error": known.error}  # why its data is still there
         if running is None:
             return said | {"error": version.error or known.error}
         cut, pipeline, jvm = running.cut, running.pipeline.status(), running.jvm_status
