@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from suiro.foundation.http import Guard, Origins, Users, hash_password
+from suiro.foundation.http import Guard, HttpLimits, Origins, Users, hash_password
 from suiro.foundation.http import users as module
 from suiro.foundation.http.guard import LOGIN_THREADS, MAX_WAITING_LOGINS
 
@@ -139,3 +139,30 @@ def test_guesses_keep_nobody_waiting_who_is_known(users: Users, monkeypatch: pyt
     path = users._path
     path.write_text(path.read_text() + f"eve:{hash_password('right')}\n")
     asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def test_one_user_does_not_take_all_connections(users: Users) -> None:
+    """A thousand streams of changes of one reader, and nobody could roll a view back."""
+    go_on = asyncio.Event()
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/changes":
+            await go_on.wait()
+        await echo(scope, receive, send)
+
+    async def test() -> None:
+        made = Guard(
+            waits, origins=None, users=users, max_body_bytes=10, limits=HttpLimits(max_connections=8)
+        )
+        async with client(made) as http:
+            reader, operator = basic("ada", "secret"), basic("bob", "plain")
+            assert (await http.get("/", headers=reader)).status_code == 200
+            streams = [asyncio.create_task(http.get("/changes", headers=reader)) for _ in range(8)]
+            await asyncio.wait(streams, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+            assert (await http.get("/", headers=operator)).status_code == 200
+            assert "ada has too many requests" in (await http.get("/", headers=reader)).json()["message"]
+            go_on.set()
+            assert sorted(one.status_code for one in await asyncio.gather(*streams)) == [200] * 6 + [503] * 2
+            assert (await http.get("/", headers=reader)).status_code == 200
+
+    asyncio.run(test())

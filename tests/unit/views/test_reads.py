@@ -19,11 +19,11 @@ from support.view_stores import Described, cut
 from support.waiting import wait_until
 
 from suiro.errors import TransientError
-from suiro.foundation.http import HttpServer, listen_on
+from suiro.foundation.http import HttpLimits, HttpServer, listen_on
 from suiro.views import Views
 from suiro.views.cuts import Cut
 from suiro.views.serving.read_metrics import ReadMetrics
-from suiro.views.serving.reads import routes
+from suiro.views.serving.reads import MAX_SUBSCRIBERS, routes
 from suiro.views.serving.served import Served
 from suiro.views.state import UnknownViewError
 from suiro.views.store import open_store
@@ -479,6 +479,7 @@ def test_a_long_look_is_known_however_it_is_spelled(
 def test_subscribers_that_come_at_once_are_not_more_than_there_may_be(
     http: httpx.Client, filled: TwoVersions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert HttpLimits().max_connections > MAX_SUBSCRIBERS  # a rollback gets an answer, too
     monkeypatch.setattr("suiro.views.serving.reads.MAX_SUBSCRIBERS", 2)
     store = filled.served[1].store
     newest, goes_on, statuses = store.newest, threading.Event(), list[int]()

@@ -8,7 +8,7 @@ is in `scope["suiro.user"]` and the role in `scope["suiro.role"]`. A refusal is
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suiro.foundation.http.bodies import Bodies, Body, CutOffError, TooLargeError, TooManyError
-from suiro.foundation.http.limits import HttpLimits
+from suiro.foundation.http.limits import HttpLimits, requests_of_one
 from suiro.foundation.http.origins import Origins
 from suiro.foundation.http.refusals import error_json
 from suiro.foundation.http.users import REFUSED, Role, Users, Verdict
@@ -74,7 +74,9 @@ class Guard:
         self._users = users
         self._sessions = sessions
         self._max_body_bytes = max_body_bytes
-        self._bodies = Bodies(max((limits or HttpLimits()).held_body_bytes, max_body_bytes))
+        self._limits = limits or HttpLimits()
+        self._in_progress: Counter[str | None] = Counter()  # by user
+        self._bodies = Bodies(max(self._limits.held_body_bytes, max_body_bytes))
         self._realm = realm
         self._unknown = unknown
         self._media_type = media_type
@@ -92,6 +94,7 @@ class Guard:
         if refused is not None:
             await self._refuse(*refused)(scope, receive, send)
             return
+        user: str | None = None
         if self._users is not None or self._sessions is not None:
             verdict = await self._verdict(headers)
             if verdict is None:
@@ -103,11 +106,22 @@ class Guard:
             if verdict.name is None:
                 await self._unauthorized(headers)(scope, receive, send)
                 return
-            scope["suiro.user"], scope["suiro.role"] = verdict.name, verdict.role
-        if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
-            await self._application(scope, receive, send)
-            return
-        await self._with_body(headers.get("content-length", ""), scope, receive, send)
+            user = scope["suiro.user"] = verdict.name
+            scope["suiro.role"] = verdict.role
+            if self._in_progress[user] >= requests_of_one(self._limits):
+                message = f"{user} has too many requests in progress; try again when some have ended"
+                await self._refuse(503, message, **{"retry-after": "1"})(scope, receive, send)
+                return
+        self._in_progress[user] += 1
+        try:
+            if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+                await self._application(scope, receive, send)
+            else:
+                await self._with_body(headers.get("content-length", ""), scope, receive, send)
+        finally:
+            self._in_progress[user] -= 1
+            if not self._in_progress[user]:
+                del self._in_progress[user]
 
     async def _verdict(self, headers: Mapping[str, str]) -> Verdict | None:
         """Return None if too many logins are waiting."""

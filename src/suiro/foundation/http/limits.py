@@ -17,7 +17,8 @@ class HttpLimits:
     """Each limit is at least 1. Raises `ConfigError`."""
 
     max_connections: int = 1_000
-    """Per server. Lower if the process may open few files (`connection_share`)."""
+    """Per server. Lower if the process may open few files (`connection_share`). One user may have requests in progress
+    on three quarters of them (`requests_of_one`)."""
     head_timeout_ms: int = 10_000
     """From the connection, or the first byte of a further request, to the end of the head. Also for a TLS handshake."""
     max_head_bytes: int = 64 * 1024
@@ -46,7 +47,17 @@ def connection_share(server: object) -> int:
     descriptors that `descriptors` reserves for connections."""
     with _lock:
         _servers.add(server)
-        count = len(_servers)
+    return _share()
+
+
+def requests_of_one(limits: HttpLimits) -> int:
+    """Return how many requests of one user may be in progress, so that others get an answer, too."""
+    return min(limits.max_connections, _share()) * 3 // 4
+
+
+def _share() -> int:
+    with _lock:
+        count = max(1, len(_servers))
     return max(MIN_CONNECTIONS, descriptors.for_connections() // count)
 
 

@@ -50,7 +50,7 @@ from suiro.views.store.tables import Store
 READING_THREADS = 8
 SCANNING_THREADS = 4  # separate, so that look-ups do not wait for scans
 SUBSCRIPTION_THREADS = 4  # separate, because a cut wakes all subscribers at once
-MAX_SUBSCRIBERS = 1_000
+MAX_SUBSCRIBERS = 750  # of the 1,000 connections, so that look-ups and commands get an answer
 DEFAULT_WAIT_MS = 10_000
 MAX_WAIT_MS = 60_000
 
