@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.view_output import spec_of
 from support.view_stores import cut
+from support.waiting import wait_until
 
 from suiro.streams import KTable, StreamsBuilder, serdes
 from suiro.views import topology_of, view
@@ -91,3 +96,26 @@ def test_what_the_store_has_at_the_start_is_seen(
     assert follower.reflects({A: 9, B: 9})
     assert not follower.reflects({B: 10})
     follower.stop()
+
+
+def test_what_the_code_has_forked_ends_with_the_child(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the pipe of the events, and the host waited for its end: to start the child again, or to stop."""
+    script = """echo '{"event": "begun", "cut": null, "joined": null}'; sleep 600 & exec cat > /dev/null"""
+    monkeypatch.setattr("suiro.views.pipeline.follower.apart", lambda command: ["sh", "-c", script])
+    follower.start()
+    pids = []
+    try:
+        for _ in range(2):
+            pids.append(wait_until(lambda: follower.pid not in pids and follower.pid, what="a child"))
+            if len(pids) == 1:
+                os.kill(pids[0], signal.SIGKILL)
+        stopping = threading.Thread(target=follower.stop, daemon=True)
+        stopping.start()
+        stopping.join(20)
+        assert not stopping.is_alive()
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)

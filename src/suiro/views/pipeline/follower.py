@@ -160,6 +160,13 @@ class Follower:
             self._child = child
         if self._stopping.is_set():
             child.terminate()
+
+        def end_with_child() -> None:
+            child.wait()
+            process.kill_group(child)
+
+        # What the user's code has forked has the pipe of the events, too, and would keep it open.
+        threading.Thread(target=end_with_child, daemon=True).start()
         try:
             for event in process.events(child):
                 self._hear(event)
