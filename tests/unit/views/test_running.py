@@ -25,6 +25,7 @@ from suiro.views.control.running import HostEnvironment, LocationTakenError, Run
 from suiro.views.control.shared_jvm import JVM_FOLDER
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.folder import SPEC
+from suiro.views.store import FILE_NAME
 
 
 def spec_of(serve: Any = "sqlite") -> VersionSpec:
@@ -97,6 +98,17 @@ def test_a_folder_of_another_logs_version_is_refused_and_stays(
     running.free(ours, place)
     assert (folder / SPEC).exists()
     running.free(theirs, place)
+    assert not folder.exists()
+
+
+def test_a_version_whose_store_is_damaged_is_freed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The host tried it again and again, and the damage may be why the version was retired."""
+    place = place_of(tmp_path)
+    folder = place.folder(spec_of())
+    folder.mkdir(parents=True)
+    (folder / FILE_NAME).write_bytes(b"no store" * 1_000)
+    monkeypatch.setattr(running, "Client", lambda *_, **__: nullcontext(Empty()))
+    running.free(spec_of(), place)
     assert not folder.exists()
 
 

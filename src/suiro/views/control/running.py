@@ -31,7 +31,7 @@ from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.served import Served
 from suiro.views.settings import RunSettings
 from suiro.views.store import open_store
-from suiro.views.store.rows import StoreOfAnotherError
+from suiro.views.store.rows import StoreBrokenError, StoreOfAnotherError
 from suiro.views.store.tables import Store
 
 logger = logging.getLogger(__name__)
@@ -206,6 +206,10 @@ def free(spec: VersionSpec, environment: HostEnvironment) -> None:
     except (LocationTakenError, StoreOfAnotherError) as error:
         logger.warning("version %d of view %s leaves what is not its own: %s", spec.version, spec.view, error)
         return
+    except StoreBrokenError:
+        if spec.serve != "sqlite":
+            raise
+        # The damaged file is in the folder.
     shutil.rmtree(environment.folder(spec), ignore_errors=True)
     with contextlib.suppress(OSError):
         environment.folder(spec).parent.rmdir()  # if the view has no version any more
