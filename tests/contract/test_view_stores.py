@@ -262,6 +262,26 @@ ODD = {
 }  # fmt: skip
 
 
+def test_a_page_of_large_rows_ends_early(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand rows of a megabyte were in the memory of the host at once."""
+    for name, most in (("FEW_ROWS", 2), ("PAGE_CHARS", 1_000)):
+        monkeypatch.setattr(f"suiro.views.store.tables.{name}", most, raising=False)
+    store = open_one()
+    names = [(f"{n}", "d") for n in range(9)]
+    texts = [value(text="x" * (2_000 if n == 4 else 300)) for n in range(9)]
+    store.apply(cut(0), names, texts)
+    for as_of in (None, 0):
+        found, after = [], None
+        while True:
+            page = store.rows(limit=9, after=after, as_of=as_of)
+            found.append(keys(page.rows))
+            after = page.next
+            if after is None:
+                break
+        assert found == [names[0:4], names[4:5], names[5:9]]
+    assert keys(store.rows(limit=2, after=store.rows(limit=3).next).rows) == names[3:5]
+
+
 @pytest.mark.parametrize(
     ("where", "holds"),
     [

@@ -69,7 +69,8 @@ class Views:
         return self._read(row_path(view, key), options)
 
     def rows(self, view: str, **options: Any) -> dict[str, Any]:
-        """Returns a page of rows by key under "rows". Pass its "next" as `after` to get the next page.
+        """Returns a page of rows by key under "rows". Pass its "next" as `after` to get the next page. A page of large
+        rows may have fewer than `limit`.
 
         Options: `from_`, `to`, `prefix`, `where` (a list of "column:operator:value"), `search`, `limit`, `after`, and
         those of `get`.

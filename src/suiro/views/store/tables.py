@@ -22,6 +22,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import accumulate
 from typing import Any, ClassVar, Protocol, Self
 
 from suiro.errors import UsageError
@@ -48,6 +49,8 @@ from suiro.views.store.rows import (
 FORMAT_VERSION = 1
 BUCKET_ROWS = 4_096
 CHANGES_AT_ONCE = 1_000
+FEW_ROWS, PAGE_CHARS = DEFAULT_LIMIT, 16 * 1024 * 1024
+"""A page of more rows than a few ends with the row that goes beyond so many characters: a row may have a million."""
 PRUNE_AT_ONCE = 5_000
 CUTS_AT_ONCE = 100
 NO_END = 2**62
@@ -60,6 +63,11 @@ Batch = tuple[Sequence[tuple[Any, ...]], Sequence[str | None]]
 CUTS = "SELECT number, cut FROM cuts"
 LIVE = "SELECT key, columns, value, hash FROM rows WHERE key >= ? AND key < ? AND since <= ?"
 PAST = "SELECT key, columns, value, hash FROM history WHERE key >= ? AND key < ? AND since <= ? AND until > ?"
+SIZED = (
+    "SELECT key, columns, value, hash FROM (SELECT page.*, sum(length(value)) OVER (ORDER BY key ROWS BETWEEN "
+    "UNBOUNDED PRECEDING AND 2 PRECEDING) AS size FROM ({}) AS page) AS sized"
+)
+"""Rows, and the characters of those before. The row behind a page tells that there are more."""
 SUMS = "SELECT count(*), sum(hash & 4294967295), sum(hash >> 32) FROM"
 
 
@@ -242,9 +250,17 @@ class Store(ABC):
             )
         with self._reading(limited=True) as read:
             cut = self._cut(read, as_of)
-            rows = self._select(read, query, cut.number, with_past=as_of is not None)
-        more = len(rows) > query.limit
-        rows = rows[: query.limit]
+            statement, parameters = self._selection(query, cut.number, with_past=as_of is not None)
+            limit = query.limit
+            if limit > FEW_ROWS:
+                statement = f"{SIZED.format(statement)} WHERE coalesce(size, 0) <= ? ORDER BY key"
+                parameters.append(PAGE_CHARS)
+            rows = [_row(*found) for found in read(statement, *parameters)]
+        if limit > FEW_ROWS:
+            sizes = accumulate((len(row.value) for row in rows[:-1]), initial=0)
+            limit = min(limit, sum(size <= PAGE_CHARS for size in sizes))
+        more = len(rows) > limit
+        rows = rows[:limit]
         return Page(cut, rows, rows[-1].place if more else None)
 
     def key_types(self) -> KeyTypes:
@@ -313,7 +329,8 @@ class Store(ABC):
         start, end = _ranges(bounds)[bucket]
         with self._reading() as read:
             number = self._cut(read, as_of).number
-            return self._select(read, Query(start, end, limit=-1), number, with_past=True)
+            statement, parameters = self._selection(Query(start, end, limit=-1), number, with_past=True)
+            return [_row(*found) for found in read(statement, *parameters)]
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -454,7 +471,7 @@ class Store(ABC):
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def _select(self, read: Read, query: Query, number: int, *, with_past: bool) -> list[Row]:
+    def _selection(self, query: Query, number: int, *, with_past: bool) -> tuple[str, list[Any]]:
         conditions = ""
         values: list[Any] = []
         for condition in query.where:
@@ -472,10 +489,7 @@ class Store(ABC):
         statement += " ORDER BY key"
         if query.limit >= 0:
             statement, parameters = f"{statement} LIMIT ?", [*parameters, query.limit + 1]
-        return [
-            Row(bytes(place), key_from(columns), value, digest)
-            for place, columns, value, digest in read(statement, *parameters)
-        ]
+        return statement, parameters
 
     def _newest_of(self, read: Read) -> Iterator[Cut]:
         before = NO_END
@@ -550,6 +564,10 @@ def merged_types(text: str, prepared: Prepared) -> str:
     """Returns the types in `meta`, and those of the rows that are written."""
     both = zip(json.loads(text), prepared.types, strict=True)
     return json.dumps([sorted({*kinds, *new}) for kinds, new in both])
+
+
+def _row(place: bytes, columns: str, value: str, digest: int) -> Row:
+    return Row(bytes(place), key_from(columns), value, digest)
 
 
 def _of_key(condition: Condition, columns: tuple[str, ...]) -> tuple[str | int, ...] | None:
