@@ -45,6 +45,7 @@ class Memory:
     def __init__(self) -> None:
         self.now = View(name="delays")
         self.events: list[Any] = []
+        self.asked = 0
         self._lock = threading.Lock()
 
     def views(self) -> dict[str, View]:
@@ -60,6 +61,7 @@ class Memory:
         self, name: str, decide: Callable[[View], Change], *, who: str, expected_revision: int | None = None
     ) -> View:
         with self._lock:
+            self.asked += 1
             if expected_revision not in (None, self.now.revision):
                 raise ConcurrentChangeError("changed")
             change = decide(self.now)
@@ -545,8 +547,10 @@ def test_a_step_waits_for_a_candidate_that_lags(kept: Kept) -> None:
     kept.two()
     kept.version(1).is_at(20)  # at time 0, so version 2 lacks it for years
     kept.shift(100, 10_000)
+    asked = kept.journal.asked
     threading.Event().wait(0.05)
     assert kept.journal.now.routing.share == 100
+    assert kept.journal.asked == asked  # each time takes the journal over, which the log notes
     kept.version(2).is_at(20)
     kept.ends_in("shifted")
 

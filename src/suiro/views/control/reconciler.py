@@ -417,14 +417,10 @@ class Reconciler:
             return
         if routing.guards.difference is not None and held.difference is None:
             return  # the step is held until the comparison is done
-        lag_ms = self.lag_ms(number)
+        decide = partial(lifecycle.next_step, lag_ms=self.lag_ms(number))
         try:
-            self._journal.change(
-                self.name,
-                lambda now: lifecycle.next_step(now, lag_ms=lag_ms),
-                who=WHO,
-                expected_revision=view.revision,
-            )
+            decide(view)  # what is refused does not take the journal over, five times a second
+            self._journal.change(self.name, decide, who=WHO, expected_revision=view.revision)
         except RefusedChangeError:
             pass  # the candidate lags: the step is held until it has caught up, or a condition is broken
 
