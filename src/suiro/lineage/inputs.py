@@ -18,6 +18,7 @@ from suiro.client import EARLIEST, Client
 from suiro.errors import DataLossError
 from suiro.foundation.types import TopicPartition
 from suiro.lineage.provenance import Place
+from suiro.streams.interpreter import Interpreter
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Source
@@ -41,6 +42,12 @@ class InputRecord(NamedTuple):
     @property
     def place(self) -> Place:
         return self.topic, self.partition, self.offset
+
+    def pipe(self, interpreter: Interpreter, decoded: tuple[Any, Any] | None = None) -> None:
+        """`decoded`: its key and value."""
+        topic, partition, offset, timestamp, key, value, headers = self
+        place = partition, offset
+        interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=place, decoded=decoded)
 
 
 class Log(Protocol):

@@ -89,7 +89,7 @@ class TracingInterpreter(Interpreter):
         self,
         topology: Topology,
         *,
-        on_result: Callable[[Emitted, Place | None, Link], None],
+        on_result: Callable[[Emitted, Place | None, Link], None] = lambda emitted, place, link: None,
         kept_at: Collection[str] = (),
         keep: Callable[[Node, Record], bool] | None = None,
         looked_at: Collection[Place] = (),

@@ -21,7 +21,7 @@ from suiro.lineage.inputs import InputRecord, Log, global_topics
 from suiro.lineage.prefilter import Checked, KeyPrefilter
 from suiro.lineage.provenance import Link, Place, TracingInterpreter, sources_of
 from suiro.lineage.rekey_point import RekeyPoints, rekey_points_of
-from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import (
@@ -148,7 +148,6 @@ class _Replay:
 
         interpreter = TracingInterpreter(
             self.topology,
-            on_result=_nothing,
             kept_at=points.nodes,
             keep=keep,
             settings=self.settings,
@@ -161,7 +160,7 @@ class _Replay:
         for record, passes, decoded in checked:
             if passes:
                 record = record._replace(headers=tuple(record.headers))  # its whole batch is not kept
-                _pipe(interpreter, record, decoded)
+                record.pipe(interpreter, decoded)
                 if interpreter.was_kept or not points.nodes:
                     records[record.place] = record
         interpreter.end_of_batch()
@@ -199,7 +198,8 @@ class _Replay:
             self.topology, settings=self.settings, on_deserialization_error=self.on_deserialization_error
         )
         for record in records:
-            _pipe(interpreter, record)
+            record.pipe(interpreter)
+            interpreter.outputs.clear()
         interpreter.end_of_batch()
         rows = interpreter.store(self.store).all()
         found = next((one for key, one in rows if self.is_row(key)), None)
@@ -224,13 +224,6 @@ class _Replay:
             yield record
 
 
-def _pipe(interpreter: Interpreter, record: InputRecord, decoded: tuple[Any, Any] | None = None) -> None:
-    topic, partition, offset, timestamp, key, value, headers = record
-    place = partition, offset
-    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=place, decoded=decoded)
-    interpreter.outputs.clear()
-
-
 def _memory() -> int:
     """Bytes that are resident now. On Linux, the peak (`ru_maxrss`) of a new process begins with that of its parent."""
     try:
@@ -238,6 +231,3 @@ def _memory() -> int:
             return int(numbers.read().split()[1]) * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _nothing(emitted: Emitted, place: Place | None, link: Link) -> None: ...

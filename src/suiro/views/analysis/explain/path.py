@@ -10,13 +10,12 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from suiro.lineage import InputRecord, Link, Place, TracingInterpreter
+from suiro.lineage import InputRecord, Place, TracingInterpreter
 from suiro.streams.expressions.expression import Expression
-from suiro.streams.interpreter import Emitted
 from suiro.streams.records import Change, Record, Windowed
 from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, Source
 from suiro.views.analysis.compare.values import shortened
-from suiro.views.analysis.explain.replay import Side, pipe
+from suiro.views.analysis.explain.replay import Side
 
 _FUNCTIONS = ("predicate", "mapper", "joiner", "key_mapper", "foreign_key", "action", "adder", "supplier")
 
@@ -54,11 +53,8 @@ def paths_of(side: Side, places: Collection[Place], records: Iterable[InputRecor
     def look(place: Place, node: Node, record: Record) -> None:
         reached.setdefault(place, []).append((node, record))
 
-    def ignore(emitted: Emitted, place: Place | None, link: Link) -> None: ...
-
     interpreter = TracingInterpreter(
         side.topology,
-        on_result=ignore,
         looked_at=frozenset(places),
         look=look,
         settings=side.settings,
@@ -67,7 +63,7 @@ def paths_of(side: Side, places: Collection[Place], records: Iterable[InputRecor
     for record in records:
         is_looked_at = record.place in places
         before = dict(interpreter.drops) if is_looked_at else {}
-        pipe(interpreter, record)
+        record.pipe(interpreter)
         if is_looked_at:
             after = interpreter.drops
             dropped[record.place] = tuple(

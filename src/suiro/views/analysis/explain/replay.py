@@ -163,7 +163,7 @@ def replay(
         if passes:
             record = record._replace(headers=tuple(record.headers))  # or it would keep its whole batch
             wanted.passed.clear()
-            pipe(interpreter, record, decoded)
+            record.pipe(interpreter, decoded)
         if passes and (keeps_all or interpreter.was_kept or record.topic in tables):
             place = record.place
             if place not in records:
@@ -255,17 +255,12 @@ def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputR
         interpreter.outputs.clear()
 
     for record in records:
-        pipe(interpreter, record)
+        record.pipe(interpreter)
         look()
     interpreter.end_of_batch()
     look()
     interpreter.close()
     return found == row
-
-
-def pipe(interpreter: Interpreter, record: InputRecord, decoded: tuple[Any, Any] | None = None) -> None:
-    topic, partition, offset, timestamp, key, value, headers = record
-    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=(partition, offset), decoded=decoded)
 
 
 class _Wanted:
