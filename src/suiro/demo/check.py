@@ -14,7 +14,6 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from suiro.demo.expected import Totals, expected
@@ -23,10 +22,9 @@ from suiro.demo.reading import count_uncommitted, read
 from suiro.demo.verify import Noted, verify
 from suiro.demo.view_check import FlightLog, ViewAccount, check_view
 from suiro.errors import FatalError
+from suiro.foundation.process import give_way
 
 NICENESS = 10
-AUTOGROUP = Path("/proc/self/autogroup")
-"""Linux schedules sessions against each other. Niceness alone affects only the processes of one session."""
 
 
 class Check:
@@ -92,7 +90,9 @@ class Check:
 def _run(pipe: Connection, limit: int | None) -> None:
     """Runs in the process. It ends with the demo, even after kill -9, because the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo handles Ctrl-C
-    _give_way()
+    with suppress(OSError):
+        os.setsid()
+        give_way(NICENESS)
     gc.disable()  # there are millions of objects, and no cycles
     try:
         wanted = expected(limit=limit)
@@ -111,10 +111,3 @@ def _run(pipe: Connection, limit: int | None) -> None:
         pipe.send((counts, differences + check_view(account, flights, wanted.departures)))
     except (EOFError, BrokenPipeError):
         return
-
-
-def _give_way() -> None:
-    os.nice(NICENESS)
-    with suppress(OSError):
-        os.setsid()
-        AUTOGROUP.write_text(str(NICENESS))

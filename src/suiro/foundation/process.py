@@ -197,6 +197,14 @@ def wait_or_kill(process: Process, timeout_s: float) -> bool:
     return True
 
 
+def give_way(niceness: int) -> None:
+    """Lower the priority of this process, which is the only one of its session. Where Linux groups processes by
+    session, niceness has no effect between sessions."""
+    os.nice(niceness)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(niceness))
+
+
 def close_pipes(process: Process) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:

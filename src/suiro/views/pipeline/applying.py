@@ -16,20 +16,18 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from suiro.client import EARLIEST, Client
 from suiro.clock import Clock, SystemClock
 from suiro.errors import SuiroError, TransientError, UnknownTopicError
-from suiro.foundation.process import event_writer, lines_of_stdin
+from suiro.foundation.process import event_writer, give_way, lines_of_stdin
 from suiro.foundation.stopping import Stopping
 from suiro.protocol import columnar
 from suiro.streams import Topology
@@ -170,7 +168,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     told = lines_of_stdin()
     given = json.loads(next(told))
-    _give_way()
+    give_way(NICE)
     stopping = Stopping()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the host stops this process
     threading.Thread(target=_stop_with_stdin, args=(told, stopping), daemon=True).start()
@@ -227,14 +225,6 @@ def _run(applier: Applier, stopping: Stopping, say: Any) -> None:
         if cut is not None or not is_well:
             is_well, failed = True, None
             say("at", cut=None if cut is None else cut.to_json())
-
-
-def _give_way() -> None:
-    os.nice(NICE)
-    # Where Linux groups processes by session, niceness has no effect between sessions, and this is the only process of
-    # its session.
-    with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def _stop_with_stdin(lines: Iterator[bytes], stopping: Stopping) -> None:
