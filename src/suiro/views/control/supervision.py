@@ -102,23 +102,22 @@ class Supervisor(Generic[C]):
             self._thread.join()
 
     def _keep(self) -> None:
-        failures, backoff = 0, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        at_record: list[str] = []  # errors in a row that name a record
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        failures = at_record = 0  # in a row without progress; in a row at the same record
+        error = ""
         while not self._stopping.is_set():
             before = self._progress()
+            error_before = error
             error, counts, is_of_record = self._run_once()
             if self._stopping.is_set():
                 return
             if self._progress() != before:
-                failures = 0
-                at_record.clear()
+                failures = at_record = 0
                 backoff.reset()
             failures += counts
-            if not is_of_record or error not in at_record:
-                at_record.clear()
-            at_record += [error] if is_of_record else []
+            at_record = 0 if not is_of_record else at_record + 1 if error == error_before else 1
             is_given_up = counts and failures == FAILURES and not self._gave_up(error)
-            if is_given_up or len(at_record) == FAILURES:
+            if is_given_up or at_record == FAILURES:
                 with self._lock:
                     self._is_given_up = True
                     if not is_given_up:
