@@ -74,7 +74,7 @@ UA, DL = ("UA", "2013-01-01"), ("DL", "2013-01-01")
 def test_before_its_first_cut_a_store_says_that_it_is_young(open_one: Open) -> None:
     store = open_one()
     assert store.cut is None
-    assert store.cuts() == []
+    assert list(store.newest_cuts()) == []
     with pytest.raises(NoCutError, match="no rows to show yet"):
         store.get(UA)
 
@@ -103,8 +103,8 @@ def test_behind_a_pooler_each_store_has_its_own_rows(postgres: Postgres) -> None
             assert [row.value for row in ours.rows(search="one").rows] == [value(of="one", n=number)]
             assert [row.value for row in theirs.rows().rows] == [value(of="other", n=number)]
         ours.prune(10**9)
-        assert [found.number for found in ours.cuts()] == [11]
-        assert len(theirs.cuts()) == 12
+        assert [found.number for found in ours.newest_cuts()] == [11]
+        assert len(list(theirs.newest_cuts())) == 12
 
 
 def test_an_old_cut_changes_nothing(open_one: Open) -> None:
@@ -142,7 +142,7 @@ def test_every_kept_cut_can_be_read_as_it_was(open_one: Open) -> None:
     assert at(2) == [("UA", 1)]
     assert at(3) == [("DL", 3), ("UA", 1)]
     assert [store.get(DL, as_of=n).row is not None for n in range(4)] == [True, True, False, True]
-    assert [found.number for found in store.cuts()] == [3, 2, 1, 0]
+    assert [found.number for found in store.newest_cuts()] == [3, 2, 1, 0]
 
 
 def test_a_cut_is_found_by_time_and_by_what_it_had_read(open_one: Open) -> None:
@@ -153,7 +153,7 @@ def test_a_cut_is_found_by_time_and_by_what_it_had_read(open_one: Open) -> None:
     assert store.cut_at(time_ms=1_999).number == 1
     assert store.cut_at(inputs={("a", 0): 20, ("b", 0): 9}).number == 1
     assert store.cut_at(inputs={("a", 0): 20, ("b", 0): 10}).number == 2
-    assert store.cut_at(number=1) == store.cuts()[1]
+    assert store.cut_at(number=1) == list(store.newest_cuts())[1]
     for wanted in ({"time_ms": -1}, {"number": 7}, {"inputs": {("a", 0): -1}}):
         with pytest.raises(CutGoneError, match="keeps cuts 0 to 2"):
             store.cut_at(**wanted)
@@ -164,7 +164,7 @@ def test_what_is_forgotten_is_refused_and_the_rest_stands(open_one: Open) -> Non
     for number in range(6):
         store.apply(cut(number), [UA, (str(number), "x")], [value(n=number), value(n=number)])
     assert store.prune(5_500) == 3  # made at 3000, 4000 and 5000 ms: kept
-    assert [found.number for found in store.cuts()] == [5, 4, 3]
+    assert [found.number for found in store.newest_cuts()] == [5, 4, 3]
     with pytest.raises(CutGoneError):
         store.get(UA, as_of=2)
     for number in (3, 4, 5):
@@ -172,7 +172,7 @@ def test_what_is_forgotten_is_refused_and_the_rest_stands(open_one: Open) -> Non
         assert len(store.rows(as_of=number).rows) == number + 2
         assert keys(store.rows(search=str(number), as_of=number).rows) == [(str(number), "x"), UA]
     assert store.prune(10**9) == 2
-    assert [found.number for found in store.cuts()] == [5]
+    assert [found.number for found in store.newest_cuts()] == [5]
     assert len(store.rows(as_of=5).rows) == 7
     assert store.prune(10**9) == 0
 
@@ -196,7 +196,6 @@ def test_cuts_newest_first_as_far_as_is_asked_for(open_one: Open) -> None:
     for number in range(250):
         store.apply(cut(number), [], [])
     assert [found.number for found in store.newest_cuts()] == list(range(249, -1, -1))
-    assert list(store.newest_cuts()) == store.cuts()
     assert next(store.newest_cuts()) == store.cut
 
 
@@ -570,9 +569,9 @@ def test_what_is_held_is_not_forgotten(open_one: Open) -> None:
     for number in range(3):
         store.apply(cut(number), [UA], [value(n=number)])
     with store.held():
-        assert [found.number for found in store.cuts()] == [2, 1, 0]
+        assert [found.number for found in store.newest_cuts()] == [2, 1, 0]
         assert follower.prune(60_000) == 2
-        assert [found.number for found in store.cuts()] == [2, 1, 0]
+        assert [found.number for found in store.newest_cuts()] == [2, 1, 0]
         row = store.get(UA, as_of=0).row
         assert row is not None
         assert row.value == value(n=0)

@@ -106,13 +106,9 @@ class Expected:
     weather: dict[Station, Row]
 
     @property
-    def validated_count(self) -> int:
-        return len(self.flights) - len(self.rejected)
-
-    @property
     def totals(self) -> Totals:
         return Totals(
-            validated=self.validated_count,
+            validated=len(self.flights) - len(self.rejected),
             rejected=len(self.rejected),
             alerts=len(self.alerts),
             departures=self.departures,

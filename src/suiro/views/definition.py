@@ -181,10 +181,11 @@ class VersionSpec:
                 f"a version of a view was recorded in format {value.get('v')}, this version of suiro reads "
                 f"{SPEC_VERSION}: use the one that wrote it"
             )
-        found = {name: item for name, item in value.items() if name != "v"}
         lists = {"key", "search", "inputs", "by_arrival", "internal_topics"}
         given: dict[str, Any] = {
-            name: tuple(item) if name in lists and item is not None else item for name, item in found.items()
+            name: tuple(item) if name in lists and item is not None else item
+            for name, item in value.items()
+            if name != "v"
         }
         return cls(**given)
 

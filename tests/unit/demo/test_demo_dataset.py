@@ -59,7 +59,7 @@ def test_what_the_bug_of_the_view_changes_in_the_year(by_other_means: Expected) 
 
 def test_the_figures_by_other_means_split_the_year(by_other_means: Expected) -> None:
     assert len(by_other_means.rejected) == 1_175
-    assert by_other_means.validated_count == 335_601
+    assert by_other_means.totals.validated == 335_601
     assert sum(figures.flights for figures in by_other_means.carriers.values()) == 335_601
     assert sum(figures.cancelled for figures in by_other_means.carriers.values()) == 8_255
     every = by_other_means.flights.values()

@@ -84,7 +84,7 @@ def test_each_cut_is_applied_with_its_own_rows(client: Client, spec: VersionSpec
     assert until(applier, 2) == [0, 1, 2]
     assert shown(store, 0) == {"UA": {"n": 0}, "DL": {"n": 0}}
     assert shown(store, 1) == shown(store, 2) == {"UA": {"n": 1}}
-    assert store.cuts() == output.cuts[::-1]
+    assert list(store.newest_cuts()) == output.cuts[::-1]
     output.write({AA: {"n": 3}})
     assert until(applier, 3) == [3]
     assert shown(store) == {"UA": {"n": 1}, "AA": {"n": 3}}
@@ -195,7 +195,7 @@ def test_what_is_older_than_the_history_is_forgotten(client: Client, unique: str
         until(applier, 2)
         clock.advance(12_500)  # the window begins behind cut 2, which is its first state
         assert applier.step() is None
-        assert [cut.number for cut in store.cuts()] == [2]
+        assert [cut.number for cut in store.newest_cuts()] == [2]
 
 
 def test_stopped_in_the_middle_of_a_cut_nothing_of_it_is_written(

@@ -63,7 +63,7 @@ def test_settings_that_this_release_refuses_leave_no_follower(
     """Another release has taken them. The host tries again and again, and each time one more process stayed."""
     started: list[str] = []
     monkeypatch.setattr(running.Follower, "start", lambda self: started.append("follower"))
-    jvm: Any = SimpleNamespace(is_possible=True)
+    jvm: Any = SimpleNamespace()
     spec = dataclasses.replace(spec_of(), settings={"jvm": "elsewhere"})
     with pytest.raises(ConfigError, match="setting jvm is 'elsewhere'"):
         RunningVersion(

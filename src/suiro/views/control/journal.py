@@ -189,9 +189,6 @@ class Journal:
         )
         self.topic_id = found.topic_id
 
-    def _require_topic(self, client: Client) -> None:
-        self._require(client.metadata([self.topic]).get(self.topic))
-
     def _require(self, found: TopicInfo | None) -> None:
         """Raises `JournalGoneError`."""
         if found is not None and found.topic_id == self.topic_id:
@@ -401,7 +398,7 @@ class Journal:
 
     def _taken_over(self, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> TransactionalProducer:
         """Fences all others who write under this id, and reads everything that they wrote."""
-        self._require_topic(self._writer)
+        self._require(self._writer.metadata([self.topic]).get(self.topic))
         producer = self._writer.transaction(f"suiro-views/{self.topic}", timeout_ms=timeout_ms)
         producer.init(timeout_ms=TIMEOUT_MS)
         self._catch_up()
@@ -497,15 +494,12 @@ class Journal:
         if known is self._judged and known.head_offset == self._judged_head:
             return
         self._judged, self._judged_head = known, known.head_offset
-        self._doubt = self._doubt_of(known)
+        if self._trust != "whole":
+            return
+        seen = -1 if self._seen is None else self._seen.offset(str(self.topic_id or ""))
+        self._doubt = doubt_of(self.topic, known, self.keys, seen)
         if self._doubt is not None:
             raise JournalNotTrustedError(self._doubt)
-
-    def _doubt_of(self, known: Known) -> str | None:
-        if self._trust != "whole":
-            return None
-        seen = -1 if self._seen is None else self._seen.offset(str(self.topic_id or ""))
-        return doubt_of(self.topic, known, self.keys, seen)
 
     def _notify(self) -> None:
         with self._read_on:

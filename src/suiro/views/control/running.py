@@ -19,6 +19,7 @@ from suiro.client import Client
 from suiro.errors import ConfigError
 from suiro.foundation import process
 from suiro.foundation.files import replace_file
+from suiro.spark import can_share_jvm
 from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.control.supervision import Supervisor
 from suiro.views.cuts import Cut
@@ -70,7 +71,7 @@ class HostEnvironment:
 
     def jvm_of(self, spec: VersionSpec) -> SharedJvm | None:
         """Returns None if the version has a JVM of its own."""
-        shares = self.jvm is not None and self.jvm.is_possible and RunSettings.parse(spec.settings).shares_jvm
+        shares = self.jvm is not None and can_share_jvm() and RunSettings.parse(spec.settings).shares_jvm
         return self.jvm if shares else None
 
     def side(self, spec: VersionSpec) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from typing import Any
 from suiro.clock import monotonic_s
 from suiro.errors import FatalError
 from suiro.foundation import process
-from suiro.spark import can_share_jvm
 from suiro.views.control.supervision import FAILURES, Supervisor
 from suiro.views.pipeline.jvm_process import JVM_LOG, JvmProcess
 
@@ -37,10 +36,6 @@ class SharedJvm:
         self._users = 0
         self._supervisor: Supervisor[JvmProcess] | None = None
         self._joined: dict[str, JvmProcess] = {}
-
-    @property
-    def is_possible(self) -> bool:
-        return can_share_jvm()
 
     def enter(self) -> None:
         """Starts the JVM for the first user. A program may join from now on, until `exit`."""

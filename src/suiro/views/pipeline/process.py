@@ -158,14 +158,8 @@ def _after(status: PipelineStatus, said: Mapping[str, Any]) -> PipelineStatus:
         case "running" | "ready" | "ended" as state:
             return replace(status, state=state)
         case "failed":
-            return replace(
-                status,
-                state="failed",
-                error=str(said["error"]),
-                is_transient=bool(said["is_transient"]),
-                is_of_record=bool(said["is_of_record"]),
-                has_lost_jvm=bool(said["has_lost_jvm"]),
-            )
+            names = ("error", "is_transient", "is_of_record", "has_lost_jvm")
+            return replace(status, state="failed", **{name: said[name] for name in names})
         case "progress":
             names = ("done", "total", "rate", "left_s")
             progress = Progress(**{name: said[name] for name in names})

@@ -57,7 +57,10 @@ from suiro.views.settings import RunSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_BUSY_MACHINE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
+_BUSY_MACHINE = (
+    "Python worker failed to connect back",
+    "CANNOT_OPEN_SOCKET",
+)  # a time-out of Spark's own worker
 
 LOST = "Spark's JVM, which the versions of this host share, has ended; all of them go on with the next one"
 
@@ -91,18 +94,15 @@ def main(folder: Path) -> int:
         say(
             "failed",
             error=LOST if has_lost_jvm else f"{kind}{error}",
-            is_transient=has_lost_jvm or _is_transient(error),
+            is_transient=has_lost_jvm
+            or isinstance(error, TransientError)
+            or any(text in str(error) for text in _BUSY_MACHINE),
             is_of_record=isinstance(error, ProcessingError | DeserializationError),
             has_lost_jvm=has_lost_jvm,
         )
         return 1
     say("ended")
     return 0
-
-
-def _is_transient(error: Exception) -> bool:
-    """Whether the next start may succeed. Spark's own worker may time out on a busy machine, too."""
-    return isinstance(error, TransientError) or any(text in str(error) for text in _BUSY_MACHINE)
 
 
 def _run(

@@ -154,13 +154,9 @@ class Store(ABC):
         with self._reading() as read:
             return self._cut(read, None)
 
-    def cuts(self) -> list[Cut]:
-        """The cuts whose state can be read, the newest first."""
-        return [self._known(*row) for row in self._read(f"{CUTS} ORDER BY number DESC")]
-
     def newest_cuts(self) -> Iterator[Cut]:
-        """As `cuts`, but reads only as many as the caller takes: a day has 100,000. Cuts that are pruned meanwhile may
-        be missing."""
+        """The cuts whose state can be read, the newest first. Reads only as many as the caller takes: a day has
+        100,000. Cuts that are pruned meanwhile may be missing."""
         return self._newest_of(self._read)
 
     def cut_at(

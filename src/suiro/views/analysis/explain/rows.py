@@ -73,14 +73,12 @@ def _made_again(side: Side, keys: Sequence[Key], log: Log, records: dict[Place, 
     found = replay(side, keys, log, records)
     if found.is_filtered:
         checked = [key for key in keys if key in side.rows]
-        agrees = all(_has_row(side, found.traced[key], side.rows[key]) for key in checked)
+        agrees = all(
+            columns_of(_row_text(side, found.traced[key])) == columns_of(side.rows[key]) for key in checked
+        )
         if not agrees or (found.sees_time and len(checked) < len(keys)):
             found = replay(side, keys, log, records, filtered=False)
     return found
-
-
-def _has_row(side: Side, traced: Traced, row: str | None) -> bool:
-    return columns_of(_row_text(side, traced)) == columns_of(row)
 
 
 def _row_text(side: Side, traced: Traced) -> str | None:
