@@ -135,6 +135,13 @@ class Standby:
                 )
                 connection.execute("alter system set synchronized_standby_slots = 'standby'")
                 connection.execute("select pg_reload_conf()")
+        try:
+            self._begin(primary, folder, slot)
+        except BaseException:
+            self._leave()
+            raise
+
+    def _begin(self, primary: Postgres, folder: Path, slot: str) -> None:
         self._folder = folder = _for_the_servers_user(folder)
         folder.chmod(0o700)
         if primary.server.system_user is not None:
@@ -228,8 +235,13 @@ class Standby:
         self._run("pg_ctl", "-w", "-D", str(self._folder), "-m", "immediate", "stop")
 
     def remove(self) -> None:
-        """Stops it, and leaves nothing of it at the primary."""
-        self.stop()
+        """Stops it, and leaves nothing of it at the primary, also if it has died: a slot keeps its name."""
+        try:
+            self.stop()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
         with psycopg.connect(self._primary.dsn, autocommit=True) as connection:
             left = "select count(*) from pg_replication_slots where slot_name = 'standby' and active"
             wait_until(lambda: connection.execute(left).fetchone() == (0,), 60, "a free slot")
