@@ -702,6 +702,9 @@ def test_a_connection_whose_network_goes_silent_ends(postgres: Postgres) -> None
         "connect_timeout": 10,
         "keepalives_idle": 7,
     }
+    dsn = psycopg.conninfo.make_conninfo(dsn, connect_timeout=3)
+    with open_store(spec, dsn) as store, store._connect() as connection:  # type: ignore[attr-defined]
+        assert connection.info.get_parameters()["connect_timeout"] == "3"
 
 
 def test_a_statement_that_an_administrator_cancels_is_tried_again(postgres: Postgres) -> None:

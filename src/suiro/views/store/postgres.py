@@ -115,13 +115,13 @@ class PostgresStore(Store):
         `StoreUnavailableError`."""
         super().__init__(spec)
         try:
-            given = psycopg.conninfo.conninfo_to_dict(dsn)
+            given = {"connect_timeout": CONNECT_TIMEOUT_S, **psycopg.conninfo.conninfo_to_dict(dsn)}
         except psycopg.Error as error:
             raise ConfigError(
                 f"the store of view {spec.view!r}: no connection string of Postgres: {str(error).strip()}"
             ) from None
-        self._dsn = dsn
-        self._network = network_parameters(given) | {"connect_timeout": CONNECT_TIMEOUT_S}
+        self._dsn = psycopg.conninfo.make_conninfo("", **given)
+        self._network = network_parameters(given)
         self.schema = schema_of(spec)
         self._in_schema = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema))
         self._limit_locks = sql.SQL(_LIMIT_LOCKS).format(sql.Literal(str(LOCK_WAIT_MS)))
