@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -274,7 +275,9 @@ def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
 
 def until_stopped(streams: Any, until_done: bool) -> int:
     stopping = Stopping()
+    interrupted = signal.getsignal(signal.SIGINT)
     streams.start()
+    signal.signal(signal.SIGINT, interrupted)  # PySpark's cancels the jobs and raises KeyboardInterrupt
     print(
         f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}",
         file=sys.stderr,

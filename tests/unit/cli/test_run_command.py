@@ -178,11 +178,14 @@ class EndlessStreams:
     exception = None
     replacement = None
 
-    def __init__(self, failure: Exception | None = None, *, is_told: bool = True) -> None:
+    def __init__(
+        self, failure: Exception | None = None, *, is_told: bool = True, number: int = signal.SIGTERM
+    ) -> None:
         self.asked = 0
         self._state = "CREATED"
         self._failure = failure
         self._is_told = is_told
+        self._number = number
         self._closed = threading.Event()
 
     @property
@@ -192,10 +195,11 @@ class EndlessStreams:
 
     def start(self) -> None:
         self._state = "RUNNING"
-        if self._failure is None and self._is_told:
-            os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as PySpark does
 
     def await_termination(self) -> None:
+        if self._failure is None and self._is_told:
+            os.kill(os.getpid(), self._number)
         self._closed.wait(60)
 
     def process_all_available(self) -> None:
@@ -224,6 +228,14 @@ def test_until_done_is_stopped_by_a_signal_and_says_that_not_all_is_processed(
     assert until_stopped(streams, until_done=True) == 1
     assert streams.state == "NOT_RUNNING"
     assert "stopped before all was processed" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_an_application_cleanly(number: int) -> None:
+    streams = EndlessStreams(number=number)
+    assert until_stopped(streams, until_done=False) == 0
+    assert streams.state == "NOT_RUNNING"
 
 
 @pytest.mark.usefixtures("handlers")
