@@ -173,3 +173,13 @@ def test_what_is_set_for_a_listener_is_shown_before_what_is_set_for_all(wire: Wi
         ]
     finally:
         assert alter(wire, name, None, operation=DELETE)[0] == "none"
+
+
+def test_a_node_says_that_it_has_no_client_metrics(suiro_node: Any) -> None:
+    configs = [{"name": "interval.ms", "config_operation": SET, "value": "15000"}]
+    wanted = {"resource_type": 16, "resource_name": "all", "configs": configs}
+    with Wire(suiro_node.bootstrap_servers) as wire:
+        (answer,) = ask(wire, "incremental_alter_configs", 1, resources=[wanted], validate_only=True)[
+            "responses"
+        ]
+    assert (answer["error_code"], "client metrics" in answer["error_message"]) == ("invalid_request", True)

@@ -75,6 +75,8 @@ def refuse_nulls(names: Iterable[str]) -> None:
 
 
 def kind_of(number: int) -> ResourceKind:
+    if number == ResourceKind.CLIENT_METRICS:
+        raise RefusedError(ErrorCode.invalid_request, "This node does not support client metrics (KIP-714)")
     if number not in (
         ResourceKind.TOPIC,
         ResourceKind.BROKER,
