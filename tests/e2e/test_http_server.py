@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 import threading
@@ -117,6 +118,12 @@ def test_a_request_that_is_answered_is_never_ended_for_another() -> None:
         for peer in held:
             assert peer.recv(1_000).startswith(b"HTTP/1.1 200 OK")
         assert httpx.get(server.url, timeout=60).text == "here"
+
+
+def test_a_server_does_not_tell_of_its_own_start_and_end(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), serving() as server:
+        assert httpx.get(server.url, timeout=60).text == "here"
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 def test_heads_and_bodies_have_their_time() -> None:

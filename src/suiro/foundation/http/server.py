@@ -47,6 +47,7 @@ class HttpServer:
         config = uvicorn.Config(
             application,
             log_config=None,
+            log_level="warning",  # below, it tells of its own start and end, as if they were errors
             access_log=False,
             lifespan="off",
             ws="none",
