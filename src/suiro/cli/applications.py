@@ -113,9 +113,10 @@ def graph(app: App, as_json: AsJson = False) -> None:
             "retries": found.get("retries"),
         }
     )
+    names = {one["id"]: one["name"] for one in found["graph"]["nodes"]}
     children: dict[str, list[str]] = {}
     for edge in found["graph"]["edges"]:
-        children.setdefault(edge["from"], []).append(edge["to"])
+        children.setdefault(edge["from"], []).append(names.get(edge["to"], edge["to"]))
     print_table(
         ("sub", "node", "by", "records", "records/s", "topics", "store", "to"),
         (

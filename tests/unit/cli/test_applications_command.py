@@ -36,10 +36,10 @@ APPLICATION = {
         "nodes": [
             {"id": "in", "name": "in", "sub_topology": 0, "engine": "block", "records": 5, "records_per_s": 0.5,
              "topics": ["orders"], "store": None},
-            {"id": "sum", "name": "sum\x1b[31m", "sub_topology": 0, "engine": "record", "records": None,
+            {"id": "sum-03", "name": "sum\x1b[31m", "sub_topology": 0, "engine": "record", "records": None,
              "records_per_s": None, "topics": [], "store": "counts"},
         ],
-        "edges": [{"from": "in", "to": "sum"}],
+        "edges": [{"from": "in", "to": "sum-03"}],
     },
 }  # fmt: skip
 OLD = {
@@ -97,7 +97,7 @@ def test_what_an_application_tells(url: str, capsys: pytest.CaptureFixture[str])
     assert app.main(["graph", "--app", url]) == 0
     shown = capsys.readouterr().out
     for line in (
-        "0\tin\tblock\t5\t0.5\torders\t\tsum",
+        "0\tin\tblock\t5\t0.5\torders\t\tsum\\x1b[31m",
         "my/counts\tkey-value\t34\t1020\t2\tbilling-counts-changelog",
         "windows\twindow\t\t\t0\t",
         "1_3\tin\t7\tidling\tAn input has more records.",
