@@ -50,19 +50,19 @@ def print_status(found: dict[str, Any]) -> None:
         share = _share_of(one["version"], routing)
         pipeline = one.get("pipeline") or {}
         restarts = pipeline.get("restarts")
-        lag_ms = one.get("lag_ms")
         rows.append(
             (
                 f"v{one['version']}",
                 one["state"],
                 None if share is None else f"{share / 100:g} %",
                 one.get("cut"),
-                None if lag_ms is None else f"{lag_ms / 1000:.1f} s",
+                _seconds(one.get("lag_ms")),
+                _seconds(one.get("input_lag_ms")),
                 " ".join(filter(None, (pipeline.get("state"), f"{restarts}x" if restarts else ""))),
                 _built(one),
             )
         )
-    print_table(("version", "state", "callers", "cut", "lag", "pipeline", "built"), rows)
+    print_table(("version", "state", "callers", "cut", "lag", "input lag", "pipeline", "built"), rows)
     errors = [
         (f"v{one['version']}", one.get(field))
         for one in found["versions"]
@@ -82,6 +82,10 @@ def _beginning_of(error: str, view: str) -> str:
     if not rest and len(first) <= ERROR_COLUMNS:
         return first
     return f"{first[:ERROR_COLUMNS]} ... (all of it: suiro view status {view} --json)"
+
+
+def _seconds(ms: int | None) -> str | None:
+    return None if ms is None else f"{ms / 1000:.1f} s"
 
 
 def _share_of(number: int, routing: dict[str, Any]) -> int | None:

@@ -29,12 +29,13 @@ def test_how_long_building_will_take(
     candidate: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     routing = {"serving": 1, "candidate": 2, "share": 0, "guide": None}
-    versions = [version(1, "ready"), candidate]
+    versions = [version(1, "ready", lag_ms=0, input_lag_ms=7_300), candidate]
     status = {"view": "delays", "position": "building", "routing": routing, "versions": versions}
     print_status({**status, "guard_error": "no topic in common"})
     shown = capsys.readouterr().out
     assert said in shown
     assert shown.endswith("guard: no topic in common\n")
+    assert "\t0.0 s\t7.3 s\t" in shown  # the serving version lags behind no other, but behind its inputs
     assert "1,000 of 4,000\n" in shown  # of a version that is built, no more than that
 
 

@@ -171,6 +171,7 @@ function Version({ version, view, onRetire, onThrottle }) {
     ${version.follower_error && html`<div class="notice error">${version.follower_error}</div>`}
     <${Facts} items=${[
       ...(version.lag_ms !== undefined ? [['Lag', duration(version.lag_ms)]] : []),
+      ...(version.input_lag_ms !== undefined ? [['Input lag', duration(version.input_lag_ms)]] : []),
       ...(version.cut !== undefined ? [['Cut', html`${count(version.cut)} <span class="muted">of <${Time} ms=${version.cut_time_ms} brief /></span>`]] : []),
       ...(pipeline ? [['Pipeline', html`<${State} text=${pipeline.state} />${pipeline.restarts > 0 ? ` ${plural(pipeline.restarts, 'restart')}` : ''}`]] : []),
       ['Inputs', (version.inputs ?? []).map((/** @type {string} */ topic) => html`<a key=${topic} class="mono listed" href=${href(['topics', topic])}>${topic}</a>`)],
