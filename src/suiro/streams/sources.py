@@ -213,9 +213,8 @@ class SourceReader:
         if self._policy == "fail":
             raise ProcessingError(
                 f"the record of {origin.topic}-{origin.partition} offset {origin.offset} cannot be read by "
-                f"{self._node.name}: {said(error)}. Give the serde it was written with, or set "
-                'on_deserialization_error to "skip" or '
-                '"dead-letter:<topic>"'
+                f"{self._node.name}: {said(error)}. To go on without it, set "
+                'on_deserialization_error to "skip" or "dead-letter:<topic>"'
             ) from error
         self._drop("deserialization error")
         if self._policy.startswith("dead-letter:"):
