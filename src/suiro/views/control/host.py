@@ -151,9 +151,8 @@ class Host:
                 return
         logger.warning(
             "the Kafka at %s asks nobody for rights: whoever reaches it can read the code of all versions in topic %s, "
-            "and write to that topic. What they write there does not run, since this host has not signed it, but they "
-            "can stop the host, make what was decided unreadable, and delete the topic; and they can write into the "
-            "views' input and output. Name users and rules on the brokers (ACLs), or keep that network closed",
+            "delete that topic, and write into the inputs and outputs of views (their code does not run, because this "
+            "host has not signed it). Set ACLs on the brokers, or keep that network closed",
             self.config.bootstrap_servers, self._journal.topic,
         )  # fmt: skip
 
