@@ -48,6 +48,26 @@ _EXTRAS = {
     **dict.fromkeys(("prepare", "run", "spark", "view"), "spark"),
 }
 
+# Of these, the ones that only ask a server need none.
+_OF_CLIENTS = {
+    "connect": frozenset(("pause", "restart", "resume", "status")),
+    "view": frozenset(
+        (
+            "compare",
+            "consumers",
+            "explain",
+            "forward",
+            "history",
+            "retire",
+            "rollback",
+            "shift",
+            "status",
+            "throttle",
+            "topic",
+        )
+    ),
+}
+
 
 def main() -> None:
     """The entry point `suiro`."""
@@ -95,7 +115,8 @@ def _main() -> None:
     from suiro.cli.commands import group_of
 
     command = "".join(arguments[:1])
-    if command in _EXTRAS and not {"-h", "--help"} & set(arguments[1:]):
+    is_client = "".join(arguments[1:2]) in _OF_CLIENTS.get(command, ())
+    if command in _EXTRAS and not is_client and not {"-h", "--help"} & set(arguments[1:]):
         from suiro.extras import require
 
         require(_EXTRAS[command])

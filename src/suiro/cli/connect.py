@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -90,12 +91,10 @@ def status(
     as_json: Annotated[bool, Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show state, records and lag of every connector."""
-    from suiro.connect import summary
-
     answer = _ask("GET", url, "/connectors?expand=status", token)
     try:
         found = [item["status"] for item in answer.values()]
-        lines = summary(found).split("\n")
+        lines = _summary(found).split("\n")
     except (AttributeError, KeyError, TypeError):
         fail(f"{shown_url(url)} does not answer as {EXPECTED} does", "suiro connect")
     if as_json:
@@ -121,6 +120,21 @@ def resume(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
 def restart(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
     """Restart a connector immediately, at its committed position."""
     _change("POST", url, name, "restart", token)
+
+
+def _summary(status: list[Mapping[str, Any]]) -> str:
+    """A table of states of connectors, for a terminal."""
+    head = ("NAME", "TYPE", "KIND", "STATE", "RECORDS", "REJECTED", "LAG", "RESTARTS")
+    rows: list[tuple[str, ...]] = [head]
+    for item in status:
+        cells = (item[name.lower()] for name in head)
+        rows.append(tuple("-" if cell is None else str(cell) for cell in cells))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    lines += [f"{item['name']}: {item['error']}" for item in status if item["error"]]
+    return "\n".join(lines)
 
 
 def _ask(method: str, url: str, path: str, token: str | None) -> Any:

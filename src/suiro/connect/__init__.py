@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.status import push_capture_metrics, serve_capture_metrics
     from suiro.connect.rules import rule
-    from suiro.connect.runtime import Runtime, UnknownConnectorError, summary
+    from suiro.connect.runtime import Runtime, UnknownConnectorError
     from suiro.connect.values import plain_json
 
 __all__ = [
@@ -69,7 +69,6 @@ __all__ = [
     "rule",
     "serve_capture_metrics",
     "serve_control",
-    "summary",
 ]
 
 # A capture loads no connectors, and a file of connectors no psycopg2.
@@ -85,7 +84,7 @@ __getattr__ = on_first_use(
         "postgres.options": "CaptureOptions",
         "postgres.status": "push_capture_metrics serve_capture_metrics",
         "rules": "rule",
-        "runtime": "Runtime UnknownConnectorError summary",
+        "runtime": "Runtime UnknownConnectorError",
         "values": "plain_json",
     },
     extras={

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -270,18 +270,3 @@ class _Supervised:
             exc_info=None if isinstance(failure, UsageError) else failure,
         )
         self._backoff_ms = min(self._backoff_ms * 2, LONGEST_BACKOFF_MS)
-
-
-def summary(status: list[Mapping[str, Any]]) -> str:
-    """A table of `Runtime.status`, for a terminal."""
-    head = ("NAME", "TYPE", "KIND", "STATE", "RECORDS", "REJECTED", "LAG", "RESTARTS")
-    rows: list[tuple[str, ...]] = [head]
-    for item in status:
-        cells = (item[name.lower()] for name in head)
-        rows.append(tuple("-" if cell is None else str(cell) for cell in cells))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
-    lines = [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    lines += [f"{item['name']}: {item['error']}" for item in status if item["error"]]
-    return "\n".join(lines)

@@ -66,7 +66,5 @@ __getattr__ = on_first_use(
         "serving.async_client": "AsyncViews",
         "serving.client": "Views",
     },
-    extras=dict.fromkeys(
-        ("control.adoption", "control.host", "control.rollback_conditions", "control.server", "cuts"), "spark"
-    ),
+    extras=dict.fromkeys(("control.adoption", "control.host", "control.server", "cuts"), "spark"),
 )

@@ -115,7 +115,7 @@ def test_every_command_says_what_it_is_or_what_it_needs(arguments: list[str]) ->
         (["run", "app.py"], "spark"),
         (["prepare"], "spark"),
         (["spark", "adopt", "checkpoint"], "spark"),
-        (["view", "list"], "spark"),
+        (["view", "serve"], "spark"),
         (["registry", "--bootstrap", "127.0.0.1:1"], "registry"),
         (["capture", "postgres", "--dsn", "d"], "capture"),
         (["connect", "run", "connectors.toml"], "connect"),
@@ -129,6 +129,20 @@ def test_what_is_missing_says_which_extra_has_it(arguments: list[str], extra: st
     assert done.stderr.startswith("suiro: this needs ")
     assert done.stderr.endswith(f": pip install 'suiro[{extra}]'\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["view", "status", "delays"],
+        ["view", "shift", "delays", "10", "--guard", "errors=0.01"],
+        ["connect", "status"],
+    ],
+)
+def test_a_command_that_asks_a_server_needs_no_extra(arguments: list[str]) -> None:
+    done = command(*arguments, "--url", "http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert "http://127.0.0.1:1" in done.stderr
 
 
 def test_views_are_read_without_extras() -> None:
