@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from traceback import walk_tb
+
 from suiro.errors import UsageError
+
+_SUIRO = f"{Path(__file__).parents[1]}/"
 
 
 class TopologyError(UsageError):
@@ -25,3 +30,13 @@ def said(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a user's class
         message = type(error).__qualname__
     return message.encode("utf-8", "backslashreplace").decode()
+
+
+def described(error: BaseException) -> str:
+    """Returns kind and message of an error of a user's function, and the line of the user's file that it comes from:
+    Spark's report does not have it."""
+    calls = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    outside = [call for call in calls if not call[0].startswith(_SUIRO)]
+    lines = [line for file, line in outside if file == outside[0][0]]
+    where = f" ({Path(outside[0][0]).name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {said(error)}{where}"

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.calls import Caller
-from suiro.streams.errors import ProcessingError, said
+from suiro.streams.errors import ProcessingError, described
 from suiro.streams.operators import Rule, rule_of
 from suiro.streams.operators.context import Context, TaskSettings
 from suiro.streams.punctuation import Punctuators
@@ -250,7 +250,7 @@ class Task:
             )
             raise ProcessingError(
                 f"operator {node.name} failed on a record of {where}, key {record.key!r}, timestamp "
-                f"{record.timestamp}: {type(error).__name__}: {said(error)}. Fix the function, or set "
+                f"{record.timestamp}: {described(error)}. Fix the function, or set "
                 'on_processing_error to "skip" or "dead-letter:<topic>"'
             ) from error
 
@@ -260,7 +260,7 @@ class Task:
             self.drop("processing error")
             return
         raise ProcessingError(
-            f"a punctuator of {node} failed at {time_ms}: {type(error).__name__}: {said(error)}. Fix the function, or "
+            f"a punctuator of {node} failed at {time_ms}: {described(error)}. Fix the function, or "
             'set on_processing_error to "skip" or "dead-letter:<topic>"'
         ) from error
 

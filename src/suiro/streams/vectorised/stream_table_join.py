@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from suiro.streams.errors import ProcessingError
+from suiro.streams.errors import ProcessingError, described
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
 from suiro.streams.operators.context import TaskSettings
@@ -244,7 +244,7 @@ class ColumnarJoin:
             key = records.key.bytes_for(records.key.serde, "").slice(row, 1).to_pylist()
             raise ProcessingError(
                 f"operator {self._join.name} failed on a record with key bytes {key}, timestamp "
-                f"{int(records.timestamps[row])}: {type(error).__name__}: {error}. Fix the function, or set "
+                f"{int(records.timestamps[row])}: {described(error)}. Fix the function, or set "
                 'on_processing_error to "skip" or "dead-letter:<topic>"'
             ) from error
         kinds = set(map(type, found)) - {type(None)}

@@ -72,6 +72,7 @@ def test_the_error_names_the_record() -> None:
         messages.append(str(failed.value))
     assert messages[0] == messages[1]
     assert "operator careful failed on a record of from-0 offset 1" in messages[1]
+    assert "(test_block_task.py, line " in messages[1]
 
 
 def test_what_a_sink_cannot_write_follows_the_policy() -> None:
