@@ -130,6 +130,7 @@ def test_each_record_is_written_once_whoever_is_killed(suiro_node: Any, processe
         log.send(50)
         assert old.wait(timeout=120) == REPLACED, processes.log("old")[-4000:]
         assert "suiro run: replaced ended: application 'replaced' was replaced" in processes.log("old")
+        assert "Traceback" not in processes.log("old")
         assert processes.start("old").wait(timeout=120) == REPLACED
         # In the first micro-batch after it, with the whole changelogs; then again, committed and not noted.
         for fault in ("after_produce", "after_end"):

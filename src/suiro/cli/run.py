@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -175,6 +176,7 @@ def run_(
             sys.exit(0)
         from suiro.spark import java_started_early
 
+        os.environ.setdefault("SUIRO_QUERY_LOG", "off")  # for Java, whose stacks would hide the line below
         with java_started_early(topologies_only=True):
             module, topology = load_topology(app)
             from suiro.streams import KafkaStreams
