@@ -206,8 +206,8 @@ def store(
     if about.get("rows") is not None:
         tasks = about["tasks"]
         note(
-            f"{about['rows']:,} rows, about {about['bytes']:,} bytes, in {tasks} task{'s' * (tasks != 1)} that ran "
-            "since the start"
+            f"{about['rows']:,} row{'s' * (about['rows'] != 1)}, about {about['bytes']:,} bytes, "
+            f"in {tasks} task{'s' * (tasks != 1)} that ran since the start"
         )
 
 

@@ -274,7 +274,7 @@ def produce(
             if isinstance(error, UnicodeDecodeError):
                 fail(f"the standard input is not UTF-8: {error}; --value-format hex takes any bytes")
             raise
-        note(f"wrote {written} records to {name}")
+        note(f"wrote {written} record{'s' * (written != 1)} to {name}")
 
 
 def _from_json(
