@@ -39,6 +39,8 @@ from suiro.protocol.messages import (
 )
 
 Buffer = bytes | bytearray | memoryview
+TEXT_BYTES_MAX = 32_767
+"""The longest text of Kafka's protocol. A broker closes the connection on a longer one."""
 
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")  # API key, version, correlation id
@@ -327,6 +329,10 @@ def build(message_class: Any, **fields: Any) -> Any:
 
 
 def _value(structure: Any, value: Any) -> Any:
+    if isinstance(value, str) and len(value) > TEXT_BYTES_MAX // 4 and len(value.encode()) > TEXT_BYTES_MAX:
+        raise UsageError(
+            f"{value[:40]!r}... has {len(value.encode())} bytes, and a text in a request has at most {TEXT_BYTES_MAX}"
+        )
     if not isinstance(value, list):
         return value
     return tuple(value) if structure is None else tuple(build(structure, **item) for item in value)
