@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -270,6 +274,25 @@ def test_a_group_goes_on_where_it_was(
     written(client, name, b"4")
     assert consumed() == ["4"]
     assert client.offset_fetch(unique)[name, 0].offset == 5  # type: ignore[union-attr]
+    assert "partitions 0 to 0, not 7" in call("consume", name, "--partition", "7").err
+
+
+@pytest.mark.parametrize("command", [("records", "--follow"), ("consume", "--from-beginning")])
+def test_what_is_followed_comes_through_a_pipe_at_once(
+    log_under_test: LogUnderTest, client: Client, new_topic: NewTopicFixture, command: tuple[str, ...]
+) -> None:
+    r"""The last records of \`records --follow\` stayed in its buffer, and their reader waited for them."""
+    name = new_topic()
+    written(client, name, b"a")
+    words = [sys.executable, "-m", "suiro", "topic", *command, name]
+    words += ["--bootstrap-servers", log_under_test.bootstrap_servers]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=buffered) as process:
+        assert process.stdout is not None
+        seen, _, _ = select.select([process.stdout], [], [], 60)
+        line = process.stdout.readline() if seen else b""
+        process.kill()
+    assert line.endswith(b"\ta\n")
 
 
 # -- damage ------------------------------------------------------------------------------------------------------

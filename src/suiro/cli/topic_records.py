@@ -65,9 +65,9 @@ class _Shown:
         found: Iterator[LogRecord],
         max_records: int | None,
         registry: str | None,
-        done: dict[int, int] | None = None,
+        handled: Callable[[LogRecord], object] = lambda record: None,
     ) -> None:
-        """`done` gets the offset after the last printed record of each partition."""
+        """`handled` is called after each record that was printed, or that the filter left out."""
         from suiro.console.formats import Filter, decoder
 
         key_of, value_of = decoder(self.key_format, registry), decoder(self.value_format, registry)
@@ -77,15 +77,12 @@ class _Shown:
             return
         try:
             for record in found:
-                if wanted is not None and not wanted.holds(
+                if wanted is None or wanted.holds(
                     record, value_of(record.value).value, key_of(record.key).value
                 ):
-                    continue
-                print_record(record, key_of, value_of, as_json=self.as_json)
-                printed += 1
-                if done is not None:
-                    done[record.partition] = record.offset + 1
-                    sys.stdout.flush()
+                    print_record(record, key_of, value_of, as_json=self.as_json)
+                    printed += 1
+                handled(record)
                 if printed == max_records:
                     break
         finally:
@@ -126,7 +123,9 @@ def records(
             read_committed=shown.read_committed,
             follow=follow,
         )
-        shown.print(found, max_, registry_url(shown.registry, profile_of(connection)))
+        url = registry_url(shown.registry, profile_of(connection))
+        # With `follow`, a reader of the output waits for each record.
+        shown.print(found, max_, url, lambda record: follow and sys.stdout.flush())
 
 
 def consume(
@@ -156,11 +155,13 @@ def consume(
     with connected(connection) as client:
         from suiro.clock import SystemClock
         from suiro.console.records import Start, read_records, start_offsets
-        from suiro.console.topics import topic_info
+        from suiro.console.topics import require_partition, topic_info
 
         clock = SystemClock()
         info = topic_info(client, name)
         chosen = partition or [one.partition for one in info.partitions]
+        for one in chosen:
+            require_partition(name, one, len(info.partitions))
         start = Start(kind="earliest" if from_beginning else "latest")
         positions = start_offsets(client, name, chosen, start, read_committed=shown.read_committed)
         if group is not None:
@@ -175,33 +176,28 @@ def consume(
 
         done = dict(positions)
 
-        def watched() -> Iterator[LogRecord]:
+        def handled(record: LogRecord) -> None:
             nonlocal last_ms
-            found = read_records(
-                client,
-                name,
-                start=positions,
-                partitions=chosen,
-                read_committed=shown.read_committed,
-                follow=True,
-                idle=idle,
-            )
-            for record in found:
-                last_ms = clock.monotonic_ms()
-                yield record
-                # It was printed, or the filter left it out: either way it is done.
-                done[record.partition] = record.offset + 1
+            last_ms = clock.monotonic_ms()
+            done[record.partition] = record.offset + 1
+            sys.stdout.flush()
 
-        def commit() -> None:
+        found = read_records(
+            client,
+            name,
+            start=positions,
+            partitions=chosen,
+            read_committed=shown.read_committed,
+            follow=True,
+            idle=idle,
+        )
+        try:
+            shown.print(found, max_messages, registry_url(shown.registry, profile_of(connection)), handled)
+        finally:
             moved = {(name, one): (at, "") for one, at in done.items() if at != positions[one]}
             if group is not None and moved:
                 sys.stdout.flush()
                 client.offset_commit(group, moved)
-
-        try:
-            shown.print(watched(), max_messages, registry_url(shown.registry, profile_of(connection)), done)
-        finally:
-            commit()
 
 
 def produce(
@@ -363,7 +359,7 @@ def _whole(what: str, value: Any) -> int | None:
 
 def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_json: bool) -> None:
     from suiro.console.formats import record_fields
-    from suiro.console.text import iso_time
+    from suiro.console.text import iso_time, printable
 
     key, value = key_of(record.key), value_of(record.value)
     if as_json:
@@ -375,8 +371,6 @@ def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_js
         for name, data in record.headers
     ]
     # Each part is escaped separately, so that it cannot contain the separator.
-    from suiro.console.text import printable
-
     sys.stdout.write("\t".join(printable(part) for part in parts) + "\n")
     for what, decoded in (("key", key), ("value", value)):
         if decoded.error is not None:
