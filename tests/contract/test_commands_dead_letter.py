@@ -85,27 +85,31 @@ def test_back_to_topic_and_partition_without_the_errors_headers(
         ("__connect.errors.offset", b"7"),
         ("__connect.errors.exception.message", b"refused"),
     )
-    put_aside(client, dead, (b"b", of_connect), partition=1)
+    earlier = of_streams("earlier", 7, reason="what made it a dead letter before")
+    put_aside(
+        client, dead, (b"b", of_connect), (b"c", (*of_connect, *earlier, *of_streams(source))), partition=1
+    )
     planned = call("redrive", dead, "--dry-run")
-    assert planned.rows == [[source, "1", "1"], [source, "2", "1"]]
+    assert planned.rows == [[source, "0", "1"], [source, "1", "1"], [source, "2", "1"]]
     assert values(client, source) == []
     asked = call("redrive", dead)
     assert (asked.code, "give --yes" in asked.err) == (2, True)
-    assert call("redrive", dead, "--yes", "--json").json["sent"] == 2
+    assert call("redrive", dead, "--yes", "--json").json["sent"] == 3
     found = {record.partition: record for record in committed(client, source)}
     assert (found[2].key, found[2].value, found[2].timestamp) == (b"key-a", b"a", 1_000)
     assert found[2].headers == (("mine", b"1"), ("none", None))
     assert (found[1].value, found[1].headers) == (b"b", ())
+    assert (found[0].value, found[0].headers) == (b"c", (*of_connect, *earlier))
     again = call("redrive", dead, "--yes", "--json").json
-    assert (again["planned"], again["sent"], again["done_before"]) == (0, 0, 2)
-    assert [one["waiting"] for one in call("list", dead, "--json").json] == [0, 0]
+    assert (again["planned"], again["sent"], again["done_before"]) == (0, 0, 3)
+    assert {one["waiting"] for one in call("list", dead, "--json").json} == {0}
     (line,) = [
         json.loads(record.value or b"")
         for record in committed(client, JOURNAL_TOPIC)
         if record.key == dead.encode()
     ]
-    assert (line["records"], line["from"]) == (2, {"0": [0], "1": [0]})
-    assert line["to"] == {f"{source}-1": 1, f"{source}-2": 1}
+    assert (line["records"], line["from"]) == (3, {"0": [0], "1": [0, 1]})
+    assert line["to"] == {f"{source}-{partition}": 1 for partition in range(3)}
     assert "@" in line["by"]
 
 

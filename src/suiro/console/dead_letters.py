@@ -85,13 +85,28 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
     )
 
 
-def origin_topic(record: LogRecord) -> str | None:
-    """Returns the source topic that the headers name, unchecked; None if the record is no dead letter."""
-    found = None
-    for name, value in record.headers:
-        if name.startswith(PREFIXES) and name in _TOPIC_HEADERS:
-            found = (value or b"").decode(errors="backslashreplace")
-    return found
+def origin_topics(record: LogRecord) -> set[str]:
+    """Returns the source topics that the headers name, unchecked: several if the source is a dead letter itself."""
+    return {
+        (value or b"").decode(errors="backslashreplace")
+        for name, value in record.headers
+        if name in _TOPIC_HEADERS
+    }
+
+
+def before_error(headers: tuple[tuple[str, bytes | None], ...]) -> tuple[tuple[str, bytes | None], ...]:
+    """Returns the headers that the record had at its source. If that has dead letters, too, these are headers of an
+    earlier error."""
+    prefixes = (one for name, _ in reversed(headers) for one in PREFIXES if name.startswith(one))
+    last = next(prefixes, None)
+    kept: list[tuple[str, bytes | None]] = []
+    removed: set[str] = set()
+    for name, value in reversed(headers):
+        if last is not None and name.startswith(last) and name not in removed:
+            removed.add(name)
+        else:
+            kept.append((name, value))
+    return tuple(reversed(kept))
 
 
 def without_error(

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from suiro.client import Client, NewTopic, TopicInfo, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
 from suiro.console.dead_letters import (
-    PREFIXES,
     TEXT_CHARS,
     Bound,
     DeadLetter,
@@ -29,6 +28,7 @@ from suiro.console.dead_letters import (
     Letters,
     Seen,
     Selection,
+    before_error,
     dead_letter_of,
     done_of,
     redrive_group,
@@ -349,9 +349,7 @@ class _Redrive:
                             timestamp=one.timestamp,
                             key=one.key,
                             value=one.value,
-                            headers=tuple(
-                                (name, value) for name, value in one.headers if not name.startswith(PREFIXES)
-                            ),
+                            headers=before_error(one.headers),
                         )
                         for at, one in enumerate(part)
                     ],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.console.dead_letters import origin_topic, without_error
+from suiro.console.dead_letters import origin_topics, without_error
 from suiro.console.formats import FORMATS, Decoded, decoder, value_reader
 from suiro.console.pages import Batch, LogEntry, Transaction
 from suiro.console.records import LogRecord, bytes_of
@@ -79,10 +79,8 @@ class RecordView:
         """Returns the paths of masked fields; none if the whole record is shown."""
         if not self._masks.rules:
             return ()
-        origin = origin_topic(record)
-        if origin is None or origin == record.topic:
-            return self._masked
-        return self._masked + self._masks.of(origin)
+        sources = origin_topics(record) - {record.topic}
+        return self._masked + tuple(path for topic in sources for path in self._masks.of(topic))
 
     def headers(self, record: LogRecord) -> tuple[tuple[str, bytes | None], ...]:
         """As the user may see them."""

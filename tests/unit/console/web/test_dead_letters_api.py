@@ -210,11 +210,16 @@ def test_what_is_masked_where_it_comes_from_is_masked_here(
         ("__streams.errors.stacktrace", b"card 4711 is no number"),
         *of_streams(source, 0, 0, "card 4711 is no number"),
     )
+    quoted_again: Headers = (*quoting, *of_streams(dead, 0, 0, "card 4711 is no number again"))
     value = b'{"card": "4711", "total": 1.10}'
     client.produce({(source, 0): encode_batch([Record(offset=0, timestamp=5, key=b"k", value=value)])})
     put_aside(client, dead, (value, quoting))
+    of_dead = new_topic()
+    put_aside(client, of_dead, (value, quoted_again))
     masks = Masks.parse([f"{source}=card"])
     with console_api(tmp_path, suiro_node.bootstrap_servers, masks=masks) as api:
+        for path in (f"/dead-letters/{of_dead}/records", f"/topics/{of_dead}/records?from=earliest"):
+            assert "4711" not in str(api.get(path, role="operator")).replace(dead, "").replace(source, "")
         for path, query in (
             ("", {}),
             ("/records", {}),

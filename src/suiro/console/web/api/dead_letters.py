@@ -20,7 +20,7 @@ from suiro.console.dead_letters import (
     Letters,
     Seen,
     Selection,
-    origin_topic,
+    origin_topics,
 )
 from suiro.console.records import LogRecord
 from suiro.console.redrives import Plan, Redriven
@@ -222,8 +222,7 @@ def _seen_by(call: Call) -> Seen:
     masks = call.console.settings.masks
 
     def seen(letter: DeadLetter) -> DeadLetter:
-        origin = origin_topic(letter.record)
-        if masks.of(letter.record.topic) or (origin is not None and masks.of(origin)):
+        if any(map(masks.of, {letter.record.topic, *origin_topics(letter.record)})):
             return dataclasses.replace(letter, reason=MASKED)
         return letter
 
