@@ -21,6 +21,7 @@ from support.waiting import wait_until
 from suiro.client import LATEST, Client
 from suiro.console.dead_letters import Done as DoneOffsets
 from suiro.console.redrives import JOURNAL_TOPIC
+from suiro.errors import RefusedError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
 
@@ -113,7 +114,13 @@ def test_back_to_topic_and_partition_without_the_errors_headers(
     assert "@" in line["by"]
 
 
-def test_chosen_ones_and_later_the_rest(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
+def _refused(*arguments: Any, **more: Any) -> None:
+    raise RefusedError("create topic: Authorization failed.", "TOPIC_AUTHORIZATION_FAILED")
+
+
+def test_chosen_ones_and_later_the_rest(
+    call: Call, client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other, dead = new_topic(), new_topic(), new_topic()
     letters = [
         (str(number).encode(), of_streams(one if number % 2 else other, reason=f"reason {number // 5}"))
@@ -122,6 +129,8 @@ def test_chosen_ones_and_later_the_rest(call: Call, client: Client, new_topic: N
     put_aside(client, dead, *letters)
     assert call("redrive", dead, "--place", "0:3", "--place", "0:4", "--yes", "--json").json["sent"] == 2
     assert (values(client, one), values(client, other)) == ([b"3"], [b"4"])
+    # Brokers ask for the right to create a topic even if it exists, as the journal does now.
+    monkeypatch.setattr(Client, "create_topics", _refused)
     assert (
         call("redrive", dead, "--from-topic", one, "--reason", "reason 1", "--yes", "--json").json["sent"]
         == 3

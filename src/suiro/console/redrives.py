@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from suiro.client import Client, NewTopic, TopicInfo, TransactionalBatch, TransactionalProducer
+from suiro.client import Client, TopicInfo, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
 from suiro.console.dead_letters import (
     TEXT_CHARS,
@@ -35,7 +35,7 @@ from suiro.console.dead_letters import (
 )
 from suiro.console.records import LogRecord, read_records, size_of
 from suiro.console.text import iso_time
-from suiro.console.topics import ranges_of, require_partition
+from suiro.console.topics import create_topic, ranges_of, require_partition
 from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.types import TopicPartition
@@ -252,7 +252,8 @@ def redrive(
     are done, and the next call continues after them.
     """
     group = group or redrive_group(topic)
-    client.create_topics([NewTopic(JOURNAL_TOPIC, 1, configs={"retention.ms": "-1"})], exist_ok=True)
+    # Whoever may write to the journal need not have the right to create it.
+    create_topic(client, JOURNAL_TOPIC, partitions=1, configs={"retention.ms": "-1"}, if_not_exists=True)
     producer = client.transaction(f"{group}-{topic}")
     producer.init()  # an open transaction is completed or aborted when this returns
     work = _Redrive(client, producer, topic, group, by, clock or SystemClock())
