@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from suiro.client import EARLIEST, LATEST, Client, GroupMember
+from suiro.client import EARLIEST, LATEST, Client, GroupMember, TopicInfo
 from suiro.console.records import records_of
 from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, RefusedError, UsageError
@@ -60,7 +60,7 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
         raise RefusedError(f"there is no group {group!r}; `suiro group list` names all", "GROUP_ID_NOT_FOUND")
     owners = {place: member for member in described.members for place in member.assignment}
     places = sorted({*committed, *owners})
-    known = client.metadata(sorted({topic for topic, _ in places})) if places else {}
+    known = _visible(client, sorted({topic for topic, _ in places})) if places else {}
     # A partition without a leader has no known end. The others are shown.
     led = {
         (name, one.partition) for name, info in known.items() for one in info.partitions if one.leader >= 0
@@ -96,6 +96,14 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
         members=described.members,
         partitions=tuple(rows),
     )
+
+
+def _visible(client: Client, topics: Sequence[str]) -> dict[str, TopicInfo]:
+    """Returns those of the topics that the user may describe. A member may have the right to others, or name any."""
+    try:
+        return client.metadata(topics)
+    except RefusedError:
+        return client.metadata()
 
 
 def _waited_ms(

@@ -19,7 +19,7 @@ from suiro.client import (
     TopicInfo,
 )
 from suiro.console.groups import describe_group, first_waits_since
-from suiro.errors import DeadlineExceededError, OffsetOutOfRangeError
+from suiro.errors import DeadlineExceededError, OffsetOutOfRangeError, RefusedError
 from suiro.foundation.types import TopicPartition
 
 PLACE = ("t", 0)
@@ -53,11 +53,22 @@ def test_a_record_that_cannot_be_read_has_no_time(client: Client) -> None:
     assert first_waits_since(client, PLACE, 0) is None
 
 
-def test_a_partition_without_a_leader_hides_no_other() -> None:
-    """The whole group was an error, after 20 s, until the partition had a leader again."""
+def metadata(topics: Any = None) -> dict[str, TopicInfo]:
+    """Without names, what the user may describe."""
+    if topics is not None and topics != ["t"]:
+        raise RefusedError("ask for the metadata of topic hidden", "TOPIC_AUTHORIZATION_FAILED")
+    partitions = tuple(
+        PartitionInfo(partition=number, leader=leader, leader_epoch=0) for number, leader in ((0, 1), (1, -1))
+    )
+    return {"t": TopicInfo(name="t", topic_id=None, internal=False, partitions=partitions)}
+
+
+@pytest.mark.parametrize("other", [("t", 1), ("hidden", 0)], ids=["without a leader", "of others"])
+def test_a_partition_that_cannot_be_asked_about_hides_no_other(other: TopicPartition) -> None:
+    """The whole group was an error: for 20 s without a leader, or if a member reads a topic of others."""
 
     def list_offsets(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-        if ("t", 1) in wanted:
+        if other in wanted:
             raise DeadlineExceededError("partition t-1 has no leader")
         return {place: ListedOffset(offset=9, timestamp=-1, leader_epoch=-1) for place in wanted}
 
@@ -70,19 +81,15 @@ def test_a_partition_without_a_leader_hides_no_other() -> None:
         coordinator="",
         members=(),
     )
-    partitions = tuple(
-        PartitionInfo(partition=number, leader=leader, leader_epoch=0) for number, leader in ((0, 1), (1, -1))
-    )
-    topic = TopicInfo(name="t", topic_id=None, internal=False, partitions=partitions)
     committed = CommittedOffset(offset=4, metadata="", leader_epoch=-1)
     client: Any = SimpleNamespace(
         admin=SimpleNamespace(describe_group=lambda group: described),
-        offset_fetch=lambda group, require_stable: {("t", 0): committed, ("t", 1): committed},
-        metadata=lambda topics: {"t": topic},
+        offset_fetch=lambda group, require_stable: {("t", 0): committed, other: committed},
+        metadata=metadata,
         list_offsets=list_offsets,
     )
     found = describe_group(client, "g")
-    assert [(one.committed, one.end_offset, one.lag) for one in found.partitions] == [
-        (4, 9, 5),
-        (4, None, None),
-    ]
+    assert {(one.topic, one.partition): (one.end_offset, one.lag) for one in found.partitions} == {
+        ("t", 0): (9, 5),
+        other: (None, None),
+    }
