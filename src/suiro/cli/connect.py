@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import fail, log_to_stderr, reporting, say
+from suiro.cli.everyday import AsJson, fail, log_to_stderr, print_json, reporting, say
 from suiro.cli.services import ask_service, shown_url
 
 connect = Group("connect", "Sources and sinks: run, check, status, pause, resume, restart.")
@@ -88,7 +88,7 @@ def check(file: _File) -> None:
 def status(
     url: _Url = _DEFAULT_URL,
     token: _Token = None,
-    as_json: Annotated[bool, Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show state, records and lag of every connector."""
     answer = _ask("GET", url, "/connectors?expand=status", token)
@@ -98,7 +98,7 @@ def status(
     except (AttributeError, KeyError, TypeError):
         fail(f"{shown_url(url)} does not answer as {EXPECTED} does", "suiro connect")
     if as_json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
         return
     for line in lines:
         say(line)

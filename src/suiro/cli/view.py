@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import Yes, log_to_stderr, reporting, require_yes, usage
+from suiro.cli.everyday import AsJson, Yes, log_to_stderr, print_json, reporting, require_yes, usage
 from suiro.cli.view_output import (
     busy,
     done,
     print_history,
-    print_json,
     print_status,
     say_lines,
     watch_build,
@@ -62,7 +61,7 @@ class _Host:
             help="Address of the view host. Default: http://127.0.0.1:8085.",
         ),
     ] = None
-    as_json: Annotated[bool, Option("--json", help="Print the answer as JSON.")] = False
+    as_json: AsJson = False
 
     @contextmanager
     def views(self, caller: str | None = None) -> Iterator[Views]:

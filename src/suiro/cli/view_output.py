@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from suiro.cli.everyday import print_table, say
+from suiro.cli.everyday import print_json, print_table, say
 from suiro.clock import monotonic_s, sleep_s
 
 if TYPE_CHECKING:
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 BAR_COLUMNS = 30
 ERROR_COLUMNS = 300
-
-
-def print_json(value: Any) -> None:
-    """Prints ASCII, so that it has no control sequences for a terminal."""
-    print(json.dumps(value, indent=2))
 
 
 def say_lines(text: str) -> None:

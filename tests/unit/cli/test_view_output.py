@@ -81,9 +81,11 @@ def test_errors_of_connectors_do_not_speak_to_the_terminal() -> None:
     content = json.dumps({"orders": {"status": told}}).encode()
     with HttpPeer(lambda asked: Answer(body=content)) as peer:
         done = suiro("connect", "status", "--url", peer.url)
+        as_json = suiro("connect", "status", "--url", peer.url, "--json")
     assert done.code == 0
     assert "no number: " in done.out
     assert "\x1b" not in done.out
+    assert (as_json.json[0]["error"], as_json.out.count("\n")) == (told["error"], 1)
 
 
 @pytest.mark.parametrize(
