@@ -174,6 +174,8 @@ def run_(
         if explain:
             _explain(app, emit)
             sys.exit(0)
+        if sys.stderr.isatty():
+            print("suiro run: Spark starts, which takes some seconds", file=sys.stderr, flush=True)
         from suiro.spark import java_started_early
 
         os.environ.setdefault("SUIRO_QUERY_LOG", "off")  # for Java, whose stacks would hide the line below

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.commands import suiro
 
-from suiro.cli.run import REPLACED, until_stopped
+from suiro.cli.run import REPLACED, run, until_stopped
 from suiro.cli.topology_file import load_module, topology_of
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, ReplacedError
@@ -69,6 +70,26 @@ def test_a_file_without_a_topology_is_said(tmp_path: Path) -> None:
 def test_a_name_that_is_taken_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="loaded already"):
         load_module(written(tmp_path, "json", ""))
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stderr", "lines"), [(_Terminal(), 2), (io.StringIO(), 1)], ids=["terminal", "pipe"]
+)
+def test_on_a_terminal_the_start_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, lines: int
+) -> None:
+    """The first start on a machine takes many seconds."""
+    path = written(tmp_path, "streams_app_of_nothing", "")
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with pytest.raises(SystemExit):
+        run.main([str(path)])
+    said = stderr.getvalue().splitlines()
+    assert (len(said), "neither a topology" in said[-1]) == (lines, True)
 
 
 def test_settings() -> None:
