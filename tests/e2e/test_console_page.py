@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -595,6 +597,20 @@ def test_chosen_dead_letters_go_back_after_their_plan_was_seen(open_page: Open, 
     expect(page.get_by_text("2 records went back.")).to_be_visible()
     asked = _asked_last(console, "dead-letters/flights.dead-letters/redrive")
     assert asked == {"places": [[0, 1], [0, 3]], "only_to": ["flights"], "dry_run": False}
+
+
+def test_times_are_by_the_clock_of_the_console(open_page: Open, console: FakeConsole) -> None:
+    """By a clock that is behind, everything was "0 ms ago"."""
+    page = open_page("#/overview")
+    page.clock.install(time=datetime.now(UTC) - timedelta(minutes=10))
+    page.goto(page.url.partition("#")[0] + DEAD_LETTERS)
+    page.reload()
+    last = page.get_by_role("table", name="Reasons").locator("time").filter(has_text="ago")
+    passed_s = time.time() - (console.cluster.started - 60_000) / 1_000
+    assert 60 <= passed_s < 1_200
+    expect(last.first).to_have_text(
+        re.compile(rf"^\s*{int(passed_s // 60)} min|{int(passed_s // 60) + 1} min")
+    )
 
 
 def test_after_a_redrive_the_letters_are_told_anew(open_page: Open) -> None:

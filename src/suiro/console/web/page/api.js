@@ -1,6 +1,7 @@
 /** Asking the console's API, and reading its event streams. */
 
 import { html, signal, useCallback, useEffect, useRef, useState } from './lib.js';
+import { learnTime } from './format.js';
 import { parse, stringify } from './json.js';
 import { say } from './parts.js';
 
@@ -36,6 +37,7 @@ async function ask(target, options = {}) {
   let answer, text;
   try {
     answer = await fetch(target, { credentials: 'same-origin', cache: 'no-store', ...options });
+    learnTime(answer.headers.get('date'));
     text = await answer.text();
   } catch (error) {
     if (options.signal?.aborted) throw error;

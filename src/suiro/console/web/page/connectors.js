@@ -3,7 +3,7 @@
 import { html, useState } from './lib.js';
 import { Failure, post, url, useLoad } from './api.js';
 import { Bar } from './chart.js';
-import { Ago, bytes, count, duration, plural, short } from './format.js';
+import { Ago, bytes, count, duration, now, plural, short } from './format.js';
 import { may } from './live.js';
 import { Badge, Empty, Facts, Head, Loading, say, State } from './parts.js';
 import { href } from './router.js';
@@ -51,7 +51,7 @@ function Connector({ host, connector, onChanged }) {
       <span class="card-title mono">${connector.name}</span>
       <${Badge}>${connector.kind} ${connector.type}<//><${State} text=${connector.state} />
     </div>
-    ${connector.error && html`<div class="notice error"><span>${connector.error}${connector.retry_at_ms && connector.retry_at_ms > Date.now() ? `. Next try in ${duration(connector.retry_at_ms - Date.now())}.` : ''}</span></div>`}
+    ${connector.error && html`<div class="notice error"><span>${connector.error}${connector.retry_at_ms && connector.retry_at_ms > now() ? `. Next try in ${duration(connector.retry_at_ms - now())}.` : ''}</span></div>`}
     ${capture ? html`<${Capture} connector=${connector} capture=${capture} />` : html`<${Facts} items=${[
       ['Lag', count(connector.lag)],
       ['Records', count(connector.records)],

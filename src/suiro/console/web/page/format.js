@@ -93,12 +93,26 @@ export function Time({ ms, brief, ofDay }) {
   </time>`;
 }
 
+/** How far this machine's clock is behind that of the console, whose times are shown. */
+let behindMs = 0;
+/** The header `Date` has whole seconds, and an answer takes its time. */
+const INEXACT_MS = 3_000;
+
+/** Learns the console's time from an answer. @param {string|null} date its header `Date` */
+export function learnTime(date) {
+  const behind = Date.parse(date ?? '') - Date.now();
+  if (!Number.isNaN(behind)) behindMs = Math.abs(behind) < INEXACT_MS ? 0 : behind;
+}
+
+/** Now, by the console's clock. */
+export const now = () => Date.now() + behindMs;
+
 /** "3 min ago"; the exact time is in the title. @param {{ms: number|null|undefined}} props */
 export function Ago({ ms }) {
   if (ms === null || ms === undefined || ms < 0) return html`<span class="muted">never</span>`;
   const utc = Math.abs(Number(ms)) <= LATEST_MS ? new Date(Number(ms)).toISOString() : String(ms);
   return html`<time datetime=${utc} title=${`${utc.replace('T', ' ').replace('Z', '')} UTC`}>
-    ${duration(Math.max(0, Date.now() - Number(ms)))} ago
+    ${duration(Math.max(0, now() - Number(ms)))} ago
   </time>`;
 }
 
