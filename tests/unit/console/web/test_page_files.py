@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import suiro
+from suiro.cli.commands import parsers_of
 from suiro.console.web.files import PageFiles
 
 PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
@@ -137,3 +138,16 @@ def test_files_are_compressed_for_those_who_take_it(accepted: str, packed: bool)
     content = gzip.decompress(answer.body) if packed else bytes(answer.body)
     assert content == (PAGE / "index.html").read_bytes()
     assert answer.headers["vary"] == "accept-encoding", "a cache keeps both apart"
+
+
+def test_commands_of_the_page_are_commands() -> None:
+    """Two had options that there are not."""
+    texts = [
+        found for path in OURS for found in re.findall(r"command=(?:\"|\$\{`)(suiro [^\"`]+)", _text(path))
+    ]
+    assert len(texts) > 10
+    for text in texts:
+        _, group, *words = re.sub(r"\$\{.+\}", "orders", text).split()
+        parsers = parsers_of(group)
+        parser = parsers[""] if "" in parsers else parsers[words.pop(0)]
+        parser.parse_intermixed_args(words)  # an error ends the test

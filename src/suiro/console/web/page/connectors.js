@@ -17,7 +17,7 @@ export function Connectors() {
     <div class="content">
       <${Failure} error=${error} retry=${reload} />
       ${loading && html`<${Loading} />`}
-      ${data && hosts.length === 0 && html`<${Empty} title="No Connect processes configured" command="suiro console --connect http://127.0.0.1:8084">Start one with <code>suiro connect run</code>, and pass its address to the console.<//>`}
+      ${data && hosts.length === 0 && html`<${Empty} title="No Connect processes configured" command="suiro console --connect http://127.0.0.1:8083">Start one with <code>suiro connect run</code>, and pass its address to the console.<//>`}
       ${hosts.map((/** @type {any} */ host) => html`<section key=${host.host} class="host">
         <h2 class="host-name"><span class="mono">${host.url}</span></h2>
         <${Failure} error=${host.error} />

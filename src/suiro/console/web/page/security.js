@@ -50,7 +50,7 @@ function Acls({ adding, onClose }) {
     ${data?.off && html`<${Empty} title="The brokers have no authorizer">Everybody who reaches them may do everything. Set <code>authorizer.class.name</code> on the brokers to use access rules.<//>`}
     ${data && !data.off && html`
       <div class="toolbar inside"><${Search} label="Filter rules" value=${filter} onInput=${(/** @type {string} */ text) => setQuery({ filter: text }, { replace: true })} /></div>
-      ${data.acls.length === 0 ? html`<${Empty} title="No rules" command="suiro acl add --principal User:billing --operation read --topic orders">Without a rule only super users may do anything.<//>`
+      ${data.acls.length === 0 ? html`<${Empty} title="No rules" command="suiro acl add --allow-principal User:billing --operation read --topic orders">Without a rule only super users may do anything.<//>`
         : html`<${Panel} flush><${DataTable} label="Access rules" rows=${rows} first="principal" rowKey=${(/** @type {any} */ row, /** @type {number} */ at) => `${JSON.stringify(row)} ${at}`} columns=${[
           { id: 'principal', title: 'Principal', className: 'clip mono', sort: (/** @type {any} */ row) => row.principal, cell: (/** @type {any} */ row) => row.principal },
           { id: 'permission', title: 'May', width: '100px', sort: (/** @type {any} */ row) => row.permission, cell: (/** @type {any} */ row) => html`<${State} text=${row.permission} tone=${row.permission === 'allow' ? 'good' : 'bad'} />` },
@@ -133,7 +133,7 @@ function Quotas({ adding, onClose }) {
   return html`
     <${Failure} error=${error} retry=${reload} />
     ${loading && html`<${Loading} />`}
-    ${data && (data.quotas.length === 0 ? html`<${Empty} title="No quotas" command="suiro quota set --user billing producer_byte_rate=1048576" />`
+    ${data && (data.quotas.length === 0 ? html`<${Empty} title="No quotas" command="suiro quota set --user billing --producer-byte-rate 1048576" />`
       : html`<${Panel} flush><${DataTable} label="Quotas" rows=${data.quotas} rowKey=${(/** @type {any} */ row) => JSON.stringify(row.entity)} columns=${[
         { id: 'entity', title: 'Of', className: 'clip', cell: (/** @type {any} */ row) => html`<span class="mono">${who(row.entity)}</span>` },
         { id: 'values', title: 'Limits', cell: (/** @type {any} */ row) => Object.entries(row.values).map(([name, value]) => html`<${Badge} key=${name}>${name} ${name.endsWith('byte_rate') ? `${bytes(/** @type {number} */ (value))}/s` : String(value)}<//> `) },

@@ -46,7 +46,7 @@ function List() {
         <div class="host-head"><h2 class="host-name"><span class="mono">${host.url}</span></h2>
           ${!host.error && may('admin') && html`<button type="button" class="small" onClick=${() => setHost(host.host)}>Deploy…</button>`}</div>
         <${Failure} error=${host.error} />
-        ${!host.error && host.views.length === 0 && html`<${Empty} title="No views yet" command="suiro view deploy carrier_delays.py" />`}
+        ${!host.error && host.views.length === 0 && html`<${Empty} title="No views yet" command="suiro view deploy carrier_delays.py:carrier_delays" />`}
         <div class="cards">${host.views.map((/** @type {any} */ view) => html`<a key=${view.view} class="card" href=${href(['views', host.host, view.view])}>
           <div class="card-head"><span class="card-title mono">${view.view}</span><${State} text=${view.position} /></div>
           <${Share} view=${view} />
@@ -98,7 +98,7 @@ function View({ host, name, tab }) {
         <${Panel} title="Callers"><${Share} view=${view} /><${Steps} view=${view} /><//>
         <div class="cards versions">${[...view.versions].reverse().map((/** @type {any} */ version) => html`<${Version} key=${version.version} version=${version} view=${view}
           onRetire=${() => setDialog({ retire: version.version })} onThrottle=${() => setDialog('throttle')} />`)}</div>
-        ${view.versions.length === 0 && html`<${Empty} title="No version yet" command="suiro view deploy carrier_delays.py" />`}
+        ${view.versions.length === 0 && html`<${Empty} title="No version yet" command="suiro view deploy carrier_delays.py:carrier_delays" />`}
       `}
       ${view && tab === 'differences' && html`<${Differences} parts=${parts} />`}
       ${view && tab === 'history' && html`<${History} parts=${parts} />`}
