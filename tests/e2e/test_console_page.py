@@ -613,6 +613,13 @@ def test_times_are_by_the_clock_of_the_console(open_page: Open, console: FakeCon
     )
 
 
+def test_redrives_that_may_not_be_read_are_told_of(open_page: Open) -> None:
+    page = open_page("#/overview")
+    _answers(page, "dead-letters/flights.dead-letters/history", 404, "nobody may describe suiro.redrives")
+    page.evaluate("hash => { location.hash = hash }", DEAD_LETTERS)
+    expect(page.get_by_text("The redrives so far cannot be shown: nobody may describe")).to_be_visible()
+
+
 def test_after_a_redrive_the_letters_are_told_anew(open_page: Open) -> None:
     """Those that had gone back were still shown as waiting, and were still chosen."""
     page = open_page(DEAD_LETTERS)

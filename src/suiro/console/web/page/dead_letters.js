@@ -147,7 +147,8 @@ function Pair({ topic, letter }) {
 
 /** @param {{topic: string}} props */
 function History({ topic }) {
-  const { data } = useLoad(url(['dead-letters', topic, 'history']));
+  const { data, error } = useLoad(url(['dead-letters', topic, 'history']));
+  if (error) return html`<${Failure} error=${`The redrives so far cannot be shown: ${error.message}`} />`;
   if (!data || data.length === 0) return null;
   return html`<${Panel} title="Redrives so far" flush><${DataTable} label="Redrives" rows=${data} rowKey=${(/** @type {any} */ _, /** @type {number} */ at) => String(at)} columns=${[
     { id: 'at', title: 'Time', width: '190px', cell: (/** @type {any} */ row) => html`<${Time} ms=${row.at} brief />` },

@@ -63,7 +63,7 @@ function Summary({ topic, row }) {
     () => [{ label: 'Records in', colour: '--accent', values: topic.history.map((/** @type {any} */ point) => point[1]), format: rate }],
     [topic],
   );
-  const records = topic.partitions.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + Number(one.end_offset ?? 0) - Number(one.first_offset ?? 0), 0);
+  const records = topic.partitions.some((/** @type {any} */ one) => one.end_offset === null) ? null : topic.partitions.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + Number(one.end_offset) - Number(one.first_offset), 0);
   const size = topic.partitions.some((/** @type {any} */ one) => one.size_bytes !== null)
     ? topic.partitions.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + Number(one.size_bytes ?? 0), 0) : null;
   return html`<div class="content">
