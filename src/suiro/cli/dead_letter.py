@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
@@ -46,17 +47,17 @@ def list_(
         from suiro.console.text import iso_time
 
         found = [
-            one
+            (name, one)
             for name in topics or find_topics(client)
             for one in summarise(Letters(client, name, group=group)).groups
         ]
         print_rows(
-            found,
+            [{"topic": name, **asdict(one)} for name, one in found],
             as_json,
             ("topic", "from", "records", "waiting", "first", "last", "exception", "reason"),
             (
                 (
-                    one.topic,
+                    name,
                     one.origin_topic,
                     one.records,
                     one.waiting,
@@ -65,7 +66,7 @@ def list_(
                     one.exception,
                     one.reason,
                 )
-                for one in found
+                for name, one in found
             ),
         )
 

@@ -201,9 +201,8 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterGroup:
-    """Dead letters with the same reason, apart from numbers in it."""
+    """Dead letters of a topic with the same reason, apart from numbers in it."""
 
-    topic: str
     origin_topic: str | None
     exception: str
     reason: str
@@ -374,7 +373,6 @@ def summarise(letters: Letters) -> Summary:
             key = (None, "", OTHER_REASONS)
         known = found.get(key)
         found[key] = DeadLetterGroup(
-            topic=record.topic,
             origin_topic=key[0],
             exception=key[1],
             reason=key[2],

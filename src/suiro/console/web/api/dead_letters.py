@@ -20,11 +20,13 @@ from suiro.console.dead_letters import (
     Letters,
     Seen,
     Selection,
+    Summary,
     origin_topics,
 )
 from suiro.console.records import LogRecord
 from suiro.console.redrives import Plan, Redriven
-from suiro.console.web.endpoint import Body, Call, ConflictError, Endpoint, NotFoundError, fields_of
+from suiro.console.web.api.records import place_of
+from suiro.console.web.endpoint import Body, Call, ConflictError, Endpoint, NotFoundError
 from suiro.console.web.masks import MASKED
 from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.console.web.turns import Turns
@@ -45,28 +47,6 @@ _redrives = Turns("redrives", at_once=2, waiting=0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicList:
     topics: tuple[DeadLetterTopic, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRow:
-    """`first` is the partition and offset of the first dead letter."""
-
-    origin_topic: str | None
-    exception: str
-    reason: str
-    records: int
-    waiting: int
-    first: tuple[int, int]
-    last_timestamp: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupList:
-    """The newest `read` dead letters were counted; without `complete` there are more."""
-
-    groups: tuple[GroupRow, ...]
-    read: int
-    complete: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,17 +148,12 @@ def _topics(call: Call) -> TopicList:
         return TopicList(topics=dead_letters.count_topics(client))
 
 
-def _groups(call: Call) -> GroupList:
+def _groups(call: Call) -> Summary:
     topic = call.path["topic"]
 
-    def read() -> GroupList:
+    def read() -> Summary:
         with call.console.client() as client:
-            found = dead_letters.summarise(Letters(client, topic, bound=SHOWN, seen=_seen_by(call)))
-        rows = tuple(
-            GroupRow(**{name: value for name, value in fields_of(group).items() if name != "topic"})
-            for group in found.groups
-        )
-        return GroupList(groups=rows, read=found.read, complete=found.complete)
+            return dead_letters.summarise(Letters(client, topic, bound=SHOWN, seen=_seen_by(call)))
 
     return _readings.shared((call.console, topic, call.role >= Role.ADMIN), read, call.gone)
 
@@ -232,9 +207,7 @@ def _seen_by(call: Call) -> Seen:
 def _origin(call: Call) -> OriginRecord:
     """The record that a dead letter was made of."""
     topic = call.path["topic"]
-    partition, offset = call.number("partition"), call.number("offset")
-    if partition is None or offset is None:
-        raise UsageError("give partition=N and offset=N of the dead letter")
+    partition, offset = place_of(call)
     with call.console.client() as client:
         letter = dead_letters.dead_letter_at(client, topic, partition, offset)
         if letter is None:

@@ -194,12 +194,13 @@ def _one(call: Call) -> RecordJson:
     """One record, whole."""
     topic = call.path["topic"]
     view = RecordView(call, topic)
-    partition, offset = _place(call)
+    partition, offset = place_of(call)
     with call.console.client() as client:
         return view.of(entry_at(client, topic, partition, offset), whole=True)
 
 
-def _place(call: Call) -> tuple[int, int]:
+def place_of(call: Call) -> tuple[int, int]:
+    """Returns the partition and the offset that are asked for. Raises `UsageError`."""
     partition, offset = call.number("partition"), call.number("offset")
     if partition is None or offset is None:
         raise UsageError("give partition=N and offset=N")
@@ -274,68 +275,79 @@ class _Scan:
             ends = _start_offsets(client, topic, chosen, Start(kind="latest"))
         self._ends = ends
         self._total = sum(max(ends[one] - self._starts[one], 0) for one in chosen) or 1
+        self._done = 0
+        self._until_ms = 0
+        self._found: list[Found] = []
 
     def steps(self) -> Iterator[list[Found]]:
-        progress = self.progress
-        found: list[Found] = []
-        done = 0
         with self._console.client() as client:
-            until = self._clock.monotonic_ms() + SCAN_STEP_MS
-            for partition, start in self._starts.items():
-                place, at, end, empty = (self._topic, partition), start, self._ends[partition], 0
-                while at < end:
-                    try:
-                        fetched = client.fetch(
-                            {place: at},
-                            max_bytes=SCAN_FETCH_BYTES,
-                            partition_max_bytes=SCAN_FETCH_BYTES,
-                            max_wait_ms=TAIL_WAIT_MS,
-                            leader_wait_ms=LEADER_WAIT_MS,
-                        )[place]
-                    except RetriableKafkaError as error:
-                        if error.code_name != NO_LEADER:
-                            raise
-                        self.leaderless.append(partition)
-                        # It took its time. The next partitions may have lost theirs, too.
-                        yield found
-                        found = []
-                        until = self._clock.monotonic_ms() + SCAN_STEP_MS
-                        break
-                    progress.bytes += len(fetched.data)
-                    before = at
-                    for record, following in records_of(*place, at, fetched, True):
-                        at = following
-                        if record is not None and record.offset < end:
-                            progress.scanned += 1
-                            if self._is_exact:
-                                seen = yield from self._look_patiently(record)
-                            else:
-                                seen = self.matching.look(record)
-                            if seen is not None:
-                                progress.matched += 1
-                                found.append((record, *seen))
-                                if self._limit is not None and progress.matched >= self._limit:
-                                    yield found
-                                    return
-                        # Also after batches without visible records: aborted transactions may have gigabytes.
-                        if self._clock.monotonic_ms() >= until:
-                            progress.share = min((done + at - start) / self._total, 1.0)
-                            yield found
-                            found = []
-                            until = self._clock.monotonic_ms() + SCAN_STEP_MS
-                    empty = empty + 1 if at == before else 0
-                    if empty > EMPTY_FETCHES_MAX:
-                        raise DeadlineExceededError(
-                            f"no more records of {self._topic}-{partition} arrive from offset {at} on, although it had "
-                            f"{end} when the search began; was the topic recreated?"
-                        )
-                    if empty:  # the step ends, and the next one asks again
-                        yield found
-                        found = []
-                        until = self._clock.monotonic_ms() + SCAN_STEP_MS
-                done += end - start
-        progress.share = 1.0
+            self._until_ms = self._clock.monotonic_ms() + SCAN_STEP_MS
+            for partition in self._starts:
+                yield from self._read(client, partition)
+                if self._is_full:
+                    break
+                self._done += self._ends[partition] - self._starts[partition]
+            else:
+                self.progress.share = 1.0
+        yield self._found
+
+    @property
+    def _is_full(self) -> bool:
+        return self._limit is not None and self.progress.matched >= max(self._limit, 1)
+
+    def _step(self) -> Iterator[list[Found]]:
+        """Ends a step, and begins the next one."""
+        found, self._found = self._found, []
         yield found
+        self._until_ms = self._clock.monotonic_ms() + SCAN_STEP_MS
+
+    def _read(self, client: Client, partition: int) -> Iterator[list[Found]]:
+        """Reads a partition to its end, or until enough is found."""
+        place, start, end = (self._topic, partition), self._starts[partition], self._ends[partition]
+        progress, at, empty = self.progress, start, 0
+        while at < end:
+            try:
+                fetched = client.fetch(
+                    {place: at},
+                    max_bytes=SCAN_FETCH_BYTES,
+                    partition_max_bytes=SCAN_FETCH_BYTES,
+                    max_wait_ms=TAIL_WAIT_MS,
+                    leader_wait_ms=LEADER_WAIT_MS,
+                )[place]
+            except RetriableKafkaError as error:
+                if error.code_name != NO_LEADER:
+                    raise
+                self.leaderless.append(partition)
+                # It took its time. The next partitions may have lost theirs, too.
+                yield from self._step()
+                return
+            progress.bytes += len(fetched.data)
+            before = at
+            for record, following in records_of(*place, at, fetched, True):
+                at = following
+                if record is not None and record.offset < end:
+                    progress.scanned += 1
+                    if self._is_exact:
+                        seen = yield from self._look_patiently(record)
+                    else:
+                        seen = self.matching.look(record)
+                    if seen is not None:
+                        progress.matched += 1
+                        self._found.append((record, *seen))
+                        if self._is_full:
+                            return
+                # Also after batches without visible records: aborted transactions may have gigabytes.
+                if self._clock.monotonic_ms() >= self._until_ms:
+                    progress.share = min((self._done + at - start) / self._total, 1.0)
+                    yield from self._step()
+            empty = empty + 1 if at == before else 0
+            if empty > EMPTY_FETCHES_MAX:
+                raise DeadlineExceededError(
+                    f"no more records of {self._topic}-{partition} arrive from offset {at} on, although it had "
+                    f"{end} when the search began; was the topic recreated?"
+                )
+            if empty:  # the step ends, and the next one asks again
+                yield from self._step()
 
     def _look_patiently(
         self, record: LogRecord
