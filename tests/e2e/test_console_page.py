@@ -381,6 +381,19 @@ def test_a_tail_follows_and_counts_what_it_leaves_out(open_page: Open) -> None:
     expect(page.get_by_role("link", name="4999", exact=True)).to_be_visible()
 
 
+def test_a_tail_says_that_it_lacks_what_came_out_of_sight(open_page: Open) -> None:
+    page = open_page("#/topics/flights/records?live=1")
+    page.clock.install()
+    page.reload()
+    foot = page.locator(".list-foot")
+    expect(foot).to_contain_text("Following")
+    expect(foot).not_to_contain_text("out of sight")
+    page.evaluate(_HIDE, True)
+    page.clock.fast_forward(11_000)
+    page.evaluate(_HIDE, False)
+    expect(foot).to_contain_text("without those that came while this page was out of sight")
+
+
 def test_partitions_without_a_leader_are_told_of(open_page: Open, console: FakeConsole) -> None:
     """Their records are not on the page, which looked whole."""
     page = open_page("#/topics/flights/records")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -21,7 +22,13 @@ from suiro.console.web import Masks
 from suiro.console.web.api import records
 from suiro.console.web.api.records import _Scan
 from suiro.console.web.endpoint import Call
-from suiro.errors import RegistryRefusedError, RegistryUnavailableError, RetriableKafkaError, TransientError
+from suiro.errors import (
+    OffsetOutOfRangeError,
+    RegistryRefusedError,
+    RegistryUnavailableError,
+    RetriableKafkaError,
+    TransientError,
+)
 from suiro.foundation.http import Role
 from suiro.protocol.records import Record, control_batch, encode_batch
 from suiro.registry.codecs import wire
@@ -89,6 +96,8 @@ class OneLed:
         self.positions: dict[Any, int] = {}
         self.waits: set[Any] = set()
         self.value = b"{}"
+        self.topic_id = uuid4()
+        self.is_behind = False
         self._records = records
         self._loses = loses
 
@@ -103,7 +112,7 @@ class OneLed:
             PartitionInfo(partition=number, leader=leader, leader_epoch=0)
             for number, leader in enumerate(self.leaders)
         )
-        return {"t": TopicInfo(name="t", topic_id=None, internal=False, partitions=partitions)}
+        return {"t": TopicInfo(name="t", topic_id=self.topic_id, internal=False, partitions=partitions)}
 
     def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
         self._ask(wanted, "list offsets", more)
@@ -118,6 +127,8 @@ class OneLed:
         if self._loses is not None and ("t", self._loses) in offsets:
             self.leaders[self._loses], self._loses = -1, None
         self._ask(offsets, "fetch", more)
+        if self.is_behind and any(offsets.values()):
+            raise OffsetOutOfRangeError("t", 0, 1, 0, 0)
         self.fetched.append(list(offsets))
         self.positions |= offsets
         if not self._records:
@@ -185,10 +196,44 @@ def test_a_tail_follows_a_partition_once_it_has_a_leader() -> None:
 
 def test_a_tail_of_one_partition_stays_with_it() -> None:
     cluster = OneLed(1, 1, 1)
-    parts: Any = iter(records._tail(asking(cluster, partition="1")).parts)
+    call = asking(cluster, partition="1")
+    parts: Any = iter(records._tail(call).parts)
     next(parts)
     next(parts)
-    assert cluster.fetched == [[("t", 1)]]
+    cluster.leaders.append(1)
+    call.console.clock.advance(records.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
+    next(parts)
+    assert cluster.fetched == [[("t", 1)]] * 2
+
+
+def test_a_tail_follows_new_partitions_from_their_first_record() -> None:
+    """Their records never came."""
+    cluster = OneLed(1, records=1)
+    call = asking(cluster)
+    parts: Any = iter(records._tail(call).parts)
+    next(parts)
+    next(parts)
+    cluster.leaders += [1, -1]
+    call.console.clock.advance(records.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
+    assert b'"partition":1,"offset":0' in next(parts)
+    cluster.leaders[2] = 1
+    assert b'"partition":2,"offset":0' in next(parts)
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_tail_begins_anew_in_a_topic_that_is_created_again(is_behind: bool) -> None:
+    """It failed, or left out as many records as the topic before had."""
+    cluster = OneLed(1, records=1)
+    call = asking(cluster)
+    parts: Any = iter(records._tail(call).parts)
+    next(parts)
+    assert b"keep-alive" in next(parts)
+    cluster.topic_id = uuid4()
+    cluster.is_behind = is_behind
+    if not is_behind:
+        call.console.clock.advance(records.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
+    told = [next(parts) for _ in range(2)]
+    assert b'"partition":0,"offset":0' in b"".join(told)
 
 
 def events_of(answer: Any) -> list[tuple[str, Any]]:

@@ -26,6 +26,7 @@ from suiro.console.web.record_files import FILE_FORMATS, FileFormat, Found
 from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.errors import (
     DeadlineExceededError,
+    OffsetOutOfRangeError,
     RegistryUnavailableError,
     RetriableKafkaError,
     SuiroError,
@@ -58,6 +59,8 @@ TAIL_BEHIND_MAX = 2_000
 TAIL_LOOKED_AT = 200
 """The same without a filter. Transaction markers and gaps of compaction count."""
 TAIL_WAIT_MS = 250
+TAIL_LOOKS_MS = 10_000
+"""The time after which a tail looks for new partitions."""
 
 _WHERE = {
     "partition": "one partition; all, where it is not said",
@@ -400,23 +403,36 @@ def _tail(call: Call) -> Events:
     with call.console.client() as client:
         info = topic_info(client, topic)
         positions = _start_offsets(client, topic, _partitions(call, info), Start(kind="latest"))
-    return Events(parts=_tailed(call, matching, _Followed(topic, positions, _leaderless(call, info))))
+    followed = _Followed(info, positions, _leaderless(call, info), is_whole="partition" not in call.query)
+    return Events(parts=_tailed(call, matching, followed))
 
 
 class _Followed:
     """The partitions of a tail: the offset `at` which each is, and those that are `leaderless`. These are followed as
-    soon as they have a leader: from their offset, or else from their end."""
+    soon as they have a leader: from their offset, or else from their end. If the tail `is_whole`, it also follows new
+    partitions. It begins anew if the topic is created again."""
 
-    def __init__(self, topic: str, positions: Mapping[int, int], leaderless: Sequence[int]) -> None:
-        self._topic = topic
-        self.at = {(topic, partition): offset for partition, offset in positions.items()}
+    def __init__(
+        self, info: TopicInfo, positions: Mapping[int, int], leaderless: Sequence[int], *, is_whole: bool
+    ) -> None:
+        self._info = info
+        self._topic = info.name
+        self._is_whole = is_whole
+        self._looks_ms = 0
+        self.at = {(info.name, partition): offset for partition, offset in positions.items()}
         self.leaderless = frozenset(leaderless)
 
     def fetch(self, client: Client, clock: Clock) -> dict[TopicPartition, Fetched]:
         """Returns what has come, within `TAIL_WAIT_MS`, or `LEADER_WAIT_MS` if a partition loses its leader."""
+        now_ms = clock.monotonic_ms()
         try:
-            if self.leaderless:
-                self._look_for_leaders(client)
+            if now_ms >= self._looks_ms or self.leaderless:
+                self._looks_ms = now_ms + TAIL_LOOKS_MS
+                without = self._look_at_topic(client)
+                late = sorted(self.leaderless - without)
+                ends = _start_offsets(client, self._topic, late, Start(kind="latest"))
+                self.at.update({(self._topic, partition): end for partition, end in ends.items()})
+                self.leaderless &= without
             asked = {place: offset for place, offset in self.at.items() if place[1] not in self.leaderless}
             if not asked:
                 clock.sleep_ms(TAIL_WAIT_MS)
@@ -430,22 +446,29 @@ class _Followed:
                 min_bytes=SCAN_FETCH_BYTES,
                 leader_wait_ms=LEADER_WAIT_MS,
             )
+        except OffsetOutOfRangeError:
+            before = self._info
+            self._look_at_topic(client)
+            if self._info.topic_id == before.topic_id:
+                raise
         except RetriableKafkaError as error:
             if error.code_name != NO_LEADER:
                 raise
-        lost = {one for one in self._without_leader(client) if (self._topic, one) in self.at}
-        self.leaderless |= lost
+            self._look_at_topic(client)
         return {}
 
-    def _look_for_leaders(self, client: Client) -> None:
-        led = self.leaderless - self._without_leader(client)
-        new = sorted(one for one in led if (self._topic, one) not in self.at)
-        for partition, offset in _start_offsets(client, self._topic, new, Start(kind="latest")).items():
-            self.at[self._topic, partition] = offset
-        self.leaderless -= led
-
-    def _without_leader(self, client: Client) -> set[int]:
-        return {one.partition for one in topic_info(client, self._topic).partitions if one.leader < 0}
+    def _look_at_topic(self, client: Client) -> frozenset[int]:
+        """Returns the partitions without a leader. Those of which no offset is known stay `leaderless`."""
+        before, self._info = self._info, topic_info(client, self._topic)
+        if self._info.topic_id != before.topic_id:
+            self.at.update(dict.fromkeys(self.at, 0))
+        if self._is_whole:
+            for partition in range(len(before.partitions), len(self._info.partitions)):
+                self.at.setdefault((self._topic, partition), 0)
+        without = frozenset(one.partition for one in self._info.partitions if one.leader < 0)
+        known = {partition for _, partition in self.at}
+        self.leaderless = (self.leaderless - known) | (known & without)
+        return without
 
 
 def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[bytes]:

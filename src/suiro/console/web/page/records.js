@@ -199,6 +199,7 @@ function Foot({ held, question, leaderless, onMore }) {
       <span class=${`pulse ${held.ended || held.error ? 'off' : ''}`} aria-hidden="true"></span>
       ${held.ended || held.error ? 'Stopped' : html`Following, ${rate(Math.round(held.perSecond))}`}<span class="muted">${shown} shown</span>
       ${held.dropped > 0 && html`<${Badge} tone="warn">${count(held.dropped)} left out: they came faster than the page shows<//>`}
+      ${held.away && html`<${Badge} tone="warn">without those that came while this page was out of sight<//>`}
       ${missing}
       <${Unclear} of=${held.unclear} />
     </div>`;

@@ -16,7 +16,7 @@ const RATE_MS = 3_000;
  *   limit: string}} Question
  * @typedef {{records: any[], ranges: Record<string, [any, any]>, atStart: boolean, atEnd: boolean, busy: boolean,
  *   error: string|null, progress: any, ended: any, dropped: number, unclear: any, leaderless: number[], perSecond: number,
- *   failedIn: string}} Held
+ *   away: boolean}} Held `away`: records that came while the page was out of sight are missing
  */
 
 /** Where the table scrolls to after rows came or went. */
@@ -52,7 +52,7 @@ export class Stick {
 /** @type {Held} */
 const NOTHING = {
   records: [], ranges: {}, atStart: false, atEnd: false, busy: true, error: null, progress: null, ended: null, dropped: 0,
-  unclear: null, leaderless: [], perSecond: 0, failedIn: '',
+  unclear: null, leaderless: [], perSecond: 0, away: false,
 };
 
 /** What was let go counts as not read. @param {'before'|'after'} side @param {Record<string, any>} positions @param {any[]} gone */
@@ -257,7 +257,10 @@ function tail(question, show, now, stick) {
   /** @type {[number, number][]} */
   let seen = [];
   let stopped = false;
+  let opened = false;
   const close = whileSeen(() => {
+    show({ away: opened, error: null, busy: true });
+    opened = true;
     const source = listen(url(['topics', topic, 'tail'], { filter, partition, key, value }), {
       records: ({ records: found, dropped, leaderless, ...unclear }) => {
         const at = performance.now();
