@@ -554,6 +554,23 @@ def test_long_names_and_reasons_push_nothing_off_the_page(open_page: Open, conso
     )
 
 
+def test_a_narrow_window_shows_names_and_scrolls_no_page_sideways(open_page: Open) -> None:
+    """The columns with the names of topics and of groups had no width."""
+    page = open_page("#/topics")
+    page.set_viewport_size({"width": 390, "height": 800})
+    expect(page.get_by_role("link", name="flights", exact=True)).to_be_in_viewport(ratio=1)
+    page.evaluate("hash => { location.hash = hash }", "#/groups")
+    expect(page.get_by_role("link", name="carrier-delays", exact=True)).to_be_in_viewport(ratio=1)
+    for query, said in (("live=1", "left out"), ("filter=x", "complete")):
+        page.evaluate("hash => { location.hash = hash }", f"#/topics/flights/records?{query}")
+        expect(page.get_by_text(said).first).to_be_visible()
+        main = page.locator("main")
+        wait_until(
+            lambda main=main: main.evaluate("one => one.scrollWidth <= one.clientWidth"),  # type: ignore[misc]
+            what="nothing is beside the page",
+        )
+
+
 def _changed_meanwhile(page: Any, path: str, button: str, change: Callable[[Any], None]) -> None:
     """The form is changed between a question for its plan and the answer."""
     held = _hold(page, path)

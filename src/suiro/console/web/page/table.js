@@ -87,6 +87,7 @@ export function DataTable({ columns, rows, rowKey, label, first = '', onOpen, ro
         )}
       </tbody>
     </table>
+    ${shown.length === 0 && html`<p class="inset muted">No rows</p>`}
   </div>`;
 }
 
