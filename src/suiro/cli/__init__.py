@@ -25,24 +25,7 @@ _SERVICES = (
     ("view", "serve"),
 )
 
-_EVERYDAY = frozenset(
-    (
-        "acl",
-        "app",
-        "cluster",
-        "console",
-        "dead-letter",
-        "group",
-        "kafka",
-        "log",
-        "quota",
-        "schema",
-        "topic",
-        "user",
-    )
-)
-
-# The other commands, with the extras that they need.
+# Commands that need an extra.
 _EXTRAS = {
     **{name: name for name in ("capture", "connect", "demo", "registry")},
     **dict.fromkeys(("prepare", "run", "spark", "view"), "spark"),
@@ -112,7 +95,7 @@ def _main() -> None:
             signal.signal(number, _exit_undone if "--until-done" in arguments else _exit)
         # Also before imports: modules compute their shares of files and connections from the limit.
         descriptors.raise_limit()
-    from suiro.cli.commands import group_of
+    from suiro.cli.commands import COMMANDS, group_of
 
     command = "".join(arguments[:1])
     is_client = "".join(arguments[1:2]) in _OF_CLIENTS.get(command, ())
@@ -120,7 +103,7 @@ def _main() -> None:
         from suiro.extras import require
 
         require(_EXTRAS[command])
-    if command == "node" or command in _EVERYDAY or command in _EXTRAS:
+    if command in COMMANDS:
         sys.exit(group_of(command).main(arguments[1:]))
     from suiro.cli.overview import main as overview_main
 

@@ -70,6 +70,13 @@ class Connection:
         Path | None, Option("--command-config", "FILE", "File of client settings, as for Kafka's tools.")
     ] = None
 
+    @property
+    def address(self) -> str | None:
+        """What the option says, or the environment if no profile is named."""
+        if self.bootstrap is not None or _named_profile(self.profile) is not None:
+            return self.bootstrap
+        return os.environ.get("SUIRO_BOOTSTRAP_SERVERS") or None
+
 
 @contextmanager
 def connected(connection: Connection) -> Iterator[Client]:
@@ -92,7 +99,13 @@ def connected(connection: Connection) -> Iterator[Client]:
 
 def connection_settings(connection: Connection) -> tuple[str, dict[str, str]]:
     """Returns the address of the cluster and the settings of the client. Raises `ConfigError`."""
-    settings = _settings(connection)
+    settings = profile_of(connection)
+    if connection.command_config is not None:
+        from suiro.config import read_properties
+
+        settings |= read_properties(connection.command_config)
+    if connection.address is not None:
+        settings["bootstrap.servers"] = connection.address
     address = settings.pop("bootstrap.servers", DEFAULT_BOOTSTRAP)
     settings.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
     return address, {key: settings[key] for key in settings if key not in _OWN}
@@ -101,24 +114,12 @@ def connection_settings(connection: Connection) -> tuple[str, dict[str, str]]:
 def profile_of(connection: Connection) -> dict[str, str]:
     """Returns the settings of the named profile, or of the default one if nothing else names the cluster. Raises
     `ConfigError`."""
-    named = connection.profile or os.environ.get("SUIRO_PROFILE")
-    is_elsewhere = connection.bootstrap is not None or os.environ.get("SUIRO_BOOTSTRAP_SERVERS")
-    return {} if named is None and is_elsewhere else settings_of(named)
+    named = _named_profile(connection.profile)
+    return {} if named is None and connection.address is not None else settings_of(named)
 
 
-def _settings(connection: Connection) -> dict[str, str]:
-    from_environment = os.environ.get("SUIRO_BOOTSTRAP_SERVERS")
-    named = connection.profile or os.environ.get("SUIRO_PROFILE")
-    settings = profile_of(connection)
-    if connection.command_config is not None:
-        from suiro.config import read_properties
-
-        settings |= read_properties(connection.command_config)
-    if connection.bootstrap is not None:
-        settings["bootstrap.servers"] = connection.bootstrap
-    elif from_environment and named is None:
-        settings["bootstrap.servers"] = from_environment
-    return settings
+def _named_profile(name: str | None) -> str | None:
+    return name or os.environ.get("SUIRO_PROFILE") or None
 
 
 def _profiles_path() -> Path:
@@ -131,7 +132,7 @@ def settings_of(name: str | None) -> dict[str, str]:
     """Returns the settings of a profile. The default profile may be missing. Raises `ConfigError`."""
     from suiro.errors import ConfigError
 
-    name = name or os.environ.get("SUIRO_PROFILE")
+    name = _named_profile(name)
     path = _profiles_path()
     if not path.exists():
         if name is None:

@@ -184,7 +184,7 @@ def delete(
     """Delete groups without members, or their committed offsets of some topics."""
     topics = parse_topics(topic or [])
     with connected(connection) as client:
-        from suiro.console.groups import delete_groups, delete_offsets
+        from suiro.console.groups import delete_offsets
 
         what = "the committed offsets of those topics for" if topics else "with all committed offsets:"
         require_yes(f"Delete {what} {', '.join(names)}?", yes)
@@ -192,7 +192,7 @@ def delete(
             if topics:
                 delete_offsets(client, name, topics)
             else:
-                delete_groups(client, [name])
+                client.admin.delete_group(name)
             say(f"deleted {'offsets of ' if topics else ''}group {name}")
 
 

@@ -231,10 +231,5 @@ def reset_offsets(client: Client, group: str, planned: Sequence[NewOffset]) -> N
     client.offset_commit(group, {(one.topic, one.partition): (one.offset, "") for one in planned})
 
 
-def delete_groups(client: Client, groups: Sequence[str]) -> None:
-    for group in groups:
-        client.admin.delete_group(group)
-
-
 def delete_offsets(client: Client, group: str, topics: Mapping[str, Sequence[int] | None]) -> None:
     client.admin.delete_offsets(group, _places(client, topics))

@@ -10,7 +10,6 @@ from suiro.console.groups import (
     GroupDetails,
     NewOffset,
     Reset,
-    delete_groups,
     describe_group,
     plan_reset,
     reset_offsets,
@@ -69,7 +68,7 @@ def _delete(call: Call) -> Mapping[str, Any]:
     name = call.path["group"]
     require_confirmed(call.body.confirm, name)
     with call.console.client() as client:
-        delete_groups(client, [name])
+        client.admin.delete_group(name)
     call.console.model.look_again()
     return {"group": name}
 
