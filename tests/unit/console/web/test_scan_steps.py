@@ -28,6 +28,7 @@ from suiro.errors import (
     RegistryUnavailableError,
     RetriableKafkaError,
     TransientError,
+    UnknownTopicError,
 )
 from suiro.foundation.http import Role
 from suiro.protocol.records import Record, control_batch, encode_batch
@@ -104,6 +105,8 @@ class OneLed:
     def _ask(self, wanted: Mapping[Any, int], what: str, more: Mapping[str, Any]) -> None:
         self.waits.add(more.get("leader_wait_ms"))
         for topic, partition in wanted:
+            if partition >= len(self.leaders):
+                raise UnknownTopicError(f"{what} {topic}-{partition}", "UNKNOWN_TOPIC_OR_PARTITION")
             if self.leaders[partition] < 0:
                 raise RetriableKafkaError(f"{what} {topic}-{partition}: it has no leader", NO_LEADER)
 
@@ -220,15 +223,19 @@ def test_a_tail_follows_new_partitions_from_their_first_record() -> None:
     assert b'"partition":2,"offset":0' in next(parts)
 
 
+@pytest.mark.parametrize("before", [(1,), (1, 1)], ids=["as many partitions", "fewer partitions"])
 @pytest.mark.parametrize("is_behind", [False, True])
-def test_a_tail_begins_anew_in_a_topic_that_is_created_again(is_behind: bool) -> None:
+def test_a_tail_begins_anew_in_a_topic_that_is_created_again(
+    is_behind: bool, before: tuple[int, ...]
+) -> None:
     """It failed, or left out as many records as the topic before had."""
-    cluster = OneLed(1, records=1)
+    cluster = OneLed(*before, records=1)
     call = asking(cluster)
     parts: Any = iter(records._tail(call).parts)
     next(parts)
     assert b"keep-alive" in next(parts)
     cluster.topic_id = uuid4()
+    cluster.leaders = [1]
     cluster.is_behind = is_behind
     if not is_behind:
         call.console.clock.advance(records.TAIL_LOOKS_MS)  # type: ignore[attr-defined]

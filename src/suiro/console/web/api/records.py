@@ -31,6 +31,7 @@ from suiro.errors import (
     RetriableKafkaError,
     SuiroError,
     TransientError,
+    UnknownTopicError,
     UsageError,
 )
 from suiro.foundation.http import Role
@@ -446,7 +447,7 @@ class _Followed:
                 min_bytes=SCAN_FETCH_BYTES,
                 leader_wait_ms=LEADER_WAIT_MS,
             )
-        except OffsetOutOfRangeError:
+        except (OffsetOutOfRangeError, UnknownTopicError):
             before = self._info
             self._look_at_topic(client)
             if self._info.topic_id == before.topic_id:
@@ -460,10 +461,15 @@ class _Followed:
     def _look_at_topic(self, client: Client) -> frozenset[int]:
         """Returns the partitions without a leader. Those of which no offset is known stay `leaderless`."""
         before, self._info = self._info, topic_info(client, self._topic)
+        count = len(self._info.partitions)
         if self._info.topic_id != before.topic_id:
-            self.at.update(dict.fromkeys(self.at, 0))
-        if self._is_whole:
-            for partition in range(len(before.partitions), len(self._info.partitions)):
+            places = [(self._topic, partition) for partition in range(count)]
+            begun = dict.fromkeys(places if self._is_whole else self.at, 0)
+            self.at.clear()
+            self.at.update(begun)
+            self.leaderless = frozenset()
+        elif self._is_whole:
+            for partition in range(len(before.partitions), count):
                 self.at.setdefault((self._topic, partition), 0)
         without = frozenset(one.partition for one in self._info.partitions if one.leader < 0)
         known = {partition for _, partition in self.at}
