@@ -419,6 +419,12 @@ def test_partitions_that_an_answer_lacks_are_named(open_page: Open, console: Fak
     expect(foot).to_contain_text("left out: partitions 1, 4 without a leader")
     page.goto(page.url.partition("#")[0] + "#/topics/flights/records?filter=x")
     expect(page.locator(".progress")).to_contain_text("not complete: partitions 1, 4 without a leader")
+    topic = console.cluster.topic("flights") or {}
+    unknown = {"leader": -1, "first_offset": None, "end_offset": None}
+    answer = {**topic, "partitions": [*topic["partitions"][1:], topic["partitions"][0] | unknown]}
+    page.route("**/api/v1/topics/flights", lambda route: route.fulfill(json=answer))
+    page.goto(page.url.partition("#")[0] + "#/topics/flights")
+    expect(page.locator(".tile", has_text="by offsets").locator(".tile-value")).to_have_text("\u2013")
 
 
 def test_produce_and_copy(open_page: Open, console: FakeConsole) -> None:
