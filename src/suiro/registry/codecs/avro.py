@@ -207,8 +207,18 @@ class AvroCodec:
             for one in self._wire.imports(schema):
                 fastavro.parse_schema(_loaded(one.text), named)
             return fastavro.parse_schema(_loaded(schema.text), named)
-        except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, ValueError) as error:
+        except _NO_SCHEMA as error:
             raise ConfigError(f"not a valid Avro schema: {type(error).__name__}: {error}") from None
+
+
+# fastavro meets the last two in what it does not check, such as an array without items. Other registries accept that.
+_NO_SCHEMA = (
+    fastavro.schema.SchemaParseException,
+    fastavro.schema.UnknownType,
+    ValueError,
+    KeyError,
+    TypeError,
+)
 
 
 def _loaded(text: str) -> Any:
