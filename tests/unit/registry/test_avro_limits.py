@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import uuid
 from typing import Any
 
@@ -138,7 +139,10 @@ def test_a_schema_that_is_nested_deeply_is_read_by_rows() -> None:
         codec.decode_column(pa.array([data]))
 
 
-@pytest.mark.parametrize("depth", [600, 850])
+COUNTS_C = pytest.mark.skipif(sys.version_info >= (3, 12), reason="fastavro's own frames do not count")
+
+
+@pytest.mark.parametrize("depth", [pytest.param(600, marks=COUNTS_C), 850])
 def test_a_chain_of_references_is_undecodable_where_it_is_too_deep(depth: int) -> None:
     """A reader met a RecursionError, which no setting for bad records takes. Most frames are the caller's here."""
     url = "mock://chain"
