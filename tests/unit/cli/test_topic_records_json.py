@@ -81,7 +81,7 @@ def test_a_text_in_json_stays_a_text(value: bytes, printed: Printed) -> None:
         ('{"headers": [[1, "x"]]}', "a header has the name 1"),
         ('{"headers": [["\\ud800", "x"]]}', "surrogates not allowed"),
         ('{"value": "\udcff"}', "surrogates not allowed"),  # of a standard input that is not UTF-8
-        ('{"headers": [["a", {"hex": "f"}]]}', "non-hexadecimal number"),
+        ('{"headers": [["a", {"hex": "zz"}]]}', "non-hexadecimal number"),
     ],
 )
 def test_what_no_record_can_have_is_a_wrong_line(
