@@ -21,7 +21,7 @@ from suiro.connect.postgres.server.publication import Table
 from suiro.connect.postgres.snapshot.ranges import Range, RangeReader, chunk_size, ranges
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.tables import TableSchema
-from suiro.errors import UsageError
+from suiro.errors import SuiroError, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +88,19 @@ class _Readers:
         self._free: queue.SimpleQueue[Database] = queue.SimpleQueue()
         with ExitStack() as connections:
             for _ in range(count):
-                database = connections.enter_context(Database(dsn))
-                connections.enter_context(database.snapshot(snapshot))
+                try:
+                    database = connections.enter_context(Database(dsn))
+                    connections.enter_context(database.snapshot(snapshot))
+                except SuiroError as error:
+                    # A server or a role may have no connection left. One is enough.
+                    if not self._databases:
+                        raise
+                    logger.info("the tables are read over %d connections: %s", len(self._databases), error)
+                    break
                 self._databases.append(database)
                 self._free.put(database)
             self._connections = connections.pop_all()
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="suiro-snapshot")
+        self._threads = ThreadPoolExecutor(len(self._databases), thread_name_prefix="suiro-snapshot")
 
     def read(
         self, table: Table, schema: TableSchema, wanted: Iterator[Range]
