@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Self
@@ -10,7 +11,7 @@ import pytest
 
 from suiro.connect.postgres.snapshot import exported
 from suiro.connect.postgres.snapshot.ranges import Range
-from suiro.errors import BrokenConnectionError
+from suiro.errors import BrokenConnectionError, TransientError, UsageError
 
 RANGES = [Range(until=("a",)), Range(after=("a",), until=("c",)), Range(after=("c",))]
 SCHEMA: Any = SimpleNamespace(selected="*", encoder=SimpleNamespace(encode_copy=lambda data: data))
@@ -60,3 +61,26 @@ def test_a_server_may_have_fewer_connections_than_readers(monkeypatch: pytest.Mo
     assert read(monkeypatch, Ranges(), left=1) == RANGES
     with pytest.raises(BrokenConnectionError):
         read(monkeypatch, Ranges(), left=0)
+
+
+def test_a_failed_range_has_the_error_that_ends_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of an earlier range was read after it, in the failed transaction, whose error is fatal."""
+
+    class Ranges:
+        def __init__(self) -> None:
+            self.failed = threading.Event()
+
+        def read(self, database: Any, table: Any, selected: str, wanted: Range) -> tuple[bytes, Range]:
+            if database.has_failed:
+                raise UsageError("current transaction is aborted, commands ignored until its end")
+            if wanted == RANGES[2]:
+                database.has_failed = True
+                self.failed.set()
+                raise TransientError("the lock was not available")
+            if wanted == RANGES[1]:
+                assert self.failed.wait(30)
+                return b"", Range(after=wanted.after, until=("b",))
+            return b"", wanted
+
+    with pytest.raises(TransientError, match="the lock was not available"):
+        read(monkeypatch, Ranges(), left=2)

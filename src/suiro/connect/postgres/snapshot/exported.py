@@ -86,6 +86,7 @@ class _Readers:
         self._count = count
         self._databases: list[Database] = []
         self._free: queue.SimpleQueue[Database] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
         with ExitStack() as connections:
             for _ in range(count):
                 try:
@@ -129,8 +130,14 @@ class _Readers:
     def _read(self, table: Table, schema: TableSchema, wanted: Range) -> tuple[Range, EncodedRows]:
         database = self._free.get()
         try:
+            # Postgres refuses all that follows in a transaction that failed, and does not repeat why.
+            if self._failure is not None:
+                raise self._failure
             data, read = self._ranges.read(database, table, schema.selected, wanted)
             return read, schema.encoder.encode_copy(data)
+        except BaseException as error:
+            self._failure = error
+            raise
         finally:
             self._free.put(database)
 
