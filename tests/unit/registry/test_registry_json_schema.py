@@ -172,11 +172,23 @@ def test_what_is_refused(new: Any, old: Any, kind: str) -> None:
         ('{"$ref": "#/definitions/nix"}', "leads nowhere"),
         ('{"$ref": "other.json"}', "leads nowhere"),
         ('{"maxContains": {"$id": "a", "$schema": {}}}', "no text"),
+        ('{"maxContains": {"$id": 5, "id": "a"}}', "no text"),
+        ('{"minimum": 5, "$ref": "#/minimum/x"}', "leads nowhere"),
+        ('{"required": ["a"], "$ref": "#/required/x"}', "leads nowhere"),
+        (
+            '{"definitions": {"a": {"$schema": "http://json-schema.org/draft-04/schema#", "id": 5}}, "$ref": "#b"}',
+            "leads nowhere",
+        ),
     ],
 )
 def test_what_is_no_schema(text: str, message: str) -> None:
     with pytest.raises(InvalidSchema, match=message):
         parse("JSON", text)
+
+
+def test_a_reference_that_was_not_checked_is_told() -> None:
+    with pytest.raises(InvalidSchema, match="reference 'a': its id"):
+        parse("JSON", '{"$ref": "a"}', (Import("a", '{"$id": 5}'),))
 
 
 def test_a_reference_is_found_by_its_name_and_compared_through() -> None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from jsonschema.validators import Draft7Validator, validator_for
 from jsonschema_specifications import REGISTRY
 from referencing import Registry, Resource
-from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
+from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, specification_with
 
 from suiro.registry.formats.budget import Budget
@@ -48,16 +48,18 @@ class Subschema:
         if isinstance(schema, dict) and any(isinstance(schema.get(name), str) for name in ("$id", "id")):
             try:
                 resource = Resource.from_contents(schema, default_specification=DRAFT7)
-            except AttributeError:
-                raise InvalidSchema("the $schema of a part of it is no text") from None
-            return Subschema(schema, self.resolver.in_subresource(resource), self.siblings_count)
+                resolver = self.resolver.in_subresource(resource)
+            except (AttributeError, ValueError):
+                raise InvalidSchema("the $schema or the id of a part of it is no text, or no URI") from None
+            return Subschema(schema, resolver, self.siblings_count)
         return Subschema(schema, self.resolver, self.siblings_count)
 
     def follow(self, reference: str) -> Subschema:
         """Raises `InvalidSchema` if the reference leads nowhere."""
         try:
             found = self.resolver.lookup(reference)
-        except (Unresolvable, PointerToNowhere, NoSuchAnchor) as error:
+        # The last ones are of a pointer into what is no schema, and of parts that the draft does not check.
+        except (Unresolvable, AttributeError, LookupError, TypeError, ValueError) as error:
             raise InvalidSchema(
                 f"$ref {reference!r} leads nowhere ({type(error).__name__}); it is in this schema, or the name of a "
                 "reference"
@@ -110,8 +112,12 @@ def _registry(imports: Sequence[Import]) -> Registry[Any]:
     for one in imports:
         resource = Resource.from_contents(_load(one.text), default_specification=DRAFT7)
         registry = registry.with_resource(one.name, resource)
-        if resource.id():
-            registry = registry.with_resource(resource.id() or "", resource)
+        try:
+            uri = resource.id()
+        except AttributeError:  # it was imported without checks
+            raise InvalidSchema(f"reference {one.name!r}: its id is no text") from None
+        if uri:
+            registry = registry.with_resource(uri, resource)
     return registry
 
 
