@@ -12,6 +12,7 @@ from typing import Any
 
 from suiro.connect.values import PREFIX_BYTES, SCHEMA_LANGUAGES
 from suiro.registry import CodecSettings, codec_of
+from suiro.registry.codecs.avro_limits import decimal_digits
 
 Fields = Mapping[str, str]
 FieldsReader = Callable[[bytes], Fields]
@@ -97,8 +98,8 @@ def _avro_type(kind: Any, named: Mapping[str, Any]) -> str:
         return _AVRO.get(kind) or (_avro_type(named[kind], named) if kind in named else "json")
     logical = kind.get("logicalType")
     if logical == "decimal":
-        precision, scale = kind.get("precision", 0), kind.get("scale", 0)
-        return f"decimal({precision},{scale})" if 1 <= precision <= 38 and scale <= precision else "json"
+        digits = decimal_digits(kind)
+        return "json" if digits is None else f"decimal({digits[0]},{digits[1]})"
     if isinstance(logical, str) and logical in _AVRO_LOGICAL:
         return _AVRO_LOGICAL[logical]
     base = kind["type"]

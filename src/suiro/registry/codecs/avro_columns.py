@@ -26,7 +26,13 @@ import pyarrow.compute as pc
 
 from suiro.registry.codecs import avro_kernels as kernels
 from suiro.registry.codecs.avro_infinity import INFINITE
-from suiro.registry.codecs.avro_limits import MAX_PARTS, AvroLimits, what_is_wrong
+from suiro.registry.codecs.avro_limits import (
+    MAX_PARTS,
+    MOST_DIGITS,
+    AvroLimits,
+    decimal_digits,
+    what_is_wrong,
+)
 from suiro.registry.codecs.avro_schemas import with_infinity, with_values
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
@@ -56,7 +62,6 @@ for _name, _zone in (("timestamp", "UTC"), ("local-timestamp", None)):
             _FIRST_DAY * _DAY_MS * _scale,
             (_LAST_DAY + 1) * _DAY_MS * _scale - 1,
         )
-_MOST_DIGITS = 38
 
 
 @dataclass(slots=True)
@@ -347,7 +352,7 @@ class Walked:
         out = np.zeros((len(starts), 16), np.uint8)
         if not kernels.unscaled(self.data, starts, self.lengths[node.target], out):
             raise NotOneColumn("a decimal has more than 16 bytes")
-        widest = pa.decimal128(_MOST_DIGITS, node.type.scale)
+        widest = pa.decimal128(MOST_DIGITS, node.type.scale)
         wide = pa.Array.from_buffers(widest, len(starts), [_validity(missing), pa.py_buffer(out)])
         try:
             return wide.cast(node.type)
@@ -395,9 +400,8 @@ def logical_of(schema: Any) -> str | None:
 def _type_of_logical(name: str, schema: Any, *, frames: bool) -> pa.DataType:
     if name in _LOGICAL:
         return _LOGICAL[name][0]
-    # Registries accept a decimal without a precision: Avro ignores logical types that are not valid.
-    if name in ("bytes-decimal", "fixed-decimal") and 1 <= schema.get("precision", 0) <= _MOST_DIGITS:
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    if name in ("bytes-decimal", "fixed-decimal") and (digits := decimal_digits(schema)):
+        return pa.decimal128(*digits)
     if name == "string-uuid" and frames:
         return pa.string()
     raise NotOneColumn(f"there is no column for Avro's {name}")

@@ -19,6 +19,8 @@ MAX_EMPTY_ITEMS = 10_000
 MAX_PARTS = 10_000
 """The number of types of a schema that becomes columns, each counted as often as it is used."""
 FEW_EMPTY_FIELDS = 16
+MOST_DIGITS = 38
+"""Of a decimal that has a column."""
 
 _STREAM = re.compile(r" from <_io\.BytesIO object at 0x[0-9a-f]+>")
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -32,6 +34,15 @@ def what_is_wrong(error: Exception) -> str:
     if isinstance(error, OverflowError):
         text += " (Python's dates end with the year 9999; write the field without a logical type, or as text)"
     return text
+
+
+def decimal_digits(schema: Any) -> tuple[int, int] | None:
+    """Returns the precision and the scale of a decimal. None if no column has them, or if they are not valid.
+    Registries accept that, because Avro ignores such a logical type."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 1 <= precision <= MOST_DIGITS:
+        return None
+    return (precision, scale) if 0 <= scale <= precision else None
 
 
 class AvroLimits:
