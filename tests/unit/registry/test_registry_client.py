@@ -214,6 +214,12 @@ TOO_DEEP = 100_000
         ("AVRO", '"Nothing"', '"int"'),
         ("AVRO", '{"type": "array"}', '"int"'),
         ("AVRO", '{"type": {"type": "int"}}', '"int"'),
+        ("AVRO", '{"type": "record", "name": ["."]}', '"int"'),
+        (
+            "AVRO",
+            '{"type": "fixed", "name": "F", "size": 1e400, "logicalType": "decimal", "precision": 1}',
+            '"int"',
+        ),
         ("JSON", '{"$schema": "nonsense:"}', "{}"),
         ("PROTOBUF", "nonsense", 'syntax = "proto3"; message A {}'),
         pytest.param("AVRO", '{"type":' * TOO_DEEP + '"int"' + "}" * TOO_DEEP, '"int"', id="deep Avro"),

@@ -211,11 +211,13 @@ class AvroCodec:
             raise ConfigError(f"not a valid Avro schema: {type(error).__name__}: {error}") from None
 
 
-# fastavro meets the last two in what it does not check, such as an array without items. Other registries accept that.
+# fastavro meets the last ones in what it does not check, such as an array without items. Other registries accept that.
 _NO_SCHEMA = (
     fastavro.schema.SchemaParseException,
     fastavro.schema.UnknownType,
     ValueError,
+    ArithmeticError,
+    AttributeError,
     KeyError,
     TypeError,
 )
