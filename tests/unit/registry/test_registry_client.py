@@ -253,6 +253,28 @@ def test_a_schema_that_cannot_be_used_is_looked_at_once(
     assert asked == ["/schemas/ids/7", "/subjects/other/versions/1"]
 
 
+def test_a_schema_cannot_say_that_it_is_parsed(unique: str) -> None:
+    """fastavro took its types without a check. Names that are not theirs hid that they hold themselves, and a value of
+    many levels ended the process."""
+    url = f"mock://{unique}"
+    within = {
+        "type": "record",
+        "name": "Q",
+        "namespace": "m",
+        "fields": [{"name": "x", "type": ["null", "n.R"]}],
+    }
+    hidden = {"type": "record", "name": "Z", "fields": [{"name": "x", "type": ["null", "n.R"]}]}
+    outer = {"type": "record", "name": "R", "namespace": "n", "fields": [{"name": "x", "type": within}]}
+    marks = {"__fastavro_parsed": True, "__named_schemas": {"n.R": hidden}}
+    array = {"type": "array", "items": "int", "__named_schemas": 5}
+    client, codec = registry_client(url), codec_of("AVRO", CodecSettings(registry=url))
+    number = client.register("s", Schema(json.dumps(outer | marks)))
+    with pytest.raises(Undecodable, match="nested deeper"):
+        codec.decode(struct.pack(">bI", 0, number) + b"\2" * 1_000 + b"\0")
+    number = client.register("t", Schema(json.dumps(array)))
+    assert codec.decode(struct.pack(">bI", 0, number) + b"\0") == []
+
+
 def test_a_registry_in_memory_answers_after_a_fork() -> None:
     """Its thread is not in the child, which waited for it forever. The child's registry is another one."""
     url = "mock://fork"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _COMPILED = ("numpy", "numba")
 """The modules that the loops over many values need. Without them, values are read and written one by one."""
+_MARKS = ("__fastavro_parsed", "__named_schemas")
 
 
 class AvroCodec:
@@ -226,7 +227,12 @@ _NO_SCHEMA = (
 def _loaded(text: str) -> Any:
     """Confluent's clients write a primitive type with quotes or without."""
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_hook=_unmarked)
     except ValueError:
         return text.strip()
     return "null" if found is None else found
+
+
+def _unmarked(members: dict[str, Any]) -> dict[str, Any]:
+    """Without the members by which fastavro knows what it has parsed, and would not check again."""
+    return {name: value for name, value in members.items() if name not in _MARKS}
