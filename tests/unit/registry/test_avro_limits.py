@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import sys
@@ -160,6 +161,34 @@ def test_a_chain_of_references_is_undecodable_where_it_is_too_deep(depth: int) -
     for _ in range(2):
         with pytest.raises(Undecodable, match="deep"):
             below(depth)
+
+
+@pytest.mark.parametrize(
+    ("root", "before", "behind"),
+    [('["int", "n"]', b"\2", b""), ('"n"', b"", b""), ('{"type": "array", "items": "n"}', b"\2", b"\0")],
+    ids=["union", "name", "array"],
+)
+def test_a_schema_that_is_no_record_may_refer_to_others(root: str, before: bytes, behind: bytes) -> None:
+    """As a topic with several kinds of events has it. No value could be read, and a block ended its reader."""
+    url = f"mock://roots-{uuid.uuid4()}"
+    client = registry_client(url)
+    day = {"name": "day", "type": {"type": "int", "logicalType": "date"}}
+    client.register("n", Schema(json.dumps({**LIST, "fields": [day, *LIST["fields"]]})))
+    schema = Schema(root, "AVRO", (Reference(name="n", subject="n", version=1),))
+    schema_id = client.register("root", schema)
+    codec = AvroCodec(CodecSettings(registry=url))
+    day_bytes = b"\xfe\xff\xff\xff\x0f"  # Postgres's infinity
+    data = framed(schema_id, before + day_bytes + b"\0" + behind)
+    one = {"day": datetime.date.max, "next": None}
+    value = [one] if behind else one
+    assert codec.decode(data) == value
+    assert codec.decode_block([data]) == [value]
+    with pytest.raises(NotOneColumn):
+        codec.decode_column(pa.array([data]))
+    writer = AvroCodec(CodecSettings(registry=url, subject="root", schema=schema))
+    assert codec.decode(writer.encode("t", value)) == value
+    with pytest.raises(Undecodable, match=f"deeper than {MAX_NESTING} levels"):
+        codec.decode(framed(schema_id, before + (day_bytes + b"\2") * 5_000))
 
 
 def record(name: str, *types: str) -> dict[str, Any]:

@@ -207,9 +207,20 @@ class AvroCodec:
         try:
             for one in self._wire.imports(schema):
                 fastavro.parse_schema(_loaded(one.text), named)
-            return fastavro.parse_schema(_loaded(schema.text), named)
+            return _with_references(fastavro.parse_schema(_loaded(schema.text), named), named)
         except _NO_SCHEMA as error:
             raise ConfigError(f"not a valid Avro schema: {type(error).__name__}: {error}") from None
+
+
+def _with_references(schema: Any, named: dict[str, Any]) -> Any:
+    """Returns a parsed schema with the types that its references brought. fastavro gives them to records only."""
+    if isinstance(schema, list):
+        if any(isinstance(one, list) for one in schema):
+            raise ValueError("a union holds a union")
+        return [_with_references(one, named) for one in schema]
+    found = named.get(schema, schema) if isinstance(schema, str) else schema
+    marks = {"__fastavro_parsed": True, "__named_schemas": named}
+    return found | marks if isinstance(found, dict) else found
 
 
 # fastavro meets the last ones in what it does not check, such as an array without items. Other registries accept that.

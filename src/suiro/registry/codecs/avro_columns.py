@@ -383,7 +383,10 @@ def expanded(schema: Any) -> Any:
         raise NotOneColumn(
             f"a schema that holds itself, or more than {MAX_PARTS} parts, or is nested too deeply, has no columns"
         )
-    return fastavro.schema.expand_schema(schema)
+    try:
+        return fastavro.schema.expand_schema(schema)
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise NotOneColumn(f"a union that refers to a type by its name has no columns: {error}") from None
 
 
 # -- types -------------------------------------------------------------------------------------------------

@@ -45,6 +45,14 @@ def decimal_digits(schema: Any) -> tuple[int, int] | None:
     return (precision, scale) if 0 <= scale <= precision else None
 
 
+def named_types(schema: Any) -> list[Any]:
+    """Returns the types that a parsed schema refers to by name. They may be of other schemas."""
+    for root in schema if isinstance(schema, list) else [schema]:
+        if isinstance(root, dict) and "__named_schemas" in root:
+            return list(root["__named_schemas"].values())
+    return []
+
+
 class AvroLimits:
     """The limits for values of a schema that fastavro has parsed."""
 
@@ -70,8 +78,7 @@ class AvroLimits:
         self._has_empty_items = False
         arrays: list[Any] = []
         waiting: list[tuple[Any, str]] = [(schema, "")]
-        if isinstance(schema, dict):
-            waiting += [(one, "") for one in schema.get("__named_schemas", {}).values()]
+        waiting += [(one, "") for one in named_types(schema)]
         while waiting:
             one, within = waiting.pop()
             one = _plain(one)

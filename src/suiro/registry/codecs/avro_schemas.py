@@ -17,6 +17,7 @@ from typing import Any
 import fastavro
 
 from suiro.registry.codecs.avro_infinity import INFINITE
+from suiro.registry.codecs.avro_limits import named_types
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "null": type(None),
@@ -95,9 +96,7 @@ def _copied(schema: Any) -> tuple[Any, list[dict[str, Any]]]:
     except RecursionError:
         return schema, []
     types: list[dict[str, Any]] = []
-    waiting = [made]
-    if isinstance(made, dict):
-        waiting += made.get("__named_schemas", {}).values()
+    waiting = [made, *named_types(made)]
     while waiting:
         one = waiting.pop()
         if isinstance(one, list):
