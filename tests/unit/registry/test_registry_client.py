@@ -216,6 +216,8 @@ TOO_DEEP = 100_000
         ("AVRO", '{"type": {"type": "int"}}', '"int"'),
         ("AVRO", '{"type": "record", "name": ["."]}', '"int"'),
         ("AVRO", '[["int"]]', '"int"'),
+        ("AVRO", '{"type": "fixed", "name": "F", "size": "8"}', '"int"'),
+        ("AVRO", '{"type": "fixed", "name": "F", "size": -8}', '"int"'),
         (
             "AVRO",
             '{"type": "fixed", "name": "F", "size": 1e400, "logicalType": "decimal", "precision": 1}',

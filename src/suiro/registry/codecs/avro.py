@@ -172,7 +172,7 @@ class AvroCodec:
             try:
                 found = self._parse(schema)
                 self._limits[schema_id] = AvroLimits.of(found)
-            except (ConfigError, InvalidSchema) as error:
+            except (ConfigError, InvalidSchema, ValueError) as error:
                 raise self._wire.unusable(schema_id, f"schema id {schema_id}: {error}") from None
             except RecursionError:
                 raise self._wire.unusable(schema_id, f"schema id {schema_id} is nested too deeply") from None

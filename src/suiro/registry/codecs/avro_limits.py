@@ -19,6 +19,7 @@ MAX_EMPTY_ITEMS = 10_000
 MAX_PARTS = 10_000
 """The number of types of a schema that becomes columns, each counted as often as it is used."""
 FEW_EMPTY_FIELDS = 16
+MAX_FIXED_BYTES = (1 << 31) - 1
 MOST_DIGITS = 38
 """Of a decimal that has a column."""
 
@@ -54,7 +55,7 @@ def named_types(schema: Any) -> list[Any]:
 
 
 class AvroLimits:
-    """The limits for values of a schema that fastavro has parsed."""
+    """The limits for values of a schema that fastavro has parsed. Raises `ValueError` for one that it should refuse."""
 
     @classmethod
     def of(cls, schema: Any) -> AvroLimits | None:
@@ -93,6 +94,10 @@ class AvroLimits:
                 within = one["name"]
             if _kind(one) == "array":
                 arrays.append(one["items"])
+            if _kind(one) == "fixed" and not (
+                type(one["size"]) is int and 0 <= one["size"] <= MAX_FIXED_BYTES
+            ):
+                raise ValueError(f"a fixed type has the size {one['size']!r}")
             waiting += [(part, within) for part in _parts(one)]
         self._empty: dict[str, bool] = {}
         self._has_empty_items = any(self._is_empty(items) for items in arrays)
