@@ -191,16 +191,17 @@ class IcebergSink:
             self._catalog = None
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        found = self._stored(partitions)
-        for topic, partition in partitions:
-            # As an earlier build wrote it: connector a.b with topic c had the property of connector a with topic b.c.
-            old = f"suiro-connect.{self._name}.{topic}-{partition}"
-            if (topic, partition) not in found and old in self._opened.properties:
-                raise UsageError(
-                    f"{self._name}: table {self._settings.table} has the property {old}, which may be an offset of "
-                    f"this connector or of another one. If it is of this one, set {self._property((topic, partition))} "
-                    f"to its value ({self._opened.properties[old]}); otherwise give the connector another name"
-                )
+        found, there = self._stored(partitions), self._opened.properties
+        # As an earlier build wrote it: connector a.b with topic c had the property of connector a with topic b.c.
+        old = {one: f"suiro-connect.{self._name}.{one[0]}-{one[1]}" for one in partitions if one not in found}
+        unclear = {one: name for one, name in old.items() if name in there}
+        if unclear:
+            wanted = ", ".join(f"{self._property(one)} = {there[name]}" for one, name in unclear.items())
+            raise UsageError(
+                f"{self._name}: table {self._settings.table} has the property {next(iter(unclear.values()))}, which "
+                f"may be an offset of this connector or of another one. If it is of this one, set {wanted}; otherwise "
+                "give the connector another name"
+            )
         return found
 
     def _stored(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
