@@ -20,6 +20,7 @@ from support.waiting import wait_until
 
 from suiro.client import LATEST, Client
 from suiro.console.dead_letters import Done as DoneOffsets
+from suiro.console.dead_letters import before_error
 from suiro.console.redrives import JOURNAL_TOPIC
 from suiro.errors import RefusedError
 from suiro.protocol.murmur2 import partition_for_key
@@ -112,6 +113,23 @@ def test_back_to_topic_and_partition_without_the_errors_headers(
     assert (line["records"], line["from"]) == (3, {"0": [0], "1": [0, 1]})
     assert line["to"] == {f"{source}-{partition}": 1 for partition in range(3)}
     assert "@" in line["by"]
+
+
+def test_of_two_errors_the_last_is_told(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
+    """Of a connector that read dead letters of a topology, the reason was that of the topology."""
+    dead = new_topic()
+    of_connect = (
+        ("__connect.errors.topic", b"first"),
+        ("__connect.errors.partition", b"1"),
+        ("__connect.errors.connector.name", b"sink"),
+        ("__connect.errors.exception.message", b"refused"),
+    )
+    earlier = (("__streams.errors.stacktrace", b"at line 1"), *of_streams("source"))
+    put_aside(client, dead, (b"a", (*earlier, *of_connect)))
+    shown = call("show", dead, "--json").json
+    assert (shown["exception"], shown["reason"]) == ("sink", "refused")
+    assert shown["origin"] == {"topic": "first", "partition": 1, "offset": None}
+    assert before_error((*earlier, *of_streams("first"))) == earlier
 
 
 def _refused(*arguments: Any, **more: Any) -> None:

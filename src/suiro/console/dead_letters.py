@@ -56,12 +56,12 @@ class DeadLetter:
 
 
 def dead_letter_of(record: LogRecord) -> DeadLetter:
-    """Uses the last header of each name. Earlier ones are of an earlier error, or forged."""
-    said: dict[str, str] = {}
-    for name, value in record.headers:
-        for prefix in PREFIXES:
-            if name.startswith(prefix):
-                said[name.removeprefix(prefix)] = (value or b"").decode(errors="backslashreplace")
+    """Uses the headers of the last error. Others are of an earlier error, or forged."""
+    headers = record.headers
+    said = {
+        name: (headers[at][1] or b"").decode(errors="backslashreplace")
+        for name, at in _last_error(headers).items()
+    }
     topic, partition = said.get("topic"), said.get("partition", "")
     origin = None
     if topic and _LEGAL_TOPIC.fullmatch(topic) and _is_number(partition):
@@ -97,16 +97,25 @@ def origin_topics(record: LogRecord) -> set[str]:
 def before_error(headers: tuple[tuple[str, bytes | None], ...]) -> tuple[tuple[str, bytes | None], ...]:
     """Returns the headers that the record had at its source. If that has dead letters, too, these are headers of an
     earlier error."""
-    prefixes = (one for name, _ in reversed(headers) for one in PREFIXES if name.startswith(one))
-    last = next(prefixes, None)
-    kept: list[tuple[str, bytes | None]] = []
-    removed: set[str] = set()
-    for name, value in reversed(headers):
-        if last is not None and name.startswith(last) and name not in removed:
-            removed.add(name)
-        else:
-            kept.append((name, value))
-    return tuple(reversed(kept))
+    gone = set(_last_error(headers).values())
+    return tuple(header for at, header in enumerate(headers) if at not in gone)
+
+
+def _last_error(headers: tuple[tuple[str, bytes | None], ...]) -> dict[str, int]:
+    """Returns where the headers of the last error are, by their names without the prefix. They are written together,
+    behind those that the record had."""
+    found: dict[str, int] = {}
+    last: str | tuple[str, ...] = PREFIXES
+    for at in range(len(headers) - 1, -1, -1):
+        name = headers[at][0]
+        if not name.startswith(last):
+            continue
+        last = next(one for one in PREFIXES if name.startswith(one))
+        name = name.removeprefix(last)
+        if name in found:
+            break
+        found[name] = at
+    return found
 
 
 def without_error(
