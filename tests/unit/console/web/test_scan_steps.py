@@ -223,6 +223,23 @@ def test_a_tail_follows_new_partitions_from_their_first_record() -> None:
     assert b'"partition":2,"offset":0' in next(parts)
 
 
+def test_a_look_at_the_topic_takes_no_time_from_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that is far away, the records of every look were left out."""
+    cluster = OneLed(1)
+    call: Any = asking(cluster)
+    found = cluster.metadata()
+
+    def slow(topics: Any = None) -> dict[str, TopicInfo]:
+        call.console.clock.advance(records.STEP_MS + records.TAIL_WAIT_MS)
+        return found
+
+    monkeypatch.setattr(cluster, "metadata", slow)
+    parts: Any = iter(records._tail(call).parts)
+    next(parts)
+    monkeypatch.setattr(cluster, "_records", 1)
+    assert b'"partition":0,"offset":0' in next(parts)
+
+
 @pytest.mark.parametrize("before", [(1,), (1, 1)], ids=["as many partitions", "fewer partitions"])
 @pytest.mark.parametrize("is_behind", [False, True])
 def test_a_tail_begins_anew_in_a_topic_that_is_created_again(

@@ -485,13 +485,13 @@ def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[by
     try:
         yield event("records", {"records": [], "dropped": 0, "leaderless": sorted(followed.leaderless)})
         while True:
-            until = clock.monotonic_ms() + STEP_MS + TAIL_WAIT_MS
             last: deque[tuple[LogRecord, tuple[Decoded, Decoded] | None]] = deque(maxlen=TAIL_RECORDS)
             seen = dropped = 0
             before = matching.unclear, followed.leaderless
             # The client is lent for one step, so that twenty tails can share clients.
             with call.console.client() as client:
                 answers = followed.fetch(client, clock)
+            until = clock.monotonic_ms() + STEP_MS
             for place, fetched in answers.items():
                 behind = fetched.last_stable_offset - behind_max
                 if at[place] < behind:
