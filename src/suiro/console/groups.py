@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,8 @@ from suiro.foundation.types import TopicPartition
 
 TIME_FETCH_BYTES = 64 * 1024
 TIME_MAX_MS = (1 << 63) - 1
+TOPICS_NAMED_MAX = 10_000
+"""The most topics in a request. A member may name any number, and a node closes the connection for 50,000."""
 # `suiro.spark.MARKER_TOPIC`, which the base package cannot import.
 MARKER_TOPIC = "__txn_markers"
 
@@ -100,10 +103,10 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
 
 def _visible(client: Client, topics: Sequence[str]) -> dict[str, TopicInfo]:
     """Returns those of the topics that the user may describe. A member may have the right to others, or name any."""
-    try:
-        return client.metadata(topics)
-    except RefusedError:
-        return client.metadata()
+    if len(topics) <= TOPICS_NAMED_MAX:
+        with suppress(RefusedError):
+            return client.metadata(topics)
+    return client.metadata()
 
 
 def _waited_ms(

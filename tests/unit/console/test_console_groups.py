@@ -55,6 +55,8 @@ def test_a_record_that_cannot_be_read_has_no_time(client: Client) -> None:
 
 def metadata(topics: Any = None) -> dict[str, TopicInfo]:
     """Without names, what the user may describe."""
+    if topics is not None and len(topics) >= 50_000:
+        raise DeadlineExceededError("could not fetch metadata: the connection broke")
     if topics is not None and topics != ["t"]:
         raise RefusedError("ask for the metadata of topic hidden", "TOPIC_AUTHORIZATION_FAILED")
     partitions = tuple(
@@ -63,12 +65,17 @@ def metadata(topics: Any = None) -> dict[str, TopicInfo]:
     return {"t": TopicInfo(name="t", topic_id=None, internal=False, partitions=partitions)}
 
 
-@pytest.mark.parametrize("other", [("t", 1), ("hidden", 0)], ids=["without a leader", "of others"])
-def test_a_partition_that_cannot_be_asked_about_hides_no_other(other: TopicPartition) -> None:
-    """The whole group was an error: for 20 s without a leader, or if a member reads a topic of others."""
+@pytest.mark.parametrize(
+    "others",
+    [{("t", 1)}, {("hidden", 0)}, {(f"made-up-{number}", 0) for number in range(50_000)}],
+    ids=["without a leader", "of others", "too many"],
+)
+def test_partitions_that_cannot_be_asked_about_hide_no_other(others: set[TopicPartition]) -> None:
+    """The whole group was an error: for 20 s without a leader, or if a member reads a topic of others, or names more
+    topics than a request may have."""
 
     def list_offsets(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-        if other in wanted:
+        if others.intersection(wanted):
             raise DeadlineExceededError("partition t-1 has no leader")
         return {place: ListedOffset(offset=9, timestamp=-1, leader_epoch=-1) for place in wanted}
 
@@ -84,12 +91,12 @@ def test_a_partition_that_cannot_be_asked_about_hides_no_other(other: TopicParti
     committed = CommittedOffset(offset=4, metadata="", leader_epoch=-1)
     client: Any = SimpleNamespace(
         admin=SimpleNamespace(describe_group=lambda group: described),
-        offset_fetch=lambda group, require_stable: {("t", 0): committed, other: committed},
+        offset_fetch=lambda group, require_stable: dict.fromkeys([("t", 0), *others], committed),
         metadata=metadata,
         list_offsets=list_offsets,
     )
     found = describe_group(client, "g")
     assert {(one.topic, one.partition): (one.end_offset, one.lag) for one in found.partitions} == {
         ("t", 0): (9, 5),
-        other: (None, None),
+        **dict.fromkeys(others, (None, None)),
     }
