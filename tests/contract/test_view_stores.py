@@ -263,8 +263,9 @@ ODD = {
 
 def test_a_page_of_large_rows_ends_early(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand rows of a megabyte were in the memory of the host at once."""
-    for name, most in (("FEW_ROWS", 2), ("PAGE_CHARS", 1_000)):
-        monkeypatch.setattr(f"suiro.views.store.tables.{name}", most, raising=False)
+    for module in ("tables", "postgres"):
+        monkeypatch.setattr(f"suiro.views.store.{module}.FEW_ROWS", 2, raising=False)
+        monkeypatch.setattr(f"suiro.views.store.{module}.PAGE_CHARS", 1_000, raising=False)
     store = open_one()
     names = [(f"{n}", "d") for n in range(9)]
     texts = [value(text="x" * (2_000 if n == 4 else 300)) for n in range(9)]
@@ -279,6 +280,22 @@ def test_a_page_of_large_rows_ends_early(open_one: Open, monkeypatch: pytest.Mon
                 break
         assert found == [names[0:4], names[4:5], names[5:9]]
     assert keys(store.rows(limit=2, after=store.rows(limit=3).next).rows) == names[3:5]
+
+
+def test_what_is_behind_a_page_of_large_rows_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The whole range was read for each page, and 10,000 rows of a megabyte took longer than a question may."""
+    monkeypatch.setattr("suiro.views.store.tables.PAGE_CHARS", 1_000)
+    monkeypatch.setattr("suiro.views.store.sqlite.QUESTION_LIMIT_S", -1.0)
+    monkeypatch.setattr("suiro.views.store.sqlite.STEPS_BETWEEN_LOOKS", 10_000)
+    names = [(f"{n:04}", "d") for n in range(2_000)]
+    with open_store(Described(), tmp_path) as store:
+        store.apply(cut(0), names, [value(text="x" * 300)] * len(names))
+        for as_of in (None, 0):
+            page = store.rows(limit=10_000, as_of=as_of)
+            assert keys(page.rows) == names[:4]
+            assert keys(store.rows(limit=1, after=page.next).rows) == names[4:5]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import FORMAT_VERSION, Store, StoreSpec
+from suiro.views.store.tables import FEW_ROWS, FORMAT_VERSION, PAGE_CHARS, Store, StoreSpec
 
 LONGEST_NAME = 63
 QUESTION_LIMIT_MS = 10_000
@@ -50,6 +50,14 @@ _LIFT_FOR_CUT = _LIFT.format("'statement_timeout', 'transaction_timeout'")
 # While one store of a comparison is read, the transaction of the other is idle.
 _LIFT_FOR_COMPARISON = _LIFT.format(
     "'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout'"
+)
+
+# The rows of a page of large rows, and perhaps some more: a character has four bytes at most. `octet_length` reads no
+# value that Postgres keeps out of line.
+_OF_PAGE = (
+    "SELECT key, columns, value, hash FROM (SELECT page.*, sum(octet_length(value)) OVER (ORDER BY key ROWS BETWEEN "
+    "UNBOUNDED PRECEDING AND 2 PRECEDING) AS before FROM ({}) AS page) AS sized WHERE coalesce(before, 0) <= ? "
+    "ORDER BY key"
 )
 
 _LIMIT_LOCKS = "SELECT set_config('lock_timeout', {}, true) WHERE current_setting('lock_timeout') = '0'"
@@ -181,6 +189,13 @@ class PostgresStore(Store):
         connection.execute(self._begin)
         if limited:
             connection.execute(f"SET LOCAL statement_timeout = {QUESTION_LIMIT_MS}".encode())
+
+    def _page(
+        self, connection: psycopg.Connection[Any], limit: int, statement: str, *parameters: Any
+    ) -> tuple[list[tuple[Any, ...]], bool]:
+        if limit > FEW_ROWS:
+            statement, parameters = _OF_PAGE.format(statement), (*parameters, 4 * PAGE_CHARS)
+        return super()._page(connection, limit, statement, *parameters)
 
     def _reader(self) -> psycopg.Connection[Any]:
         while True:

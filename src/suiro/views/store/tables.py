@@ -20,9 +20,10 @@ import json
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 from suiro.errors import UsageError
@@ -63,11 +64,6 @@ Batch = tuple[Sequence[tuple[Any, ...]], Sequence[str | None]]
 CUTS = "SELECT number, cut FROM cuts"
 LIVE = "SELECT key, columns, value, hash FROM rows WHERE key >= ? AND key < ? AND since <= ?"
 PAST = "SELECT key, columns, value, hash FROM history WHERE key >= ? AND key < ? AND since <= ? AND until > ?"
-SIZED = (
-    "SELECT key, columns, value, hash FROM (SELECT page.*, sum(length(value)) OVER (ORDER BY key ROWS BETWEEN "
-    "UNBOUNDED PRECEDING AND 2 PRECEDING) AS size FROM ({}) AS page) AS sized"
-)
-"""Rows, and the characters of those before. The row behind a page tells that there are more."""
 SUMS = "SELECT count(*), sum(hash & 4294967295), sum(hash >> 32) FROM"
 
 
@@ -90,10 +86,16 @@ class StoreSpec(Protocol):
     def journal_id(self) -> str: ...
 
 
-class Read(Protocol):
-    """Runs a SELECT in a snapshot; `?` stands for a parameter."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Runs SELECTs in a snapshot; `?` stands for a parameter. `page`: `Store._page`."""
 
-    def __call__(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]: ...
+    run: Callable[..., Any]
+    page: Callable[..., tuple[list[tuple[Any, ...]], bool]]
+
+    def __call__(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self.run(statement, *parameters).fetchall()
+        return found
 
 
 class Store(ABC):
@@ -247,16 +249,8 @@ class Store(ABC):
         with self._reading(limited=True) as read:
             cut = self._cut(read, as_of)
             statement, parameters = self._selection(query, cut.number, with_past=as_of is not None)
-            limit = query.limit
-            if limit > FEW_ROWS:
-                statement = f"{SIZED.format(statement)} WHERE coalesce(size, 0) <= ? ORDER BY key"
-                parameters.append(PAGE_CHARS)
-            rows = [_row(*found) for found in read(statement, *parameters)]
-        if limit > FEW_ROWS:
-            sizes = accumulate((len(row.value) for row in rows[:-1]), initial=0)
-            limit = min(limit, sum(size <= PAGE_CHARS for size in sizes))
-        more = len(rows) > limit
-        rows = rows[:limit]
+            found, more = read.page(query.limit, statement, *parameters)
+        rows = [_row(*one) for one in found]
         return Page(cut, rows, rows[-1].place if more else None)
 
     def key_types(self) -> KeyTypes:
@@ -412,9 +406,23 @@ class Store(ABC):
             connection = self._reader()
             try:
                 self._begin_reading(connection, limited)
-                yield lambda statement, *parameters: self._run(connection, statement, *parameters).fetchall()
+                yield Read(partial(self._run, connection), partial(self._page, connection))
             finally:
                 self._give_back(connection)
+
+    def _page(
+        self, connection: Any, limit: int, statement: str, *parameters: Any
+    ) -> tuple[list[tuple[Any, ...]], bool]:
+        """Returns the rows of a page, and whether there are more. What is behind the page is not read."""
+        found: list[tuple[Any, ...]] = []
+        size = 0
+        with closing(self._run(connection, statement, *parameters)) as rows:
+            for row in rows:
+                if len(found) == limit or (size > PAGE_CHARS and limit > FEW_ROWS):
+                    return found, True
+                found.append(row)
+                size += len(row[2])
+        return found, False
 
     @abstractmethod
     def _reader(self) -> Any:
@@ -487,7 +495,7 @@ class Store(ABC):
             statement, parameters = f"{statement} LIMIT ?", [*parameters, query.limit + 1]
         return statement, parameters
 
-    def _newest_of(self, read: Read) -> Iterator[Cut]:
+    def _newest_of(self, read: Callable[..., list[tuple[Any, ...]]]) -> Iterator[Cut]:
         before = NO_END
         while True:
             found = read(f"{CUTS} WHERE number < ? ORDER BY number DESC LIMIT ?", before, CUTS_AT_ONCE)
