@@ -119,3 +119,24 @@ def test_what_the_code_has_forked_ends_with_the_child(
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+
+
+def test_without_room_for_a_thread_it_is_tried_again(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without room for a process. Readers got the rows of that moment until the host was restarted."""
+    script = """echo '{"event": "begun", "cut": null, "joined": null}'; exec cat > /dev/null"""
+    monkeypatch.setattr("suiro.views.pipeline.follower.apart", lambda command: ["sh", "-c", script])
+    start = threading.Thread.start
+    refused: list[int | None] = []
+
+    def start_unless_first(thread: threading.Thread) -> None:
+        if thread._target.__name__ == "end_with_child" and not refused:  # type: ignore[attr-defined]
+            refused.append(follower.pid)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_unless_first)
+    follower.start()
+    wait_until(lambda: refused and follower.pid not in (None, *refused), what="another child")
+    follower.stop()

@@ -134,7 +134,7 @@ class Follower:
             before = self.cut
             try:
                 self._run()
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # no process, or no thread, as many as there are
                 self._fail(FatalError(f"the follower cannot be started: {error}"))
             if self._stopping.is_set():
                 return
@@ -165,9 +165,9 @@ class Follower:
             child.wait()
             process.kill_group(child)
 
-        # What the user's code has forked has the pipe of the events, too, and would keep it open.
-        threading.Thread(target=end_with_child, daemon=True).start()
         try:
+            # What the user's code has forked has the pipe of the events, too, and would keep it open.
+            threading.Thread(target=end_with_child, daemon=True).start()
             for event in process.events(child):
                 self._hear(event)
         finally:
