@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from suiro.views.control.shared_jvm import JVM_FOLDER
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.folder import SPEC
 from suiro.views.store import FILE_NAME
+from suiro.views.store.rows import StoreUnavailableError
 
 
 def spec_of(serve: Any = "sqlite") -> VersionSpec:
@@ -101,13 +103,30 @@ def test_a_folder_of_another_logs_version_is_refused_and_stays(
     assert not folder.exists()
 
 
-def test_a_version_whose_store_is_damaged_is_freed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The host tried it again and again, and the damage may be why the version was retired."""
+@pytest.mark.parametrize("error", [None, StoreUnavailableError("disk I/O error")])
+def test_a_version_whose_store_cannot_be_opened_is_freed(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The host tried it again and again. A damaged store, or a full disk, may be why the version was retired."""
+
+    def no_room(*_: Any) -> None:
+        assert error is not None
+        raise error
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError("no")
+
+    if error is not None:
+        monkeypatch.setattr(running, "open_store", no_room)
     place = place_of(tmp_path)
     folder = place.folder(spec_of())
     folder.mkdir(parents=True)
     (folder / FILE_NAME).write_bytes(b"no store" * 1_000)
     monkeypatch.setattr(running, "Client", lambda *_, **__: nullcontext(Empty()))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", refuse)
+        with pytest.raises(PermissionError):
+            running.free(spec_of(), place)
     running.free(spec_of(), place)
     assert not folder.exists()
 

@@ -32,7 +32,12 @@ from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.served import Served
 from suiro.views.settings import RunSettings
 from suiro.views.store import open_store
-from suiro.views.store.rows import StoreBrokenError, StoreOfAnotherError
+from suiro.views.store.rows import (
+    StoreBrokenError,
+    StoreFullError,
+    StoreOfAnotherError,
+    StoreUnavailableError,
+)
 from suiro.views.store.tables import Store
 
 logger = logging.getLogger(__name__)
@@ -207,10 +212,13 @@ def free(spec: VersionSpec, environment: HostEnvironment) -> None:
     except (LocationTakenError, StoreOfAnotherError) as error:
         logger.warning("version %d of view %s leaves what is not its own: %s", spec.version, spec.view, error)
         return
-    except StoreBrokenError:
+    except (StoreBrokenError, StoreUnavailableError, StoreFullError):
         if spec.serve != "sqlite":
             raise
-        # The damaged file is in the folder.
-    shutil.rmtree(environment.folder(spec), ignore_errors=True)
+        # The file is in the folder. It may be damaged, and on a full disk SQLite opens none.
+    folder = environment.folder(spec)
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)  # raises why
     with contextlib.suppress(OSError):
-        environment.folder(spec).parent.rmdir()  # if the view has no version any more
+        folder.parent.rmdir()  # if the view has no version any more
