@@ -24,6 +24,7 @@ from suiro.views.control.running import HostEnvironment
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.pace import ask_throttle
+from suiro.views.pipeline.progress import Progress
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.state import (
@@ -220,6 +221,21 @@ def test_a_version_that_cannot_be_built(kept: Kept, monkeypatch: pytest.MonkeyPa
     wait_until(
         lambda: kept.reconciler.status()["versions"][-1]["error"] == said, what="why it is still there"
     )
+
+
+def test_of_a_pipeline_that_is_down_no_input_lag_is_known(kept: Kept) -> None:
+    """It was that of its last moment, so that a version which had ended hours ago looked current."""
+    kept.journal.deploy()
+    version = kept.version(1)
+    version.is_at(10)
+    version.pipeline_status.progress = Progress(done=10, total=10, rate=0.0, left_s=0.0)
+
+    def input_lag_ms() -> Any:
+        return kept.reconciler.status()["versions"][0].get("input_lag_ms")
+
+    wait_until(lambda: input_lag_ms() == 0, what="its lag")
+    version.pipeline_status = None
+    assert input_lag_ms() is None
 
 
 def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:

@@ -202,7 +202,8 @@ class Reconciler:
             "cut": None if cut is None else cut.number,
             "cut_time_ms": None if cut is None else cut.time_ms,
             "lag_ms": self.lag_ms(version.number, reads=reads_lag),
-            "input_lag_ms": None if input_lag is None else input_lag.ms,
+            # The last one that was measured says nothing while no pipeline measures it.
+            "input_lag_ms": None if input_lag is None or progress is None else input_lag.ms,
             "paused": version.state == "building" and pace is not None and pace.is_paused,
             "progress": None if progress is None else asdict(progress),
             "pipeline": pipeline,
