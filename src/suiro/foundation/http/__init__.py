@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from suiro.foundation.http.disconnects import watching_client
     from suiro.foundation.http.guard import Guard, not_allowed
-    from suiro.foundation.http.limits import HttpLimits
+    from suiro.foundation.http.limits import HttpLimits, requests_of_one
     from suiro.foundation.http.origins import Origins
     from suiro.foundation.http.page import MetricsPage, serve_metrics_page
     from suiro.foundation.http.refusals import error_answer, error_json
@@ -53,6 +53,7 @@ __all__ = [
     "is_temporary",
     "listen_on",
     "not_allowed",
+    "requests_of_one",
     "retry_after_ms",
     "serve_metrics_page",
     "summary_of",
@@ -68,7 +69,7 @@ __getattr__ = on_first_use(
         "answers": "AnswerTooLargeError ask is_temporary retry_after_ms summary_of",
         "disconnects": "watching_client",
         "guard": "Guard not_allowed",
-        "limits": "HttpLimits",
+        "limits": "HttpLimits requests_of_one",
         "origins": "Origins",
         "page": "MetricsPage serve_metrics_page",
         "refusals": "error_answer error_json",

@@ -37,6 +37,7 @@ from starlette.types import Receive, Scope, Send
 
 from suiro.clock import stopwatch_ns
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
+from suiro.foundation.http import HttpLimits, requests_of_one
 from suiro.views.cuts import Cut
 from suiro.views.serving.answers import WaitedError, error_answer, json_answer
 from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
@@ -50,7 +51,6 @@ from suiro.views.store.tables import Store
 READING_THREADS = 8
 SCANNING_THREADS = 4  # separate, so that look-ups do not wait for scans
 SUBSCRIPTION_THREADS = 4  # separate, because a cut wakes all subscribers at once
-MAX_SUBSCRIBERS = 750  # of the 1,000 connections, so that look-ups and commands get an answer
 DEFAULT_WAIT_MS = 10_000
 MAX_WAIT_MS = 60_000
 
@@ -153,10 +153,9 @@ class _Reads:
             served = self._served(request, question, caller)
             last = request.headers.get("last-event-id") or question.text("after")
             after = None if last is None else event_id(last, served)
-            if self._subscribers >= MAX_SUBSCRIBERS:
-                raise TransientError(
-                    f"{MAX_SUBSCRIBERS:,} subscribers are connected, which is the most; try again"
-                )
+            most = requests_of_one(HttpLimits())  # so that look-ups and commands get an answer, too
+            if self._subscribers >= most:
+                raise TransientError(f"{most:,} subscribers are connected, which is the most; try again")
         except SuiroError as error:
             return error_answer(error)
         self._subscribers += 1  # before the wait, during which others come
