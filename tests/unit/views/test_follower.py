@@ -98,17 +98,27 @@ def test_what_the_store_has_at_the_start_is_seen(
     follower.stop()
 
 
-def test_what_the_code_has_forked_ends_with_the_child(
-    follower: Follower, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("forked", ["sleep 600", "setsid sh -c 'echo $$ >> alone; exec sleep 600'"])
+def test_what_the_code_has_forked_keeps_no_child(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, forked: str
 ) -> None:
     """It has the pipe of the events, and the host waited for its end: to start the child again, or to stop."""
-    script = """echo '{"event": "begun", "cut": null, "joined": null}'; sleep 600 & exec cat > /dev/null"""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("suiro.views.pipeline.follower.END_S", 0.1, raising=False)
+    script = f"""echo '{{"event": "begun", "cut": null, "joined": null}}'; {forked} & exec cat > /dev/null"""
     monkeypatch.setattr("suiro.views.pipeline.follower.apart", lambda command: ["sh", "-c", script])
+
+    def said() -> list[str]:
+        file = tmp_path / "alone"
+        return file.read_text().split() if file.exists() else []
+
     follower.start()
     pids = []
     try:
         for _ in range(2):
             pids.append(wait_until(lambda: follower.pid not in pids and follower.pid, what="a child"))
+            if "alone" in forked:
+                wait_until(lambda: len(said()) == len(pids), what="its fork")
             if len(pids) == 1:
                 os.kill(pids[0], signal.SIGKILL)
         stopping = threading.Thread(target=follower.stop, daemon=True)
@@ -119,6 +129,8 @@ def test_what_the_code_has_forked_ends_with_the_child(
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+        for pid in map(int, said()):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_without_room_for_a_thread_it_is_tried_again(
@@ -131,7 +143,7 @@ def test_without_room_for_a_thread_it_is_tried_again(
     refused: list[int | None] = []
 
     def start_unless_first(thread: threading.Thread) -> None:
-        if thread._target.__name__ == "end_with_child" and not refused:  # type: ignore[attr-defined]
+        if thread._target.__name__ == "_hear_all" and not refused:  # type: ignore[attr-defined]
             refused.append(follower.pid)
             raise RuntimeError("can't start new thread")
         start(thread)

@@ -24,6 +24,8 @@ from suiro.views.store import open_store
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 STOP_TIMEOUT_S = 10.0
+END_S = 5.0
+"""The wait for the last event of a child that has ended."""
 LOG_NAME, CODE_NAME = "follower.log", "code.zip"
 
 logger = logging.getLogger(__name__)
@@ -160,21 +162,24 @@ class Follower:
             self._child = child
         if self._stopping.is_set():
             child.terminate()
-
-        def end_with_child() -> None:
-            child.wait()
-            process.kill_group(child)
-
+        hearing = threading.Thread(target=self._hear_all, args=(child,), daemon=True)
         try:
-            # What the user's code has forked has the pipe of the events, too, and would keep it open.
-            threading.Thread(target=end_with_child, daemon=True).start()
-            for event in process.events(child):
-                self._hear(event)
+            hearing.start()
+            child.wait()
+            # What the user's code has forked has the pipe of the events, too, and would keep it open. What is in a
+            # session of its own still has it.
+            process.kill_group(child)
+            hearing.join(END_S)
         finally:
-            process.close_pipes(child)
+            if not hearing.is_alive():  # or the close would wait for it
+                process.close_pipes(child)
             child.wait()
             with self._lock:
                 self._child = None
+
+    def _hear_all(self, child: process.Process) -> None:
+        for event in process.events(child):
+            self._hear(event)
 
     def _hear(self, said: Mapping[str, Any]) -> None:
         if said["event"] == "error":
