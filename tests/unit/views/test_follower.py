@@ -104,7 +104,7 @@ def test_what_the_code_has_forked_keeps_no_child(
 ) -> None:
     """It has the pipe of the events, and the host waited for its end: to start the child again, or to stop."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("suiro.views.pipeline.follower.END_S", 0.1, raising=False)
+    monkeypatch.setattr("suiro.views.pipeline.follower.END_S", 0.1)
     script = f"""echo '{{"event": "begun", "cut": null, "joined": null}}'; {forked} & exec cat > /dev/null"""
     monkeypatch.setattr("suiro.views.pipeline.follower.apart", lambda command: ["sh", "-c", script])
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 from support.waiting import wait_until
@@ -33,3 +37,27 @@ def test_it_failed_but_only_its_own_end_counts(ending: str, said: str, is_transi
     assert said in (pipeline.status.error or "")
     assert pipeline.status.is_transient is is_transient
     pipeline.stop()
+
+
+def test_what_the_code_has_forked_keeps_no_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a session of its own, it has the pipe of the events. The host could not stop the version."""
+    monkeypatch.setattr("suiro.views.pipeline.process.END_S", 0.1, raising=False)
+    script = "setsid sh -c 'echo $$ > alone; exec sleep 600' & exec sleep 600"
+    pipeline = PipelineProcess(
+        subprocess.Popen(
+            ["sh", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=tmp_path,
+            start_new_session=True,
+        )
+    )
+    alone = int(wait_until(lambda: (tmp_path / "alone").exists() and (tmp_path / "alone").read_text()))
+    stopping = threading.Thread(target=pipeline.stop, daemon=True)
+    try:
+        stopping.start()
+        stopping.join(20)
+        assert not stopping.is_alive()
+        assert (pipeline.status.state, pipeline.status.is_transient) == ("failed", True)
+    finally:
+        os.kill(alone, signal.SIGKILL)

@@ -20,12 +20,11 @@ from suiro.foundation.types import TopicPartition
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.process import END_S
 from suiro.views.store import open_store
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 STOP_TIMEOUT_S = 10.0
-END_S = 5.0
-"""The wait for the last event of a child that has ended."""
 LOG_NAME, CODE_NAME = "follower.log", "code.zip"
 
 logger = logging.getLogger(__name__)
@@ -166,8 +165,7 @@ class Follower:
         try:
             hearing.start()
             child.wait()
-            # What the user's code has forked has the pipe of the events, too, and would keep it open. What is in a
-            # session of its own still has it.
+            # What the user's code has forked has the pipe of the events, too, and would keep it open.
             process.kill_group(child)
             hearing.join(END_S)
         finally:

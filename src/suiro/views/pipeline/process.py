@@ -25,6 +25,9 @@ from suiro.views.pipeline.progress import Progress
 
 State = Literal["starting", "running", "ready", "failed", "ended"]
 STOP_S = 30.0
+END_S = 5.0
+"""The wait for the last event of a child that has ended. What its code has forked into a session of its own still has
+the pipe of the events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +123,14 @@ class PipelineProcess:
     def kill(self) -> PipelineStatus:
         """Kills it with its Java process, which would end later by itself; in a shared JVM, with its queries."""
         process.kill_group(self._process)
-        self._heard.join()
+        self._heard.join(END_S)
+        self._note_end()
         if self._joining is not None:
             self._joining.join()
         if self._jvm is not None and self._jvm.leave(self._program) and self._status.has_lost_jvm:
             self._status = replace(self._status, is_transient=False)
-        process.close_pipes(self._process)
+        if not self._heard.is_alive():  # or the close would wait for it
+            process.close_pipes(self._process)
         return self._status
 
     def _join(self, jvm: Jvm, folder: Path, niceness: int) -> None:
@@ -146,6 +151,9 @@ class PipelineProcess:
             self._status = _after(self._status, event)
             if event["event"] == "ready" and self._jvm is not None:
                 self._jvm.set_niceness(self._program, 0)
+        self._note_end()
+
+    def _note_end(self) -> None:
         code = self._process.wait()
         if self._status.state not in ("failed", "ended"):
             error = f"the pipeline {process.end_of(code)} without a word; its folder has {LOG}"
