@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from sysconfig import get_path
 from traceback import walk_tb
 
 from suiro.errors import UsageError
@@ -32,11 +33,21 @@ def said(error: BaseException) -> str:
     return message.encode("utf-8", "backslashreplace").decode()
 
 
+def in_a_line(error: BaseException) -> str:
+    """Returns the message in one line: of more lines, Spark's report of our error would keep the first."""
+    return " ".join(line.strip() for line in said(error).splitlines())
+
+
 def described(error: BaseException) -> str:
     """Returns kind and message of an error of a user's function, and the line of the user's file that it comes from:
     Spark's report does not have it."""
+    python, packages = (f"{get_path(name)}/" for name in ("stdlib", "purelib"))
     calls = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    outside = [call for call in calls if not call[0].startswith(_SUIRO)]
-    lines = [line for file, line in outside if file == outside[0][0]]
-    where = f" ({Path(outside[0][0]).name}, line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {said(error)}{where}"
+    # Code in C, or made of an expression, has no file in Python.
+    calls = [call for call in calls if call[0].endswith(".py") and not call[0].startswith(_SUIRO)]
+    # A library may call the function: a decorator does.
+    calls = [call for call in calls if call[0].startswith(packages) or not call[0].startswith(python)]
+    own = [call for call in calls if not call[0].startswith(packages)] or calls
+    lines = [line for file, line in own if file == own[0][0]]
+    where = f" ({Path(own[0][0]).name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {in_a_line(error)}{where}"

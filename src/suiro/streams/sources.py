@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.errors import ConfigError, RegistryError
 from suiro.foundation.types import TopicPartition
-from suiro.streams.errors import ProcessingError, said
+from suiro.streams.errors import ProcessingError, described, in_a_line, said
 from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
 from suiro.streams.records import LATEST_MS, Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
@@ -195,7 +195,8 @@ class SourceReader:
             extracted = self._ask(source, partition_time)
         except Exception as error:
             raise ProcessingError(
-                f"the timestamp extractor of {self._node.name} failed on the record of {_where(source)}: {error}"
+                f"the timestamp extractor of {self._node.name} failed on the record of {_where(source)}: "
+                f"{described(error)}"
             ) from error
         if isinstance(extracted, bool) or not isinstance(extracted, int):
             raise ProcessingError(
@@ -213,7 +214,7 @@ class SourceReader:
         if self._policy == "fail":
             raise ProcessingError(
                 f"the record of {origin.topic}-{origin.partition} offset {origin.offset} cannot be read by "
-                f"{self._node.name}: {said(error)}. To go on without it, set "
+                f"{self._node.name}: {in_a_line(error)}. To go on without it, set "
                 'on_deserialization_error to "skip" or "dead-letter:<topic>"'
             ) from error
         self._drop("deserialization error")

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import json
 from decimal import Decimal
+from functools import singledispatch
 from typing import Any
 
 import pytest
 
-from suiro.streams import JoinWindows, Materialized, SessionWindows, StreamsBuilder, TimeWindows, serdes
+from suiro.streams import (
+    JoinWindows,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    TimeWindows,
+    record_value,
+    serdes,
+)
 from suiro.streams.errors import ProcessingError
 from suiro.streams.extractors import field_timestamp
 from suiro.streams.interpreter import Interpreter
@@ -88,6 +98,35 @@ def test_a_record_that_fails_leaves_the_sessions_that_it_would_have_merged(polic
         (100, 115, 2 * first + second),
     ]
     assert run.dropped_total == 2
+
+
+@singledispatch
+def _in_a_library(value: Any) -> int:
+    return int(1 // (value - value))
+
+
+def _with_a_long_story(value: int) -> int:
+    raise ValueError("1 error for Order\n  amount\n    is no number")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (_in_a_library, r"ZeroDivisionError: .* \(test_failing_functions.py, line \d+\)\. Fix"),
+        (
+            _with_a_long_story,
+            r"1 error for Order amount is no number \(test_failing_functions.py, line \d+\)\. Fix",
+        ),
+        (record_value() + "x", r"takes numbers, not a string\. Fix"),
+        (json.loads, r"TypeError: [^(]*\. Fix"),
+    ],
+)
+def test_the_line_of_the_users_own_file_is_told(function: Any, said: str) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long).map_values(function).to("out")
+    run = Interpreter(builder.build())
+    with pytest.raises(ProcessingError, match=said):
+        run.pipe("in", 1, b"k", _long(7))
 
 
 class Unspeakable(Exception):
