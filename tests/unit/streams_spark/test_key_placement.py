@@ -15,7 +15,7 @@ from suiro.errors import DeadlineExceededError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import StreamsBuilder, col, serdes
-from suiro.streams_spark.key_placement import warn_of_misplaced_keys
+from suiro.streams_spark.key_placement import SAMPLE_BYTES, warn_of_misplaced_keys
 
 KEYS = [b"key %d" % n for n in range(40)]
 Placed = Callable[[bytes], int]
@@ -34,19 +34,30 @@ class FakeClient:
     def __init__(self, topics: Mapping[str, Placed], keys: list[bytes]) -> None:
         self._topics, self._keys = topics, keys
         self.requests = 0
+        self.value = b"{}"
 
     def list_offsets(self, wanted: Mapping[Any, int], **_: int) -> dict[Any, Any]:
         self.requests += 1
         return {place: SimpleNamespace(offset=0) for place in wanted}
 
-    def fetch(self, offsets: Mapping[Any, int], **_: int) -> dict[Any, Any]:
+    def fetch(self, offsets: Mapping[Any, int], *, partition_max_bytes: int, **_: int) -> dict[Any, Any]:
+        """As a broker: only the first partition that has records gives a batch that is too large."""
         self.requests += 1
-        return {place: SimpleNamespace(data=memoryview(self._batch(*place))) for place in offsets}
+        found: dict[Any, Any] = {}
+        is_first = True
+        for place in offsets:
+            data = self._batch(*place)
+            end = 0 if not data else 1
+            if not is_first:
+                data = data[:partition_max_bytes]
+            is_first &= not data
+            found[place] = SimpleNamespace(data=memoryview(data), last_stable_offset=end)
+        return found
 
     def _batch(self, topic: str, partition: int) -> bytes:
         keys = [key for key in self._keys if self._topics[topic](key) == partition]
         return encode_batch(
-            [Record(offset=n, timestamp=0, key=key, value=b"{}") for n, key in enumerate(keys)]
+            [Record(offset=n, timestamp=0, key=key, value=self.value) for n, key in enumerate(keys)]
         )
 
 
@@ -143,3 +154,16 @@ def test_the_log_is_asked_once_for_all_topics(caplog: pytest.LogCaptureFixture) 
         "operator another will miss records of topic 'c'",
     ]
     assert client.requests == 2
+
+
+def test_topics_of_large_batches_are_checked_too(caplog: pytest.LogCaptureFixture) -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    joined_by_key(builder)
+    client = FakeClient({"a": by_murmur2, "b": by_crc32}, KEYS)
+    client.value = b"0" * SAMPLE_BYTES
+    with caplog.at_level(logging.WARNING):
+        warn_of_misplaced_keys(cast("Client", client), builder.build(), {"a": 3, "b": 3})
+    assert [message.partition(": ")[0] for message in caplog.messages] == [
+        "operator join will miss records of topic 'b'"
+    ]
+    assert client.requests == 3
