@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
+from suiro.foundation.types import TopicPartition
 from suiro.spark import Idling, OffsetRange, PlanningReader, Positions, SourceOptions
 from suiro.streams.errors import CheckpointError
 from suiro.streams_spark.plan import may_punctuate
@@ -71,10 +72,7 @@ class TopologyReader(PlanningReader):
         return options if self._program.plan.levels else replace(options, max_bytes_per_trigger=None)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        positions, topics = Positions.from_json(start), self._program.plan.topics
-        # A topic that the topology does not read any more is not lost.
-        read = {place: offset for place, offset in positions.offsets.items() if place[0] in topics}
-        positions = replace(positions, offsets=read)
+        positions = self._read_here(start)
         end = self._after(positions, limit)
         if end is None and self._can_wait(positions):
             wait_ms, clock_ms = self._idling.found_nothing(), self._until_clock_ms(positions)
@@ -87,6 +85,12 @@ class TopologyReader(PlanningReader):
             return start  # the same value tells Spark that there is nothing new
         self._idling.found_something()
         return end.to_json()
+
+    def _read_here(self, value: dict[str, Any]) -> Positions:
+        """Without the topics that the topology does not read any more: they are not lost."""
+        positions, topics = Positions.from_json(value), self._program.plan.topics
+        read = {place: offset for place, offset in positions.offsets.items() if place[0] in topics}
+        return replace(positions, offsets=read)
 
     def _after(self, positions: Positions, limit: ReadLimit) -> Positions | None:
         """The end of a micro-batch that begins at `positions`; None if there is nothing for one."""
@@ -108,6 +112,7 @@ class TopologyReader(PlanningReader):
             end = replace(end, follows=boundary.paused(end))
         clock = self._clock(positions)
         is_new = end.offsets != positions.offsets or positions.initial or self._ends_rebuild(positions, end)
+        is_new |= not _waited_for(positions) <= end.offsets.keys()
         if not is_new and (clock is None or clock == positions.clock):
             return None
         if clock is None and may_punctuate(self._program.plan.topology.sub_topologies):
@@ -153,13 +158,15 @@ class TopologyReader(PlanningReader):
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        before, after = Positions.from_json(start), Positions.from_json(end)
+        before, after = self._read_here(start), self._read_here(end)
         boundary = self._program.boundary
         paused = dict(after.follows or {})
         if boundary is not None and after.follows is None:
             paused = boundary.paused(after)
-        were_paused = (before.follows or {}).keys()
-        told = after.behind | before.behind | paused.keys() | were_paused
+        told = after.behind | paused.keys() | _waited_for(before)
+        if not told <= after.offsets.keys():
+            # Records of any others may have waited for one that is not read any more.
+            told = frozenset(after.offsets)
         ranges = self._planner.ranges(before, after)
         # Also where there is nothing to read any more, as retention may have it: tasks wait for what they were told of.
         for topic, partition in sorted((told & after.offsets.keys()) - {item.place for item in ranges}):
@@ -210,6 +217,11 @@ class TopologyReader(PlanningReader):
     @property
     def _program(self) -> Program:
         return load(self._given)
+
+
+def _waited_for(positions: Positions) -> frozenset[TopicPartition]:
+    """The partitions for which tasks buffer records after the micro-batch that ends here."""
+    return positions.behind.union(positions.follows or ())
 
 
 def shared_out(

@@ -153,6 +153,24 @@ def test_a_topic_that_is_not_read_any_more_is_not_lost(monkeypatch: pytest.Monke
     ]
     at_the_end = Positions(offsets={A0: 7, ("old", 0): 3}).to_json()
     assert found.latestOffset(at_the_end, ReadAllAvailable()) == at_the_end
+    planned_before = Positions(offsets={A0: 7, ("old", 0): 4}).to_json()  # and not done when it was stopped
+    (share,) = found.partitions(start, planned_before)
+    assert [item.records.place for item in share.value.input_partitions] == [A0]
+
+
+@pytest.mark.parametrize("waited", [{"behind": frozenset({("old", 0)})}, {"follows": {("old", 0): 9}}])
+def test_what_waited_for_a_topic_that_is_not_read_any_more_goes_on(
+    monkeypatch: pytest.MonkeyPatch, waited: dict[str, Any]
+) -> None:
+    """The task that buffers records of the other topic runs only if it is told something."""
+    log = Log(ManualClock(), 7)
+    found = reader(monkeypatch, log, waits=False)
+    start = Positions(offsets={A0: 7, ("old", 0): 3}, **waited).to_json()
+    end = found.latestOffset(start, ReadAllAvailable())
+    assert Positions.from_json(end) == Positions(offsets={A0: 7})
+    (share,) = found.partitions(start, end)
+    assert [(item.records.place, item.tells) for item in share.value.input_partitions] == [(A0, True)]
+    assert found.latestOffset(end, ReadAllAvailable()) == end
 
 
 def test_an_idle_query_looks_twice_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
