@@ -129,6 +129,17 @@ def test_the_line_of_the_users_own_file_is_told(function: Any, said: str) -> Non
         run.pipe("in", 1, b"k", _long(7))
 
 
+def test_the_line_of_a_timestamp_extractor_is_told() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.string, value=serdes.long, timestamp=lambda record, time: 1 // 0)
+    stream.to("out")
+    run = Interpreter(builder.build())
+    with pytest.raises(
+        ProcessingError, match=r"extractor .* ZeroDivisionError: .*_functions.py, line \d+\)$"
+    ):
+        run.pipe("in", 1, b"k", _long(7))
+
+
 class Unspeakable(Exception):
     def __str__(self) -> str:
         raise ValueError
