@@ -144,8 +144,10 @@ class TopologyDatasets:
         self._topology = topology
         self._namespace = kafka_namespace(bootstrap_servers)
         self._dead_letter_topics = dead_letter_topics
-        self._shapes: dict[str, _Shape] = {}
         self._table = table
+        self._shapes: dict[str, _Shape] = {}
+        for node in topology.nodes:  # parents first
+            self._shapes[node.name] = self._shape(node)
 
     def now(self) -> Datasets:
         """Asks the registry. A schema that it does not give is not known; it raises nothing for that."""
@@ -170,8 +172,7 @@ class TopologyDatasets:
         assert isinstance(sink.topic, str)
         columns = () if sink.value is None else _columns_of_serde(sink.value, sink.topic)
         dataset = Dataset(namespace=self._namespace, name=sink.topic, columns=columns)
-        shape = self._shape(node.parents[0])
-        match shape:
+        match self._shapes[node.parents[0]]:
             case _Struct(fields=fields):
                 known = columns or tuple(Column(name=name) for name in fields)
                 origins = {
@@ -198,24 +199,18 @@ class TopologyDatasets:
             return ()
         return tuple(Column(name=one, type=str(kind)) for one, kind in operator.gives.fields)
 
-    def _shape(self, name: str) -> _Shape:
-        if name not in self._shapes:
-            self._shapes[name] = self._made_shape(name)
-        return self._shapes[name]
-
-    def _made_shape(self, name: str) -> _Shape:
-        node = self._topology.node(name)
+    def _shape(self, node: Node) -> _Shape:
+        shapes = [self._shapes[parent] for parent in node.parents]
         match node.operator:
             case Source(topics=topics):
                 return _Whole(topics)
             case MapValues(mapper=mapper) | TableMapValues(mapper=mapper):
-                return _mapped(mapper, {"value": self._shape(node.parents[0])})
-            case StreamTableJoin() | StreamGlobalTableJoin() | TableTableJoin() if len(node.parents) == 2:
-                left, right = map(self._shape, node.parents)
+                return _mapped(mapper, {"value": shapes[0]})
+            case StreamTableJoin() | StreamGlobalTableJoin() | TableTableJoin() if len(shapes) == 2:
+                left, right = shapes
                 return _mapped(node.operator.joiner, {"left": left, "right": right})
         if not isinstance(node.operator, _LEAVES_VALUES):
             return None
-        shapes = [self._shape(parent) for parent in node.parents]
         if len(shapes) == 1:
             return shapes[0]
         if all(isinstance(one, _Whole) for one in shapes):

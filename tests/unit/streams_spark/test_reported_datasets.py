@@ -149,3 +149,13 @@ def test_a_stream_that_is_parted_and_merged_often_is_looked_at_once() -> None:
     rules(builder).join(builder.table("rows"), left).to("out")
     ((_, inputs),) = inputs_that_meet(builder.build())
     assert [item.topics for item in inputs if isinstance(item, Source)] == [("in",), ("rows",)]
+
+
+def test_a_stream_may_have_many_operators() -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    stream = builder.stream("in")
+    for limit in range(500):
+        stream = stream.filter(col("delay") > limit)
+    stream.map_values(struct(late=col("delay"))).to("out")
+    (found,) = TopologyDatasets(builder.build(), "h:1").now().outputs
+    assert names(found) == [("late", None)]
