@@ -164,7 +164,7 @@ class TopologyReader(PlanningReader):
         if boundary is not None and after.follows is None:
             paused = boundary.paused(after)
         told = after.behind | paused.keys() | _waited_for(before)
-        if not told <= after.offsets.keys():
+        if not _waited_for(before) - _waited_for(after) <= after.offsets.keys():
             # Records of any others may have waited for one that is not read any more.
             told = frozenset(after.offsets)
         ranges = self._planner.ranges(before, after)
