@@ -154,6 +154,10 @@ def test_a_repartition_more_or_fewer_is_told_before_spark_refuses_the_query(tmp_
     for one, other in ((deeper, as_deep), (as_deep, deeper)):
         place = tmp_path / one.__name__
         check_description(planned(one), place)
+        check_description(planned(other), place)  # no micro-batch is done: there is nothing to refuse
+        check_description(planned(one), place)
+        (place / "commits").mkdir()
+        (place / "commits" / "0").touch()
         with pytest.raises(TopologyError, match=r"topology depth: levels of tasks were [12], are [12]"):
             check_description(planned(other), place)
 
@@ -187,6 +191,8 @@ def test_records_that_wait_where_no_store_is_are_not_left_behind(tmp_path: Path)
 
     check_description(made(beside_another), tmp_path)
     ends(0, behind=True)
+    check_description(made(merged), tmp_path)
+    check_description(made(beside_another), tmp_path)
     done(0)
     refused = pytest.raises(
         TopologyError, match=r"records in the log.* sub-topology 1, which is not there any more"
