@@ -66,7 +66,7 @@ class LeaderEpochs:
 
     def correct(self, found: Sequence[tuple[int, int]], *, log_end_offset: int) -> None:
         """At a start: forget epochs that began behind the log's end, whose batches were cut off, and add those that
-        were found in the batches.
+        were found in the batches, or in the remote tier.
 
         One that begins at the end stays, though it has no batch yet: clients may have heard of it.
         """

@@ -453,7 +453,7 @@ class PartitionLog:
         self.tiered_end_offset = end_offset
         if self.config.compacted:
             self.gaps_below = max(self.gaps_below, end_offset)
-        self.leader_epochs.add(*leader_epochs)
+        self.leader_epochs.correct(leader_epochs, log_end_offset=max(end_offset, self.log_end_offset))
         self.begin_epoch(self.leader_epochs.latest)
         if end_offset > self.log_end_offset:
             new = Segment(self.directory, end_offset, self.config, created_ms=self._clock.wall_ms())
@@ -514,6 +514,8 @@ class PartitionLog:
         if end == self._closed_at:
             self._segments.release()
             return  # Nothing was appended since it was closed the last time.
+        # The next open does not look for epochs in the batches.
+        self.leader_epochs.add(*([(self.leader_epoch, end)] if self.leader_epoch else []))
         self.flush()
         producer_snapshot.write(self.directory, end, self._producers.entries.values())
         producer_snapshot.remove(self.directory, keep=[*self._segments.bases, end])

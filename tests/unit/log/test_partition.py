@@ -595,6 +595,28 @@ def test_epochs_that_cannot_be_corrected_at_a_start_are_before_the_next_append(
     assert open_log(tmp_path / "t-0").leader_epochs.entries == [(0, 0)]
 
 
+def test_epochs_that_cannot_be_corrected_at_a_start_are_written_at_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start looks for no epochs in the batches: it went on in epoch 0, and clients that know a later one
+    were refused."""
+    log = open_log(tmp_path / "t-0")
+    for epoch in range(3):
+        log.begin_epoch(epoch)
+        log.append(batch())
+    log.abandon()
+    (tmp_path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"")
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        log = open_log(tmp_path / "t-0")
+        log.found_in_tier(0, 2, [(0, 0), (1, 1)])
+        log.lead_anew(7)
+    log.close()
+    log = open_log(tmp_path / "t-0", clean=True)
+    assert log.leader_epochs.entries == [(0, 0), (1, 1), (2, 2), (7, 3)]
+    assert log.leader_epoch == 7
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_segment_that_could_not_be_made_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
