@@ -509,11 +509,9 @@ class Broker:
         """One after another: each takes some descriptors while it lasts, and there may be thousands."""
         for partition in partitions:
             log = partition.log
-            if partition.deleted or not log.is_open or log.offline is not None:
-                continue
             try:
                 await sync(log, partial(self.loop.run_in_executor, None))
-            except OSError as error:
+            except (LogError, OSError) as error:
                 if log.is_open and log.offline is None:
                     logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 from support.logs import NOW_MS, batch, first_found, open_log, read_all
 
+from suiro.broker.storage.workers import sync
 from suiro.clock import SystemClock
 from suiro.log import DataDirectory, LogConfig, LogError, StorageError
 from suiro.log.index import PENDING_BYTES
+from suiro.log.segments import SEGMENTS_SYNCED_TOGETHER
 
 SYNCED = LogConfig(flush_messages=2)
 
@@ -46,6 +50,21 @@ def test_a_failed_sync_takes_the_log_offline_until_the_next_start(
     again = open_log(tmp_path / "t-0", config=SYNCED)
     assert len(read_all(again)) in (1, 2)
     again.append(batch())
+
+
+def test_a_log_that_goes_offline_while_it_is_synced_is_not_synced_further(tmp_path: Path) -> None:
+    """The next sync might succeed with the bytes gone, and the next start would not check what is before it."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=len(batch())))
+    for _ in range(SEGMENTS_SYNCED_TOGETHER + 2):
+        log.append(batch())
+
+    async def run(job: Callable[[], None]) -> None:
+        job()
+        log.take_offline("another sync failed")
+
+    with pytest.raises(StorageError, match="offline"):
+        asyncio.run(sync(log, run))
+    assert log.recovery_point == SEGMENTS_SYNCED_TOGETHER
 
 
 def test_a_torn_write_that_cannot_be_cut_off_takes_the_log_offline(

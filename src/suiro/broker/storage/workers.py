@@ -76,10 +76,11 @@ async def sync(log: PartitionLog, run: Callable[[Callable[[], None]], Awaitable[
     """Sync what a log has now to the disk. `run` calls a function in a thread.
 
     Raises OSError. If the sync failed, the log is offline: the system may have dropped the pages and report success the
-    next time, when callers remove the only other copy.
+    next time, when callers remove the only other copy. Raises StorageError for a log that is offline or closed.
     """
     target = log.log_end_offset
     while log.recovery_point < target:
+        log.check_open()
         job = log.flush_job()
         try:
             await run(job.run)
