@@ -325,13 +325,15 @@ class _Fetch:
                 task.cancel()  # The thread goes on, and keeps what it read.
         if self._is_overtaken():
             return  # What the session's partitions now hold belongs to its next request.
+        for wanted in self._looked_at:
+            if wanted.partition is not None and wanted.partition.deleted:
+                wanted.code, wanted.result = ErrorCode.unknown_topic_or_partition, None
         for task, wanted in reading.items():
             if not task.done() or task.cancelled():
                 continue
             error = task.exception()
             assert wanted.partition is not None
             if wanted.partition.deleted:
-                wanted.code, wanted.result = ErrorCode.unknown_topic_or_partition, None
                 continue
             counts = self._broker.metrics.topic(wanted.partition.topic)
             if error is None:

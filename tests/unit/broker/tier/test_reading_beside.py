@@ -130,13 +130,16 @@ def test_a_topic_that_is_deleted_while_the_store_is_asked_is_unknown(
         node.produce(20)
         node.until_copied()
         assert node.log.retention.apply() > 0
+        here = node.broker.create_topic("here", partitions=1, configs={})
+        here.partitions[0].log.append(batch())
         node.store.before = before
         looking = node.loop.create_task(node.tier.offset_for_timestamp(node.partition, 0))
-        reading = node.loop.create_task(_fetch(node, TOPIC))
+        reading = node.loop.create_task(_fetch(node, TOPIC, "here"))
         counts = node.broker.metrics.topic(TOPIC)
         node.until(lambda: len(asked) == 2 and counts.remote_fetch_requests, "two that wait for the store")
         topic = node.broker.topics.topic(TOPIC)
         assert topic is not None
+        node.broker.delete_topic(here)
         node.broker.delete_topic(topic)
         node.until(lambda: not node.stored(), "the removal")
         if is_made_again:
@@ -144,9 +147,11 @@ def test_a_topic_that_is_deleted_while_the_store_is_asked_is_unknown(
         may_answer.set()
         assert node.loop.run_until_complete(asyncio.wait_for(looking, DEADLINE_S)) is None
         answer = node.loop.run_until_complete(asyncio.wait_for(reading, DEADLINE_S))
-        (found,) = answer["responses"][0]["partitions"]
-        assert found["error_code"] == "unknown_topic_or_partition"
+        for response in answer["responses"]:
+            (found,) = response["partitions"]
+            assert found["error_code"] == "unknown_topic_or_partition"
         shown = {values for family in node.broker.metrics.snapshot() for values, _ in family.samples}
+        assert ("here",) not in shown
         assert is_made_again or (TOPIC,) not in shown
     finally:
         may_answer.set()
