@@ -12,6 +12,7 @@ from support.admin import filled, plain
 from support.logs import batch
 from support.tiering import DEADLINE_S, TOPIC, TieredNode
 
+from suiro.broker.storage.topics import at_once
 from suiro.log.tier import reading
 from suiro.log.tier.remote_log import RemoteLog
 from suiro.protocol.messages import API_KEYS, read_response, request_class, write_request
@@ -153,6 +154,41 @@ def test_a_topic_that_is_deleted_while_the_store_is_asked_is_unknown(
         shown = {values for family in node.broker.metrics.snapshot() for values, _ in family.samples}
         assert ("here",) not in shown
         assert is_made_again or (TOPIC,) not in shown
+    finally:
+        may_answer.set()
+        node.stop()
+
+
+def test_a_look_up_ends_when_its_topic_is_deleted(tmp_path: Path) -> None:
+    """It ended with an IndexError while the store still had the topic's objects, which closed the connection."""
+    node = TieredNode(tmp_path)
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def before(operation: str, name: str) -> None:
+        if operation == "get":
+            is_asked.set()
+            may_answer.wait(DEADLINE_S)
+
+    try:
+        node.create()
+        late_ms = node.clock.wall_ms()
+        node.produce(1, timestamp=late_ms)
+        node.produce(20)
+        node.clock.advance(1)
+        node.until_copied()
+        assert node.log.retention.apply() > 0
+        node.log.retention.delete_records_before(1)
+        node.until_idle()
+        for tiered in node.tier._tiered.values():
+            tiered.pausing = True
+        node.store.before = before
+        looking = node.loop.create_task(node.tier.offset_for_timestamp(node.partition, late_ms - 9_990))
+        node.until(is_asked.is_set, "a look-up that waits for the store")
+        topic = node.broker.topics.topic(TOPIC)
+        assert topic is not None
+        at_once(node.broker.topics.deleting(topic))
+        may_answer.set()
+        assert node.loop.run_until_complete(asyncio.wait_for(looking, DEADLINE_S)) is None
     finally:
         may_answer.set()
         node.stop()

@@ -70,7 +70,7 @@ class TierReads:
     async def offset_for_timestamp(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at least this late, in the tier or here."""
         log, remote, offset = partition.log, self._remote_of(partition), 0
-        while True:  # As in `_read`, it looks again after each wait.
+        while not partition.deleted:  # As in `_read`, it looks again after each wait.
             offset = max(offset, log.log_start_offset)
             late = (one for one in remote.from_offset(offset) if one.max_timestamp >= timestamp)
             segment = next(late, None)
@@ -86,7 +86,8 @@ class TierReads:
             if found is not None:
                 return found
             offset = segment.next_offset
-        for look_up_here in log.lookups_by_time(timestamp):
+        look_ups = log.lookups_by_time(timestamp)
+        while not partition.deleted and (look_up_here := next(look_ups, None)):
             found = await self._workers.run(look_up_here.run)
             if found is not None:
                 return found
