@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.tiering import TOPIC, TieredNode
@@ -27,7 +28,7 @@ actions = st.one_of(
     st.tuples(st.just("write"), keys),
     st.tuples(st.just("delete"), keys),
     st.tuples(st.sampled_from(["clean", "tier", "retain", "time", "kill", "fill"]), st.just(0)),
-    st.tuples(st.sampled_from(["age", "settle", "copy", "copy nothing"]), st.just(0)),
+    st.tuples(st.sampled_from(["age", "settle", "copy", "copy nothing", "keep all", "compact"]), st.just(0)),
 )
 
 
@@ -87,6 +88,11 @@ class World:
                     name: text for name, text in topic.configs.items() if name != "remote.log.copy.disable"
                 }
                 node.broker.topics.alter_configs(topic, kept | local)
+            case "keep all" | "compact":
+                topic = node.broker.topics.topic(TOPIC)
+                assert topic is not None
+                policy = {"cleanup.policy": "compact" if action == "compact" else "delete"}
+                node.broker.topics.alter_configs(topic, topic.configs | policy)
             case "kill":
                 node.tier.work()
                 node.broker.write_cleaner_offsets()
@@ -106,7 +112,7 @@ class World:
     def clean(self) -> None:
         """What the broker's cleaner does, here and now."""
         log = self.node.log
-        if self.node.tier.holds_cleaning(log) or len(log.kept_segments) < 2:
+        if not log.config.compacted or self.node.tier.holds_cleaning(log) or len(log.kept_segments) < 2:
             return
         found = dirtiness(
             log.cleaning.facts(),
@@ -201,6 +207,27 @@ def test_a_key_that_is_deleted_while_nothing_is_copied_stays_deleted(tmp_path: P
     world.do("age", 0)
     world.check()
     assert world.node.log.cleaned_offset > 0
+    world.node.stop()
+
+
+@pytest.mark.parametrize("was_compacted", [False, True])
+def test_a_key_that_is_deleted_once_its_topic_is_compacted_stays_deleted(
+    tmp_path: Path, was_compacted: bool
+) -> None:
+    """What was copied while the topic kept all was not cleaned with the keys that came after it."""
+    world = World(tmp_path)
+    if was_compacted:
+        world.do("settle", 0)
+    world.do("keep all", 0)
+    world.do("write", 0)
+    world.do("settle", 0)
+    world.do("compact", 0)
+    world.do("tier", 0)
+    world.do("delete", 0)
+    for action in ("settle", "age", "settle", "age", "settle"):
+        world.do(action, 0)
+        world.check()
+    assert world.remote_records() < 20
     world.node.stop()
 
 

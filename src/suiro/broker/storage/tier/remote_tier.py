@@ -283,11 +283,14 @@ class RemoteTier:
         if partition is None or not self._needs_cleaning(tiered, partition.log):
             return
         log = partition.log
-        # Without an entry the older segments count as never cleaned.
         begin, end = self._cleaned.get(key, log.log_start_offset), remote.next_offset
-        older = [segment for segment in remote.readable if segment.start_offset < begin]
         if key not in self._cleaned:
-            older = list(remote.readable)
+            # All count as never cleaned. Each is cleaned with the keys of all, however many the map takes at a time.
+            while begin < end:
+                begin = await self._clean_again(tiered, log, list(remote.readable), begin=begin, end=end)
+            self._set_cleaned(key, end)
+            return
+        older = [segment for segment in remote.readable if segment.start_offset < begin]
         if older:
             end = await self._clean_again(tiered, log, older, begin=begin, end=end)
         self._set_cleaned(key, min(end, log.cleaned_offset or 0))
