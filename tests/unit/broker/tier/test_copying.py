@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -243,7 +244,7 @@ def test_an_open_transaction_holds_the_copy_back(node: TieredNode) -> None:
 
 @pytest.mark.parametrize(("in_tier_first", "compiled"), [(False, False), (False, True), (True, False)])
 def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
-    node: TieredNode, in_tier_first: bool, compiled: bool
+    node: TieredNode, in_tier_first: bool, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its records were copied raw, and its marker is here. They passed for committed ones, and took the place of older
     ones of their keys."""
@@ -256,6 +257,9 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
     def cleaned_here(job: CleaningJob) -> int:
         (last,) = [done for done in clean(job, compiled=compiled) if isinstance(done, Cleaned)]
         return last.end_offset
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def committed() -> list[bytes | None]:
         """The first record of each batch of the first segment, for a reader of committed ones."""
@@ -272,7 +276,10 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
     node.log.append(batch(value=b"committed"))
     node.log.append(batch(producer_id=7, epoch=0, sequence=0, transactional=True, value=b"aborted"))
     node.log.roll()
-    node.log.append_control(False, 7, 0, 0)
+    node.log.flush()
+    with monkeypatch.context() as patch:  # for a moment the disk is full
+        patch.setattr("suiro.log.transaction_index.write_all", full)
+        node.log.append_control(False, 7, 0, 0)
     node.clock.advance(1)
     node.until_copied()
     node.log.retention.apply()
@@ -282,7 +289,12 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
     assert topic is not None
     node.broker.topics.alter_configs(topic, topic.configs | {"cleanup.policy": "compact"})
     if in_tier_first:
+        node.log.cleaning.is_running = True  # It would replace the files with the markers.
         node.until_idle()
+        assert not node.tier._cleaned
+        node.log.cleaning.is_running = False
+        node.until_idle()
+        assert node.tier._cleaned
         assert committed() == [b"committed"]
     node.log.roll()
     node.log.cleaned_offset = clean_log(node.log, node.clock.wall_ms(), compiled=compiled)

@@ -41,7 +41,8 @@ _EACH_ALONE = 1  # segment.bytes of a job whose segments are not to be merged
 
 
 class Recleaning:
-    """One round for one partition. `close` removes what it has on the disk."""
+    """One round for one partition. `close` removes what it has on the disk. Made in the thread of the log; raises
+    OSError."""
 
     def __init__(
         self,
@@ -75,6 +76,8 @@ class Recleaning:
         )
         self._newer: Sequence[RemoteSegment] = ()
         # The marker of a transaction with records in the tier may be here. No cleaning replaces the files meanwhile.
+        for segment in log.segments:
+            segment.transaction_index.flush()
         self._local_indexes = [segment.transaction_index.path for segment in log.segments]
 
     def fetch_newer(self, segments: Sequence[RemoteSegment]) -> None:

@@ -338,6 +338,8 @@ class RemoteTier:
     def _needs_cleaning(self, tiered: _Tiered, log: PartitionLog) -> bool:
         if not log.config.compacted or not log.config.copies_to_remote or not tiered.remote.readable:
             return False
+        if log.cleaning.is_running:
+            return False  # It replaces files with markers of transactions that have records in the tier.
         return min(tiered.remote.next_offset, log.cleaned_offset or 0) > self._cleaned.get(tiered.key, -1)
 
     def _set_cleaned(self, key: str, offset: int | None) -> None:
