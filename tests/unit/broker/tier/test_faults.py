@@ -11,7 +11,7 @@ import pytest
 from support.logs import batch
 from support.tiering import NOW_MS, TieredNode, expected
 
-from suiro.log import FlushJob
+from suiro.log import FlushJob, StorageError
 from suiro.log.tier import DirectoryStore, RemoteStoreError
 
 
@@ -251,6 +251,26 @@ def test_a_transaction_that_the_lost_end_had_ended_holds_nobody_up(tmp_path: Pat
     assert node.log.log_end_offset == node.log.last_stable_offset == end
     # Nor is the producer, which has gone on meanwhile, held against what the disk remembers.
     node.log.append(batch(producer_id=7, epoch=0, sequence=2))
+    node.stop()
+
+
+def test_how_far_the_tier_is_cleaned_is_written_again_after_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start took what was copied since then for cleaned."""
+    node = TieredNode(tmp_path)
+    node.tier._set_cleaned("id:0", 5)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.broker.settings.cluster_state.replace_file", full)
+        with pytest.raises(StorageError):
+            node.tier._set_cleaned("id:0", None)
+    node.tier._set_cleaned("id:0", None)
+    node.restart()
+    assert node.tier._cleaned == {}
     node.stop()
 
 

@@ -346,11 +346,13 @@ class RemoteTier:
         """None: nobody knows what the remote segments were cleaned with."""
         if self._cleaned.get(key) == offset:
             return
+        cleaned = dict(self._cleaned)
         if offset is None:
-            del self._cleaned[key]
+            del cleaned[key]
         else:
-            self._cleaned[key] = offset
-        self._host.cluster_state.write(_CLEANED, self._cleaned)
+            cleaned[key] = offset
+        self._host.cluster_state.write(_CLEANED, cleaned)
+        self._cleaned = cleaned
 
     async def _copy_one(self, tiered: _Tiered, partition: Partition, local: LocalSegment) -> None:
         log = partition.log
