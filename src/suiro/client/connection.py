@@ -28,6 +28,7 @@ from suiro.errors import (
     UnsupportedVersionError,
     UsageError,
 )
+from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.frame_check import check_counts, layout
 from suiro.protocol.messages import (
     API_KEYS,
@@ -39,8 +40,6 @@ from suiro.protocol.messages import (
 )
 
 Buffer = bytes | bytearray | memoryview
-TEXT_BYTES_MAX = 32_767
-"""The longest text of Kafka's protocol. A broker closes the connection on a longer one."""
 
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")  # API key, version, correlation id
@@ -329,9 +328,10 @@ def build(message_class: Any, **fields: Any) -> Any:
 
 
 def _value(structure: Any, value: Any) -> Any:
-    if isinstance(value, str) and len(value) > TEXT_BYTES_MAX // 4 and len(value.encode()) > TEXT_BYTES_MAX:
+    # What cannot be encoded is refused when it is sent.
+    if isinstance(value, str) and (size := len(value.encode(errors="surrogatepass"))) > MAX_STRING_BYTES:
         raise UsageError(
-            f"{value[:40]!r}... has {len(value.encode())} bytes, and a text in a request has at most {TEXT_BYTES_MAX}"
+            f"{value[:40]!r}... has {size} bytes, and a text in a request has at most {MAX_STRING_BYTES}"
         )
     if not isinstance(value, list):
         return value

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from suiro.client.connection import Connection
+from suiro.client.connection import Connection, build
 from suiro.client.settings import ClientSettings
 from suiro.clock import SystemClock
 from suiro.errors import BrokenConnectionError, UsageError
@@ -32,6 +32,19 @@ def test_a_string_that_no_broker_takes_is_not_sent() -> None:
         connection.send(request, deadline_ms=CLOCK.monotonic_ms() + 30_000)
     connection.close()
     assert theirs.recv(1) == b""
+    theirs.close()
+
+
+def test_a_long_text_that_cannot_be_encoded_is_a_wrong_call() -> None:
+    """The arguments of a command may have bytes that are no UTF-8. It ended with a traceback."""
+    connection, theirs = connected()
+    text = "\udcff" * 9000
+    request = build(request_class(API_KEYS["find_coordinator"], 3), key=text, key_type=0)
+    with pytest.raises(UsageError, match="cannot carry"):
+        connection.send(request, deadline_ms=CLOCK.monotonic_ms() + 30_000)
+    with pytest.raises(UsageError, match="at most 32767"):
+        build(request_class(API_KEYS["find_coordinator"], 3), key=text * 4, key_type=0)
+    connection.close()
     theirs.close()
 
 
