@@ -287,7 +287,10 @@ class RemoteTier:
         if key not in self._cleaned:
             # All count as never cleaned. Each is cleaned with the keys of all, however many the map takes at a time.
             while begin < end:
-                begin = await self._clean_again(tiered, log, list(remote.readable), begin=begin, end=end)
+                reached = await self._clean_again(tiered, log, list(remote.readable), begin=begin, end=end)
+                if reached <= begin:
+                    raise RemoteStoreError(f"no key of offset {begin} or later was found for cleaning")
+                begin = reached
             self._set_cleaned(key, end)
             return
         older = [segment for segment in remote.readable if segment.start_offset < begin]
