@@ -2,7 +2,7 @@
 
     make pythons                  all of it, which takes an hour or two: it is not part of `make test`
     nox -s tests-3.13             unit, property and contract suites on one Python
-    nox -s spark-3.11 spark-3.13  Spark's on the oldest and the newest
+    nox -s spark-3.11 spark-3.14  Spark's on the oldest and the newest
     nox -s lowest                 each direct dependency in the lowest version that pyproject.toml allows
 
 A Python that is not there is skipped, and said so. Arguments behind `--` go to pytest.
@@ -50,9 +50,9 @@ def tests(session: nox.Session) -> None:
     _pytest(session, "-m", "not soak and not spark and not kafka", *SUITES)
 
 
-@nox.session(python=[PYTHONS[0], PYTHONS[-2]])
+@nox.session(python=[PYTHONS[0], PYTHONS[-1]])
 def spark(session: nox.Session) -> None:
-    """On the oldest, and on the newest that Spark has wheels of all dependencies for."""
+    """On the oldest and the newest."""
     session.install("-c", "constraints.txt", "-e", ".[dev]")
     _pytest(session, "tests/spark")
 
