@@ -328,11 +328,13 @@ def build(message_class: Any, **fields: Any) -> Any:
 
 
 def _value(structure: Any, value: Any) -> Any:
-    # What cannot be encoded is refused when it is sent.
-    if isinstance(value, str) and (size := len(value.encode(errors="surrogatepass"))) > MAX_STRING_BYTES:
-        raise UsageError(
-            f"{value[:40]!r}... has {size} bytes, and a text in a request has at most {MAX_STRING_BYTES}"
-        )
+    # A character has four bytes at most, so that most texts need no closer look.
+    if isinstance(value, str) and len(value) > MAX_STRING_BYTES // 4:
+        size = len(value.encode(errors="surrogatepass"))  # what cannot be encoded is refused when it is sent
+        if size > MAX_STRING_BYTES:
+            raise UsageError(
+                f"{value[:40]!r}... has {size} bytes, and a text in a request has at most {MAX_STRING_BYTES}"
+            )
     if not isinstance(value, list):
         return value
     return tuple(value) if structure is None else tuple(build(structure, **item) for item in value)
