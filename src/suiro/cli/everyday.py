@@ -48,9 +48,6 @@ AsJson = Annotated[bool, Option("--json", help="Print one line of JSON, for prog
 Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.", also=("-y",))]
 
 
-# -- the connection ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Connection:
     """The options of every command that connects to a cluster."""
@@ -205,9 +202,6 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
         usage(str(error))
 
 
-# -- errors, questions ---------------------------------------------------------------------------------------
-
-
 def fail(message: str, by: str = "suiro") -> NoReturn:
     note(message, by)
     raise SystemExit(1)
@@ -285,9 +279,6 @@ def log_to_stderr() -> None:
     )
     for noisy in ("httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-# -- output --------------------------------------------------------------------------------------------------
 
 
 def say(text: str = "") -> None:

@@ -510,9 +510,6 @@ def consumers(
     host.show(found, f"group {group} continues in version {version}: {json.dumps(found['moved'])}")
 
 
-# -- inside ----------------------------------------------------------------------------------------------------
-
-
 def _read(read: Callable[[], T]) -> T:
     """What it reads in the words of the call; words that it refuses are a wrong call."""
     from suiro.errors import UsageError

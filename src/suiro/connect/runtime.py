@@ -138,7 +138,7 @@ class _Supervised:
         self._restarts = 0
         self._thread = threading.Thread(target=self._work, name=f"connect-{connector.name}", daemon=True)
 
-    # -- called by others ------------------------------------------------------------------------------------
+    # Called by others
 
     def start(self) -> None:
         self._thread.start()
@@ -195,7 +195,7 @@ class _Supervised:
         found: Datasets = known(self._make_context(self._connector.name, self._progress))
         return found
 
-    # -- the thread ------------------------------------------------------------------------------------------
+    # On the thread
 
     def _work(self) -> None:
         while self._next_run():

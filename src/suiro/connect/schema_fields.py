@@ -57,7 +57,7 @@ def _id(data: bytes) -> int:
     return int.from_bytes(data[1:PREFIX_BYTES], "big")
 
 
-# -- Avro ------------------------------------------------------------------------------------------------------------
+# Avro
 
 _AVRO = {
     "boolean": "boolean",
@@ -106,7 +106,7 @@ def _avro_type(kind: Any, named: Mapping[str, Any]) -> str:
     return _AVRO.get(base, "json") if isinstance(base, str) else _avro_type(base, named)
 
 
-# -- Protobuf --------------------------------------------------------------------------------------------------------
+# Protobuf
 
 _WHOLE = ("INT32", "INT64", "UINT32", "SINT32", "SINT64", "FIXED32", "SFIXED32", "SFIXED64")
 _PROTOBUF = {
@@ -135,7 +135,7 @@ def _protobuf_type(field: Any) -> str:
     return _PROTOBUF.get(FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_"), "json")
 
 
-# -- JSON Schema -----------------------------------------------------------------------------------------------------
+# JSON Schema
 
 _JSON = {"boolean": "boolean", "integer": "long", "number": "double", "string": "string"}
 

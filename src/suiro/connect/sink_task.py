@@ -190,8 +190,6 @@ class _Running:
                 if self._partitions() != partitions or self._ids.now != topic_ids:
                     raise Ended("partitions were added, or a topic was created again")
 
-    # -- reading ---------------------------------------------------------------------------------------------
-
     def _partitions(self) -> list[TopicPartition]:
         found = self._client.metadata(self._settings.topics)
         for topic in self._settings.topics:
@@ -334,8 +332,6 @@ class _Running:
             last = first + size >= rows.batch.num_rows
             yield _Piece(target, chunk, rows.next_offset if last else chunk.column("offset")[-1].as_py() + 1)
 
-    # -- storing ---------------------------------------------------------------------------------------------
-
     def _due(self) -> bool:
         if sum(piece.rows.num_rows for piece in self._waiting) >= self._settings.max_records:
             return True
@@ -445,8 +441,6 @@ class _Running:
             producer.end()
         producer.renew()
 
-    # -- dead letters ----------------------------------------------------------------------------------------
-
     def _reject(self, record: SinkRecord, reason: str) -> None:
         topic, reason = self._settings.dead_letter_topic, short_reason(reason)
         if topic is None:
@@ -480,8 +474,6 @@ class _Running:
             self._letters.produce(self._producer, self._dead, turn=self._turn)
             self._turn += 1
             self._dead = []
-
-    # -- progress --------------------------------------------------------------------------------------------
 
     def _positions(self) -> dict[TopicPartition, int]:
         """Returns the offsets behind everything that was stored, and behind aborted records that follow."""

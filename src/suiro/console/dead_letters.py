@@ -133,9 +133,6 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-# -- which are done ------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Done:
     """The done dead letters of one partition: those before `position`, and those in `ranges` of (first, end)."""
@@ -203,9 +200,6 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
         made.add(0, first)  # retention removed them
         found[place[1]] = made
     return found
-
-
-# -- looking -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,9 +141,6 @@ def first_waits_since(
     return None if found is None else found.timestamp
 
 
-# -- other offsets -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
     """The target, with the names of kafka-consumer-groups. `value` is an offset, a time in ms, or the shift."""

@@ -57,9 +57,6 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-# -- where to begin ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """`value` is an offset, a number of records before the end, or a time in ms. earliest and latest do not use it."""
@@ -127,9 +124,6 @@ def start_offsets(
                 offset = min(max(offset, begins), ends)  # each partition has its own range
         found[place[1]] = offset
     return found
-
-
-# -- reading -------------------------------------------------------------------------------------------------
 
 
 def read_records(
@@ -226,9 +220,6 @@ def _records_of(
                     )
                     yield made, record.offset + 1
         yield None, header.next_offset
-
-
-# -- writing -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,9 +65,6 @@ HISTORY_LINES = 200
 T = TypeVar("T")
 
 
-# -- what would be done --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The plan or the result of a redrive. `targets` is {(topic, partition): records}. `refused` is {reason: records}
@@ -228,9 +225,6 @@ def _reads(
     return reads
 
 
-# -- doing it ------------------------------------------------------------------------------------------------
-
-
 def redrive(
     client: Client,
     topic: str,
@@ -388,9 +382,6 @@ def _parts(records: Sequence[LogRecord]) -> Iterator[list[LogRecord]]:
         part.append(record)
         size += size_of(record)
     yield part
-
-
-# -- what was done -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

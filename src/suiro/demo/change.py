@@ -78,7 +78,7 @@ class Change:
         count = self._reading()["callers"].get(str(version), 0)
         return f"{count} of {len(CALLERS)} callers are answered by v{version}"
 
-    # -- act 3: a view serves ----------------------------------------------------------------------------------------
+    # Act 3: a view serves
 
     def deploy(self) -> None:
         """Returns while it is being built."""
@@ -95,7 +95,7 @@ class Change:
         self._show.command(f"curl {self._views.url}/views/{VIEW}/rows/YV")
         self._show.text(json.dumps(answer["row"]))
 
-    # -- act 4: beside it --------------------------------------------------------------------------------------------
+    # Act 4: beside it
 
     def fix(self) -> None:
         self._show.text("\n".join(line for line in fix_view(self._file) if line.strip()))
@@ -118,7 +118,7 @@ class Change:
             "meanwhile",
         )
 
-    # -- act 5: compared, explained ----------------------------------------------------------------------------------
+    # Act 5: compared, explained
 
     def compare(self) -> None:
         carrier = most_apart(self._compare().rows)
@@ -154,7 +154,7 @@ class Change:
         answer = self._views.rows(VIEW, version=version, as_of=f"cut:{cut.number}")
         return {row["key"]["carrier"]: row["value"] for row in answer["rows"]}
 
-    # -- act 6: readers move -----------------------------------------------------------------------------------------
+    # Act 6: readers move
 
     def shift(self) -> None:
         self._page_before = self._page()
@@ -217,7 +217,7 @@ class Change:
 
         return wait
 
-    # -- act 7: back, forward, retire --------------------------------------------------------------------------------
+    # Act 7: back, forward, retire
 
     def turn_back(self) -> None:
         account = self.account

@@ -100,8 +100,6 @@ class Flow:
         """Inserts all other flights at once."""
         self.feed.go_on(len(self.feed))
 
-    # -- the capture -------------------------------------------------------------------------------------------------
-
     def kill_capture_in_snapshot(self, capture: Child) -> None:
         """Kills the capture in its snapshot, unless it is faster."""
 
@@ -139,8 +137,6 @@ class Flow:
         self._show.struck(f"kill -9 of the capture {where}", detail=detail)
         self._show.doing("starting the capture again")
         self._system.start_capture()
-
-    # -- the driver and the log --------------------------------------------------------------------------------------
 
     def _freeze_driver(self, *topics: str) -> OpenTransaction:
         """Freezes the driver in a micro-batch with an open transaction on these topics."""

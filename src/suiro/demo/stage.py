@@ -67,8 +67,6 @@ class Stage:
         self._ended = threading.Event()
         self._counter = threading.Thread(target=self._count, name="demo-count", daemon=True)
 
-    # -- waiting -----------------------------------------------------------------------------------------------------
-
     def wait(self, reached: Callable[[], bool], what: str) -> None:
         """Raises `StalledError` if nothing moves any more, and `FatalError` if a process has ended that should not."""
         before, moved_s = self._moving(), monotonic_s()
@@ -117,8 +115,6 @@ class Stage:
         self.system.driver.kill()
         self.system.start_driver()
 
-    # -- how far it is -----------------------------------------------------------------------------------------------
-
     @property
     def processed(self) -> int:
         return self.counts[VALIDATED] + self.counts[REJECTED]
@@ -162,8 +158,6 @@ class Stage:
             reading=self.reading,
         )
 
-    # -- the view and its reader -------------------------------------------------------------------------------------
-
     @property
     def versions(self) -> tuple[Version, ...]:
         """The versions as the host of views reported them last. It is asked regularly."""
@@ -181,8 +175,6 @@ class Stage:
         """The last report of the reader."""
         reader = self.system.reader
         return reader.events[-1] if reader is not None and reader.events else None
-
-    # -- counting ----------------------------------------------------------------------------------------------------
 
     def start_counting(self) -> None:
         """Starts the counter. All topics must exist."""

@@ -137,8 +137,6 @@ class _Demo:
         except KeyboardInterrupt:
             self.show.doing("stopping")
 
-    # -- before the first flight -------------------------------------------------------------------------------------
-
     def _start(self, directory: Path) -> tuple[System, Client]:
         took = stopwatch()
         options = self._options
@@ -173,8 +171,6 @@ class _Demo:
             detail=f"{took():.1f} s; airlines, airports and planes as well",
         )
 
-    # -- from the database and the files into the log ----------------------------------------------------------------
-
     def _capture(self, flow: Flow) -> Change:
         took = stopwatch()
         stage, system = self._stage, self._system
@@ -203,8 +199,6 @@ class _Demo:
         self._stack.callback(change.close)
         change.deploy()
         return change
-
-    # -- the account -------------------------------------------------------------------------------------------------
 
     def _stop(self) -> None:
         took = stopwatch()

@@ -52,9 +52,6 @@ class ViewAccount:
     answers: Mapping[str, Any] = field(default_factory=dict)
 
 
-# -- the expected answers --------------------------------------------------------------------------------------------
-
-
 def row_of(version: int, departures: Departures) -> Row | None:
     """Returns a carrier's row of version 1 or 2; None without flights. Version 1 divides by all flights: those that
     never departed count as if they had been on time."""
@@ -152,9 +149,6 @@ class FlightLog:
     def rows(self, version: int, offsets: Offsets) -> dict[str, Row]:
         found = {carrier: self.row(version, carrier, offsets) for carrier in sorted(self._sums)}
         return {carrier: row for carrier, row in found.items() if row is not None}
-
-
-# -- the check -------------------------------------------------------------------------------------------------------
 
 
 def check_view(account: ViewAccount, flights: FlightLog, departures: Mapping[str, Departures]) -> list[str]:

@@ -125,8 +125,6 @@ class TracingInterpreter(Interpreter):
         for key, value in self.store(store).all():
             yield key, value, frame.taken()
 
-    # -- records in --------------------------------------------------------------------------------------
-
     def pipe(
         self,
         topic: str,
@@ -159,8 +157,6 @@ class TracingInterpreter(Interpreter):
             self._readers[node.name].process(node.name, record, origin)
         self._frame = at_first
 
-    # -- records out -------------------------------------------------------------------------------------
-
     def emit(self, node: Node, record: Record) -> None:
         if isinstance(node.operator, Repartition):
             if node.name in self._kept_at and not self._is_kept(node, record):
@@ -174,8 +170,6 @@ class TracingInterpreter(Interpreter):
 
     def _emitted(self, found: Emitted) -> None:
         self._on_result(found, self.place, self._frame.result())
-
-    # -- looking on --------------------------------------------------------------------------------------
 
     def read(self, link: Link) -> None:
         self._frame.read(link)

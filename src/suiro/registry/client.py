@@ -186,8 +186,6 @@ class RegistryClient:
         path = "config" if subject is None else f"config/{_part(subject)}"
         self._call("PUT", path, {"compatibility": level})
 
-    # -- one request -------------------------------------------------------------------------------------
-
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         pause_s = FIRST_PAUSE_S
         for attempt in range(self._retries + 1):

@@ -149,9 +149,6 @@ def _written(storage: Storage, call: Call, decide: Callable[[State], Decision[T]
     return call.work.run(lambda: storage.write(decide))
 
 
-# -- subjects --------------------------------------------------------------------------------------------
-
-
 @_reading
 def _subjects(state: State, call: Call) -> Any:
     return call.paged(queries.list_subjects(state, call.prefix(), **call.deleted_or_not()))
@@ -234,9 +231,6 @@ def _latest_with_metadata(state: State, call: Call) -> Any:
     )
 
 
-# -- schemas ---------------------------------------------------------------------------------------------
-
-
 @_reading
 def _schemas(state: State, call: Call) -> Any:
     found = queries.list_schemas(
@@ -305,9 +299,6 @@ def _ids_by_guid(state: State, call: Call) -> Any:
     return [{"context": context, "id": schema_id} for context, schema_id in sorted(found)]
 
 
-# -- compatibility ---------------------------------------------------------------------------------------
-
-
 def _verdict(storage: Storage, call: Call) -> Any:
     """Compares with the version of the path, or without one with those that the subject's level requires. With
     `verbose`, an invalid schema counts as incompatible, and the reason is returned."""
@@ -334,9 +325,6 @@ def _verdict(storage: Storage, call: Call) -> Any:
     if verbose:
         answer["messages"] = messages
     return answer
-
-
-# -- settings --------------------------------------------------------------------------------------------
 
 
 @_reading
@@ -377,9 +365,6 @@ def _delete_mode(state: State, call: Call) -> Any:
 @_reading
 def _contexts(state: State, call: Call) -> Any:
     return call.paged(sorted(state.contexts))
-
-
-# -- associations, and the rest --------------------------------------------------------------------------
 
 
 @_reading

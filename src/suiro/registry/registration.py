@@ -184,9 +184,6 @@ def _check_json(candidate: _Candidate) -> None:
         json.loads(candidate.text, parse_constant=refuse)
 
 
-# -- steps -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     parsed: Parsed

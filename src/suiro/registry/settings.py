@@ -105,9 +105,6 @@ def check_name(subject: str) -> None:
         raise ApiError(422, 42208, f"The specified subject '{subject}' is not a valid.")
 
 
-# -- reading ---------------------------------------------------------------------------------------------
-
-
 def config_of(state: State, subject: str | None, *, default_to_global: bool) -> dict[str, Any]:
     if subject is None or default_to_global:
         return config_in_scope(state, subject)
@@ -127,9 +124,6 @@ def mode_of(state: State, subject: str | None, *, default_to_global: bool) -> st
 
 def _has_no(code: int, subject: str, what: str) -> ApiError:
     return ApiError(404, code, f"Subject '{subject}' does not have subject-level {what} configured")
-
-
-# -- changing --------------------------------------------------------------------------------------------
 
 
 def update_config(state: State, subject: str | None, body: Mapping[str, Any]) -> Decision[dict[str, Any]]:

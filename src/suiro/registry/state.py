@@ -86,8 +86,6 @@ class State:
     _referrers: _Index = field(default_factory=dict)
     _max_id: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    # -- folding -----------------------------------------------------------------------------------------
-
     def apply(self, record: LogRecord) -> None:
         key, value = record.key, record.value
         if key.type not in (records.NOOP, records.DELETE_SUBJECT, records.CLEAR_SUBJECT):
@@ -168,8 +166,6 @@ class State:
         yield self._of_guid, schema.guid
         for target in schema.refers_to():
             yield self._referrers, target
-
-    # -- reading -----------------------------------------------------------------------------------------
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[StoredSchema]:
         """The versions of a subject, oldest first; with `deleted`, soft-deleted ones too."""

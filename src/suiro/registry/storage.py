@@ -159,8 +159,6 @@ class Storage:
     def _new_client(self) -> Client:
         return Client(self._bootstrap_servers, settings=self._client_settings, clock=self._clock)
 
-    # -- starting and stopping -----------------------------------------------------------------------------
-
     def start(self) -> None:
         """Raises `ConfigError` if a registry cannot use the topic."""
         with self._ask_lock:
@@ -184,8 +182,6 @@ class Storage:
             rows="schemas",
             replication_factor=self._replication_factor,
         )
-
-    # -- reading -----------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def state(self) -> Iterator[State]:
@@ -254,8 +250,6 @@ class Storage:
             logger.warning(
                 "offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error
             )
-
-    # -- writing -----------------------------------------------------------------------------------------
 
     def write(self, decide: Callable[[State], Decision[T]]) -> T:
         """Calls `decide` with all earlier writes, appends its changes, reads them back and returns its result.

@@ -99,8 +99,6 @@ class Planner:
         self._confirmed: Mapping[TopicPartition, int] = {}  # ends that Kafka told this process
         self.newest: Positions | None = None  # what there was to read when `latest` was last asked
 
-    # -- a batch -----------------------------------------------------------------------------------------
-
     def batch_ranges(self) -> list[OffsetRange]:
         known = self._look(max_age_ms=0)
         start = self._resolve(self._options.starting or Bound(default=EARLIEST), known, "startingOffsets")
@@ -120,8 +118,6 @@ class Planner:
                     f"the options begin to read {_name(place)} at offset {start[place]}, which is beyond where they "
                     f"end, at {end[place]}"
                 )
-
-    # -- a stream ----------------------------------------------------------------------------------------
 
     def initial(self) -> Positions:
         known = self._look(max_age_ms=0)
@@ -274,8 +270,6 @@ class Planner:
                 pieces.append(OffsetRange(topic=item.topic, partition=item.partition, start=first, end=stop))
         return pieces
 
-    # -- what exists -------------------------------------------------------------------------------------
-
     def _look(
         self, *, max_age_ms: int, missing_ok: bool = False, topics: Collection[str] | None = None
     ) -> _Known:
@@ -326,8 +320,6 @@ class Planner:
         )
         return {place: item.offset for place, item in listed.items()}
 
-    # -- bounds ------------------------------------------------------------------------------------------
-
     def _resolve(self, bound: Bound, known: _Known, option: str) -> dict[TopicPartition, int]:
         places = known.partitions
         if bound.timestamp is not None:
@@ -373,8 +365,6 @@ class Planner:
                 + (f"; not read: {unknown}" if unknown else "")
             )
         return dict(said)
-
-    # -- loss --------------------------------------------------------------------------------------------
 
     def _continued(
         self, start: Positions, known: _Known, *, reaching: Positions | None = None

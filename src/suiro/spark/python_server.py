@@ -69,7 +69,7 @@ _READ_LATER = ("PYTHONPATH", "PYTHONUNBUFFERED")
 _INSTEAD = {"pyspark.daemon": "suiro.spark.worker_daemon"}
 
 
-# -- in the driver ----------------------------------------------------------------------------------------
+# In the driver
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _socket_in(folder: str) -> str:
     return os.path.join(folder, "socket")
 
 
-# -- in the server ----------------------------------------------------------------------------------------
+# In the server
 
 
 def serve(listening: socket.socket) -> Callable[[], object] | None:

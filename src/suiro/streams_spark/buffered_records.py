@@ -132,7 +132,7 @@ def unpack_buffered(data: bytes) -> pa.RecordBatch:
     return columns
 
 
-# -- the release before ----------------------------------------------------------------------------------------
+# Of the release before
 
 
 def _columns_of(item: tuple[Any, ...]) -> pa.RecordBatch:

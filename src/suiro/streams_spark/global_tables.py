@@ -82,8 +82,6 @@ class GlobalTable:
         """A task's rows, to be looked up."""
         return _Store(self._spec, rows, self)
 
-    # -- records of the table's topic ------------------------------------------------------------------------
-
     def read(
         self,
         input_partition: InputPartition,
@@ -137,8 +135,6 @@ class GlobalTable:
             found.rows.append((self._spec.key.serialize(self._topic, key), data))
         found.time = reader.state()[input_partition.group, input_partition.partition]
         return found
-
-    # -- rows ------------------------------------------------------------------------------------------------
 
     def decoded(self, key: bytes, row: bytes) -> tuple[Any, int]:
         """Value and timestamp; the value is the caller's, who may change it."""

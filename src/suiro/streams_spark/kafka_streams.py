@@ -144,8 +144,6 @@ class KafkaStreams:
     def checkpoint(self) -> Path:
         return self.state_dir / self.application_id
 
-    # -- life ------------------------------------------------------------------------------------------------
-
     def check_settings(self) -> None:
         """Raises the `ConfigError` that `start` would; asks no broker, and starts nothing."""
         self._source_options(self.topology.source_topics)
@@ -368,8 +366,6 @@ class KafkaStreams:
         """The address of the cluster, and the settings of the client."""
         options = self._source_options(self.topology.source_topics)
         return options.bootstrap_servers, options.client_settings
-
-    # -- inside ----------------------------------------------------------------------------------------------
 
     def _client(self) -> Client:
         from suiro.client import Client

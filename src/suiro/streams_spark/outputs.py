@@ -141,7 +141,7 @@ class Outputs:
         self._rows: list[Row] = []
         self.input_times: dict[str, int] = dict(input_times or {})
 
-    # -- what tasks call -----------------------------------------------------------------------------------
+    # Called by tasks
 
     def sink(self, node: Node, block: Block, failed: Failing) -> list[Parcel]:
         assert isinstance(node.operator, Sink)
@@ -214,7 +214,7 @@ class Outputs:
                 Parcel(topic=topic, keys=keys, values=values, timestamps=timestamps, partitions=partitions)
             )
 
-    # -- what runners call ---------------------------------------------------------------------------------
+    # Called by runners
 
     def finish(self, cuts: tuple[Node, ...], condition: Condition, *, tells: bool) -> Iterator[Row]:
         """Messages for other tasks. `cuts`: repartitions that this input partition feeds. `tells`: the input partition
@@ -269,8 +269,6 @@ class Outputs:
             dropped=self.topics.dropped,
         )
         return replace(message, kind="combined", columns=payload)
-
-    # -- inside --------------------------------------------------------------------------------------------
 
     def _carrier(self, node: Node) -> _Carrier:
         found = self._carriers.get(node.name)

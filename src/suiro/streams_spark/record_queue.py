@@ -74,8 +74,6 @@ class RecordQueue:
         self.reached_in_hand: NDArray[np.int64] = _NOTHING
         """The latest timestamp up to each of the rows that `fill` has read."""
 
-    # -- what is put into it ---------------------------------------------------------------------------------
-
     def add_buffered(self, number: int, columns: pa.RecordBatch) -> None:
         """Adds records that waited, in order, before new ones."""
         self._blocks.append((number, columns))
@@ -93,8 +91,6 @@ class RecordQueue:
             columns = columns.set_column(columns.schema.get_field_index("time"), "time", pa.array(times))
         if columns.num_rows:
             self._blocks.append((None, columns))
-
-    # -- what is taken from it -------------------------------------------------------------------------------
 
     def blocks(self, letters: Letters) -> Iterator[Taken]:
         """All records, in blocks, for a task without another input partition."""
@@ -178,8 +174,6 @@ class RecordQueue:
     def stops_carried(self) -> bool:
         """Whether it has no more records up to the boundary, where carried ones waited for it."""
         return self.paused == NO_TIME
-
-    # -- its end ---------------------------------------------------------------------------------------------
 
     def close(self) -> bool:
         """Keeps the records that are left for the next micro-batch. Returns whether there are any."""

@@ -47,8 +47,6 @@ class RecordTracer:
             at_ns = self._clock.wall_ms() * NS_PER_MS
             yield STAGED, 0, pack_report(RecordSpans(tuple(self._spans), at_ns))
 
-    # -- inside ----------------------------------------------------------------------------------------------------
-
     def _traced(self, columns: pa.RecordBatch, input_partition: InputPartition) -> pa.RecordBatch:
         headers = columns.column("headers")
         flat = headers.flatten()

@@ -101,7 +101,7 @@ class RowTracer:
         return ok
 
 
-# -- in the process of its own ---------------------------------------------------------------------------------------
+# In the process of its own
 
 
 def _traced(asked: _Asked) -> dict[str, Any]:

@@ -113,8 +113,6 @@ class ApplicationStatus:
             for one in closing:
                 one.store.close()
 
-    # -- the application -----------------------------------------------------------------------------------------
-
     def application(self) -> dict[str, Any]:
         streams = self._streams
         progress = self._spark()
@@ -200,8 +198,6 @@ class ApplicationStatus:
             for report in self._streams.task_reports
             for node, records in report.buffered.items()
         ]
-
-    # -- stores --------------------------------------------------------------------------------------------------
 
     def _stores(self) -> list[dict[str, Any]]:
         streams, topology = self._streams, self._streams.topology
@@ -352,9 +348,6 @@ def _micro_batch(progress: Any) -> dict[str, Any]:
         "duration_ms": duration.get("triggerExecution", 0),
         "phases": {name: took for name, took in duration.items() if name != "triggerExecution"},
     }
-
-
-# -- the graph -----------------------------------------------------------------------------------------------
 
 
 def _graph(topology: Topology, settings: TaskSettings) -> dict[str, Any]:

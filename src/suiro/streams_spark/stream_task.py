@@ -78,8 +78,6 @@ class StreamTask:
         self._waiting: list[BufferedFrom] = []
         self._buffered_records: Counter[str] = Counter()
 
-    # -- a micro-batch ---------------------------------------------------------------------------------------
-
     def take(self, messages: list[ShuffleMessage]) -> Iterator[Row]:
         """`messages`: emptied, so that the memory of records is free once they are taken."""
         for spec in self._sub.stores:
@@ -162,8 +160,6 @@ class StreamTask:
     @property
     def now(self) -> int:
         return self._task.stream_time
-
-    # -- what comes in ---------------------------------------------------------------------------------------
 
     def _queues(self, messages: Sequence[ShuffleMessage]) -> list[RecordQueue]:
         """In the order in which ties are settled. Fills global tables on the way."""

@@ -106,9 +106,6 @@ def _pairs(name: str, text: str) -> dict[str, str]:
     return found
 
 
-# -- metrics ---------------------------------------------------------------------------------------------------------
-
-
 def push_metrics(
     families: Callable[[], Iterable[Metric]], exporter: Exporter, *, interval_s: float | None = None
 ) -> MetricsPush:

@@ -71,8 +71,6 @@ class LineageRun:
     def fail(self, error: BaseException) -> None:
         self._end("FAIL", error)
 
-    # -- inside ----------------------------------------------------------------------------------------------------
-
     def _report(self, interval_s: float) -> None:
         pause_s = min(FIRST_S, interval_s)
         while not self._ended.wait(pause_s):

@@ -122,7 +122,7 @@ class EventSender:
             self._queue.clear()
             self._changed.notify_all()
 
-    # -- the thread ----------------------------------------------------------------------------------------------
+    # On the thread
 
     def _work(self) -> None:
         try:
@@ -178,9 +178,6 @@ class EventSender:
         if not self._has_warned:
             self._has_warned = True
             _log.warning("%s: %s", self._target.name, what)
-
-
-# -- targets ---------------------------------------------------------------------------------------------------------
 
 
 class FileTarget:

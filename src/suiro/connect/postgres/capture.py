@@ -191,8 +191,6 @@ class PostgresCapture:
         self._timed_out_at = position
         return True
 
-    # -- one session ---------------------------------------------------------------------------------------
-
     def _session(self, directory: Path) -> None:
         options = self.options
         with ExitStack() as stack:

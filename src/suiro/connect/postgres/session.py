@@ -102,8 +102,6 @@ class Session:
     def topics(self) -> list[str]:
         return [self._options.topic(table.schema, table.name) for table in self._tables.published.values()]
 
-    # -- snapshots ---------------------------------------------------------------------------------------------
-
     def begin_snapshots(self, snapshot: str) -> None:
         """`snapshot`: "initial", "new" or "never" for a start without a position, or as if there was none; "resume" for
         a start with one."""
@@ -128,8 +126,6 @@ class Session:
         self._delivery.wait_for_send()
         if self._control.stopped.is_set():
             raise Stopped
-
-    # -- the stream --------------------------------------------------------------------------------------------
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Processes changes until it raises `Stopped` or an error."""
@@ -279,8 +275,6 @@ class Session:
         status.tables_running = len(self.snapshots.running)
         status.owed_keys = len(self.snapshots.reselect)
         status.last_commit_seconds = self._changes.last_commit_us / 1e6
-
-    # -- now and then --------------------------------------------------------------------------------------------
 
     def _new_schema(self, schema: TableSchema) -> None:
         """Called when the stream announces a table with another schema than the topic's last one in this session."""

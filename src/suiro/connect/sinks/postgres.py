@@ -176,8 +176,6 @@ class PostgresSink:
             if version >= since
         ).encode()
 
-    # -- rows ------------------------------------------------------------------------------------------------
-
     def _write(self, batch: SinkBatch) -> None:
         good: list[_Good] = []
         named = {name for one in batch.records if isinstance(one.value, dict) for name in one.value}
@@ -328,8 +326,6 @@ class PostgresSink:
         )
         self._connected.execute(statement, (_json(rows),))
 
-    # -- offsets ---------------------------------------------------------------------------------------------
-
     def _make_offsets_table(self) -> None:
         # Two may start at once.
         self._connected.execute(
@@ -371,8 +367,6 @@ class PostgresSink:
                     f"{self._name}: Postgres has got an offset of {target[0]}-{target[1]} meanwhile: another process "
                     "runs the same connector. A restart goes on from what is stored"
                 )
-
-    # -- the table -------------------------------------------------------------------------------------------
 
     def _read_columns(self) -> frozenset[str]:
         rows = self._connected.execute(

@@ -93,7 +93,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
-# -- lines ----------------------------------------------------------------------------------------------------
+# Files of lines
 
 
 def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Parsed:
@@ -216,7 +216,7 @@ class _Feed:
         return sum(map(len, self.lines[: self.next]))
 
 
-# -- whole files ----------------------------------------------------------------------------------------------
+# Files that are read as a whole
 
 
 def read_xml(file: BinaryIO, element: str, typed: Typed) -> Iterator[Item | Malformed]:

@@ -150,8 +150,6 @@ class FilesSource:
         """Bytes that are not read yet."""
         return self._lag
 
-    # -- looking ---------------------------------------------------------------------------------------------
-
     def poll(self) -> Polled | None:
         now_ms = self._clock.monotonic_ms()
         changed: dict[str, Any] = {}
@@ -279,8 +277,6 @@ class FilesSource:
         self._unchanged_since_ms[key] = (info, since_ms)
         return now_ms - since_ms >= self._settings.settle_ms
 
-    # -- reading ---------------------------------------------------------------------------------------------
-
     def _read(
         self, key: str, info: FileInfo, state: FileState, room: int
     ) -> tuple[FileState, list[Item | Malformed]]:
@@ -399,8 +395,6 @@ class FilesSource:
             return read_parquet(file, rows)
         assert self._settings.record is not None
         return read_xml(file, self._settings.record, self._typed)
-
-    # -- records ---------------------------------------------------------------------------------------------
 
     def _sort(
         self, item: Item | Malformed, path: str, records: list[SourceRecord], rejected: list[SourceRecord]

@@ -148,8 +148,6 @@ class RestSource:
         self._failures = 0
         return self._taken(response)
 
-    # -- asking ----------------------------------------------------------------------------------------------
-
     def _ask(self) -> httpx.Response:
         settings, position = self._settings, self._position
         parameters: dict[str, Any] = dict(settings.parameters)
@@ -215,8 +213,6 @@ class RestSource:
     def _rest(self) -> None:
         self._failures = 0
         self._not_before_ms = self._about.clock.monotonic_ms() + self._settings.interval_ms
-
-    # -- taking ----------------------------------------------------------------------------------------------
 
     def _taken(self, response: httpx.Response) -> Polled | None:
         settings = self._settings

@@ -121,7 +121,7 @@ class WebhookSource:
         assert self._server is not None
         return self._server.port
 
-    # -- the runtime's side ----------------------------------------------------------------------------------
+    # Called by the runtime
 
     def open_parts(self, parts: dict[str, Any]) -> None:
         self._forget()
@@ -227,7 +227,7 @@ class WebhookSource:
         """Posts that wait for their commit."""
         return len(self._posts)
 
-    # -- the senders' side -----------------------------------------------------------------------------------
+    # Called for senders
 
     async def _receive(self, request: Request) -> Response:
         settings = self._settings

@@ -322,9 +322,6 @@ async def _never() -> Message:
     return {"type": "http.disconnect"}
 
 
-# -- requests ------------------------------------------------------------------------------------------------
-
-
 def _header(scope: Scope, name: bytes) -> str:
     found: bytes = next((value for key, value in scope["headers"] if key == name), b"")
     return found.decode("latin-1")
@@ -382,9 +379,6 @@ def _is_hidden(name: str, value: Any) -> bool:
     # A number is the target of a reset; the value of a record is a text.
     is_place = name == "value" and isinstance(value, int)
     return name in _SECRET and value is not None and not is_place
-
-
-# -- answers -------------------------------------------------------------------------------------------------
 
 
 def _json(content: bytes, status: int = 200) -> Response:

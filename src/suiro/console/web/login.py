@@ -185,8 +185,6 @@ class Login:
             if not self._at_once[address]:
                 del self._at_once[address]
 
-    # -- cookies -----------------------------------------------------------------------------------------------------
-
     def _set(self, answer: Response, name: str, value: str, lasts_s: int, *, same_site: str) -> None:
         secure = "; Secure" if self._is_https else ""
         answer.headers.append(

@@ -154,8 +154,6 @@ class Model:
         self._known: dict[str, _Group] = {}
         self._turn: deque[str] = deque()  # groups; the one that waits longest is first
 
-    # -- for others ----------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="console-model", daemon=True)
         self._thread.start()
@@ -202,8 +200,6 @@ class Model:
     def group_history(self, group: str) -> tuple[tuple[int, int, int | None], ...]:
         known = self._known.get(group)
         return () if known is None else tuple(known.history)
-
-    # -- rounds --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -294,8 +290,6 @@ class Model:
             del self._topic_history[name]
         return rates
 
-    # -- groups --------------------------------------------------------------------------------------------------
-
     def _look_at_groups(self, client: Client) -> None:
         try:
             self._listed = {one.group: one for one in client.admin.list_groups()}
@@ -359,8 +353,6 @@ class Model:
             trend=tuple(each[1] for each in history),
         )
         self._known[listed.group] = _Group(now=now, committed=committed, waits=found_waits, history=history)
-
-    # -- events --------------------------------------------------------------------------------------------------
 
     def _publish(self, error: str | None, rates: dict[str, float] | None = None) -> None:
         version = self.version + 1

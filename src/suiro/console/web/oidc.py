@@ -141,8 +141,6 @@ class Provider:
     def close(self) -> None:
         self._http.close()
 
-    # -- the flow ----------------------------------------------------------------------------------------------------
-
     def login_url(self, *, state: str, nonce: str, verifier: str) -> str:
         """Returns the address to which the browser is redirected."""
         url, _ = self._client().create_authorization_url(
@@ -212,8 +210,6 @@ class Provider:
         sent.pop("Content-Length", None)
         return self._ask("POST", url, headers=sent, content=body)
 
-    # -- the token ---------------------------------------------------------------------------------------------------
-
     def _verified(self, token: str, nonce: str, access_token: str | None) -> Mapping[str, Any]:
         from authlib.oidc.core import CodeIDToken
         from joserfc import jwt
@@ -272,8 +268,6 @@ class Provider:
                 f"{path!r} of this login has none of the values that a role was given to (--oidc-role)"
             )
         return max(given)
-
-    # -- the provider's metadata ---------------------------------------------------------------------------------------
 
     def document(self) -> _Document:
         with self._lock:

@@ -80,8 +80,6 @@ class Peer:
             timeout=httpx.Timeout(CONNECT_TIMEOUT_S, read=read_timeout_s),
         )
 
-    # -- one question --------------------------------------------------------------------------------------------
-
     def get(self, path: str, gone: threading.Event) -> bytes:
         """Returns JSON as the server sent it. Raises an error of `endpoint`, `TransientError` or `RemoteError`."""
         with self._turns.taken(gone):
@@ -176,8 +174,6 @@ class Peer:
         if not response.is_success:
             raise _error(self.url, response)
         return response
-
-    # -- lists ---------------------------------------------------------------------------------------------------
 
     def asking(self, path: str) -> tuple[Future[bytes], str | None]:
         """Returns the pending answer, and the error of the last request if it failed."""

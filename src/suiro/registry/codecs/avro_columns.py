@@ -197,9 +197,6 @@ def decode_by_id(data: pa.Array, decoder_of: Callable[[int], ColumnDecoder]) -> 
     return values.take(pa.array(places, mask=places < 0))
 
 
-# -- the program of a schema -------------------------------------------------------------------------------
-
-
 class Program:
     def __init__(self, schema: Any) -> None:
         self._steps: list[list[int]] = []  # kind, target, extra, jump
@@ -389,9 +386,6 @@ def expanded(schema: Any) -> Any:
         raise NotOneColumn(f"a union that refers to a type by its name has no columns: {error}") from None
 
 
-# -- types -------------------------------------------------------------------------------------------------
-
-
 def logical_of(schema: Any) -> str | None:
     """Returns fastavro's name of the logical type, if fastavro converts its values."""
     if not isinstance(schema, dict) or "logicalType" not in schema:
@@ -445,8 +439,6 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
         return _SCALARS[kind][1]
     raise NotOneColumn(f"there is no column for Avro's {kind}")
 
-
-# -- a reader's schema ---------------------------------------------------------------------------------------
 
 _WIDER = {
     "int": {"long", "double"},  # fastavro keeps more digits of an int than a float has

@@ -182,9 +182,6 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     return (found >> 1) ^ -(found & 1), at
 
 
-# -- dicts -------------------------------------------------------------------------------------------------
-
-
 def _to_dict(found: Any) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for field in found.DESCRIPTOR.fields:

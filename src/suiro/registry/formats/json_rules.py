@@ -190,7 +190,7 @@ class _Check:
             if not place(index, set())
         ]
 
-    # -- without combinations ----------------------------------------------------------------------------
+    # Without combinations
 
     def _compare_plain(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         if writer.schema is False:
@@ -410,9 +410,6 @@ def _most_telling(reader: _Condition, writers: list[_Condition], results: list[F
         if writer[0] == reader[0]:
             return result
     return results[0]
-
-
-# -- one keyword after another ---------------------------------------------------------------------------
 
 
 def _found(kind: str, path: str, what: str) -> Incompatibility:

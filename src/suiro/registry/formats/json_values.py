@@ -106,9 +106,6 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, dict | list) else 0
 
 
-# -- keywords ----------------------------------------------------------------------------------------------
-
-
 def _found(pattern: str, text: str) -> bool:
     _budget.get().spend()
     return search(pattern, text)

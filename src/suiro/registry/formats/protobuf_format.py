@@ -100,9 +100,6 @@ def _serialized(file: Any) -> bytes:
     return data
 
 
-# -- compiling -------------------------------------------------------------------------------------------
-
-
 def _files(text: str, imports: Sequence[Import], budget: Budget) -> Any:
     """Returns a FileDescriptorSet whose last file is the schema. Its class knows the options that the files define."""
     given = _descriptor(text)

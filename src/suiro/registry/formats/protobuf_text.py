@@ -85,8 +85,6 @@ class _Writer:
             kind = "public " if index in public else "weak " if index in weak else ""
             yield f'import {kind}"{name}";'
 
-    # -- declarations ------------------------------------------------------------------------------------
-
     def _message(self, one: Any, scope: str, path: Path) -> Iterator[str]:
         full = within(scope, one.name)
         yield from self._block(f"message {one.name}", self._message_body(one, full, path), path)
@@ -247,8 +245,6 @@ class _Writer:
                     yield from self._commented(place, f"{start};")
 
         yield from self._block(f"service {one.name}", body(), path)
-
-    # -- pieces ------------------------------------------------------------------------------------------
 
     def _block(self, start: str, body: Iterable[str], path: Path) -> Iterator[str]:
         inner = list(body)

@@ -119,7 +119,7 @@ def _int64_at(data, at):
     return value
 
 
-# --- keys to slots -----------------------------------------------------------------------------------------
+# Keys to slots
 #
 # The table is open addressing with linear steps. An entry is 0 or (upper half of the hash | slot + 1). The keys lie one
 # behind the other in the arena; slot s is arena[starts[s]:starts[s + 1]]. Each table has a secret of its own in
@@ -328,7 +328,7 @@ def cut_tails(offsets, data, tail, out_offsets, out):
     return at
 
 
-# --- combining in a chunk ----------------------------------------------------------------------------------
+# Combining in a chunk
 
 
 @_inlined
@@ -489,7 +489,7 @@ def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, sta
     result[2] = late
 
 
-# --- rows of an aggregate ----------------------------------------------------------------------------------
+# Rows of an aggregate
 #
 # Per slot: present, timestamp, number (a double's bits where numbers are doubles).
 
@@ -690,7 +690,7 @@ def save_numbers(slots, present, times, numbers, offsets, out, bitmap):
     return nulls
 
 
-# --- rows of a table ---------------------------------------------------------------------------------------
+# Rows of a table
 #
 # Per slot: where its row begins in a buffer of bytes and how long it is, -1 for none.
 

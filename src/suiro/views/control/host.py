@@ -130,8 +130,6 @@ class Host:
             self._journal, self._environment, served=self.version, clock=self._clock, stopping=self._stopping
         )
 
-    # -- starting and stopping -----------------------------------------------------------------------------------
-
     def start(self) -> None:
         self._warn_unless_guarded()
         self._journal.start()
@@ -210,7 +208,7 @@ class Host:
             raise NotServedError(f"view {view} is being opened; try again in a moment")
         return found
 
-    # -- reading: the router of `reads` ---------------------------------------------------------------------------
+    # The router of `reads`
 
     def serving(self, view: str, caller: str) -> Served:
         """Returns the version that answers this caller."""
@@ -242,8 +240,6 @@ class Host:
         raise UnknownViewError(
             f"version {number} of view {view} is {version.state}, and has no rows any more"
         )
-
-    # -- commands ------------------------------------------------------------------------------------------------
 
     def deploy(
         self,
@@ -425,8 +421,6 @@ class Host:
         number = self._journal.view(name).routing.candidate
         lag_ms = None if number is None else self._reconciler(name).lag_ms(number)
         return lambda now: lag_ms if now.routing.candidate == number else None
-
-    # -- looking -------------------------------------------------------------------------------------------------
 
     def views(self) -> list[dict[str, Any]]:
         return [self.status(name) for name in sorted(self._journal.views())]

@@ -61,7 +61,7 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
     )
 
 
-# -- the tasks, in the process of their own -------------------------------------------------------------------------
+# The tasks, in the process of their own
 
 
 def _check(given: Mapping[str, Any]) -> Any:

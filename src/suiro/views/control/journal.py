@@ -160,8 +160,6 @@ class Journal:
     def _new_client(self) -> Client:
         return Client(self._bootstrap_servers, settings=self._client_settings)
 
-    # -- starting and stopping ---------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Raises `ConfigError` if the topic cannot be used for decisions, and `JournalNotTrustedError` if its records
         are not those that hosts with these keys wrote."""
@@ -199,8 +197,6 @@ class Journal:
             "nothing: what was decided was in that topic. Restore the topic from a backup and start the host again; or "
             "start one on an empty folder, and deploy the views anew"
         )
-
-    # -- what is known -----------------------------------------------------------------------------------------
 
     def views(self) -> dict[str, View]:
         with self._read_on:
@@ -253,8 +249,6 @@ class Journal:
                 "last_refused": self._known.last_refused or None,
                 "error": self._doubt,
             }
-
-    # -- changing ----------------------------------------------------------------------------------------------
 
     def change(
         self,
@@ -462,8 +456,6 @@ class Journal:
                     f"topic {self.topic} was read up to offset {position}, not {end}, within "
                     f"{TIMEOUT_MS} ms; does the log answer, and does a transaction hang in that topic?"
                 )
-
-    # -- reading -----------------------------------------------------------------------------------------------
 
     @property
     def _known(self) -> Known:

@@ -75,8 +75,6 @@ TABLE: Mapping[Command, Mapping[Position, tuple[Position, ...]]] = MappingProxyT
 """For each command, the positions in which it is possible, and those it may lead to. All else is refused. Commands that
 are not here do not change the position."""
 
-# -- commands --------------------------------------------------------------------------------------------------
-
 
 def next_number(view: View) -> int:
     return max((version.number for version in view.versions), default=0) + 1
@@ -289,9 +287,6 @@ def freed(view: View, number: int) -> Change:
     forgotten = [one.number for one in versions if one.freed][:-KEPT_FREED]
     versions = tuple(one for one in versions if one.number not in forgotten)
     return _change(view, "freed", versions=versions, version=number)
-
-
-# -- inside ----------------------------------------------------------------------------------------------------
 
 
 def _candidate(view: View, command: Command) -> Version:

@@ -218,8 +218,6 @@ class _Operations:
 
         return answer
 
-    # -- commands ------------------------------------------------------------------------------------------------
-
     def _deploy(self, asked: _Asked) -> Any:
         body = asked.body
         try:

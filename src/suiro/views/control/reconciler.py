@@ -125,8 +125,6 @@ class Reconciler:
         for thread in ending:
             thread.join()
 
-    # -- what others ask -----------------------------------------------------------------------------------------
-
     def running(self, number: int) -> RunningVersion | None:
         known = self._versions.get(number)
         return None if known is None else known.running
@@ -220,8 +218,6 @@ class Reconciler:
 
     def _all_running(self) -> list[RunningVersion]:
         return [known.running for known in list(self._versions.values()) if known.running is not None]
-
-    # -- the loop ------------------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
         tends = (
@@ -327,8 +323,6 @@ class Reconciler:
         view = self._journal.view(self.name)
         return view.version(number).state == "building" and view.routing.serving is not None
 
-    # -- catching up ---------------------------------------------------------------------------------------------
-
     def _tend_readiness(self, view: View) -> None:
         """Marks a version as ready when its pipeline is, and the store has the pipeline's cut. Marks it as failed if
         the store cannot take its rows, which the pipeline does not notice."""
@@ -376,8 +370,6 @@ class Reconciler:
                 "version %d of view %s waits: version %d, which serves, lacks records since %d ms",
                 routing.candidate, self.name, routing.serving, 0 if live is None else live.ms,
             )  # fmt: skip
-
-    # -- a shift -------------------------------------------------------------------------------------------------
 
     def _tend_shift(self, view: View) -> None:
         """Evaluates the rollback conditions and takes the rollout plan's steps, while callers are on the candidate."""

@@ -71,7 +71,7 @@ class SharedJvm:
     def limit_log(self) -> None:
         process.limit_log(self._folder / JVM_LOG)
 
-    # -- what pipelines ask: `suiro.views.pipeline.process.Jvm` -----------------------------------------------------
+    # What pipelines ask: `suiro.views.pipeline.process.Jvm`
 
     def join(
         self, program: str, *, folder: Path, niceness: int, is_over: Callable[[], bool]

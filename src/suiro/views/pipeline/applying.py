@@ -160,7 +160,7 @@ class Applier:
             logger.warning("what is older than the history is deleted later: %s", error)
 
 
-# -- the process ------------------------------------------------------------------------------------------------------
+# In the process of its own
 
 
 def main() -> int:

@@ -85,8 +85,6 @@ class Follower:
         if self._thread is not None:
             self._thread.join()
 
-    # -- where it stands -----------------------------------------------------------------------------------
-
     @property
     def cut(self) -> Cut | None:
         """The newest cut that every reader of the store sees."""
@@ -126,8 +124,6 @@ class Follower:
                 self._listeners.discard(heard)
 
         return end
-
-    # -- the child -----------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
         backoff = process.Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)

@@ -58,8 +58,6 @@ class Views:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # -- reading -------------------------------------------------------------------------------------------------
-
     def get(self, view: str, *key: Any, **options: Any) -> dict[str, Any]:
         """Returns the row under "row", None if there is none, with the version that answered and its input offsets.
 
@@ -113,8 +111,6 @@ class Views:
                 return found
             sleep_s(attempts.pause_s(answer))
 
-    # -- looking -------------------------------------------------------------------------------------------------
-
     def views(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._ask("GET", "/views")
         return found
@@ -130,8 +126,6 @@ class Views:
     def comparisons(self, view: str) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = self._ask("GET", f"/views/{view}/comparisons")
         return found
-
-    # -- working -------------------------------------------------------------------------------------------------
 
     def deploy(
         self,

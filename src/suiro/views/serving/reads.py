@@ -138,8 +138,6 @@ class _Reads:
         )
         self._subscribers = 0
 
-    # -- endpoints -------------------------------------------------------------------------------------------
-
     async def row(self, request: Request) -> Response:
         return await self._answered(request, _COMMON, None, _look_up)
 
@@ -187,8 +185,6 @@ class _Reads:
 
     def _end_subscription(self) -> None:
         self._subscribers -= 1
-
-    # -- answers ---------------------------------------------------------------------------------------------
 
     async def _answered(
         self,

@@ -146,8 +146,6 @@ class PostgresStore(Store):
                 self._read(_LIFT_FOR_COMPARISON)
             yield
 
-    # -- connections -----------------------------------------------------------------------------------------
-
     def _connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(
             self._dsn,
@@ -244,8 +242,6 @@ class PostgresStore(Store):
         except psycopg.Error as error:
             raise StoreUnavailableError(f"{name}: {_text(error)}") from error
 
-    # -- writing ---------------------------------------------------------------------------------------------
-
     def _begin_cut(self, connection: psycopg.Connection[Any], number: int, anew: bool) -> None:
         connection.execute(_BATCH_TABLES.encode())
 
@@ -285,8 +281,6 @@ class PostgresStore(Store):
                 sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema))
             )
         self.close()
-
-    # -- conditions ------------------------------------------------------------------------------------------
 
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
         steps = [str(step) for step in path]

@@ -96,8 +96,6 @@ class SqliteStore(Store):
                 self._writer.close()
                 raise
 
-    # -- connections -----------------------------------------------------------------------------------------
-
     def _connect(self, cache_kib: int) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self._path,
@@ -191,8 +189,6 @@ class SqliteStore(Store):
                 ) from error
             raise StoreUnavailableError(f"the store {self._path}: {error}") from error
 
-    # -- writing ---------------------------------------------------------------------------------------------
-
     def _begin_cut(self, connection: sqlite3.Connection, number: int, anew: bool) -> None:
         connection.execute("UPDATE meta SET applying = ?", (number,))
         if anew:
@@ -234,8 +230,6 @@ class SqliteStore(Store):
         self.close()
         for end in ("", "-wal", "-shm"):
             Path(f"{self._path}{end}").unlink(missing_ok=True)
-
-    # -- conditions ------------------------------------------------------------------------------------------
 
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
         place = "$" + "".join(f"[{step}]" if isinstance(step, int) else f'."{step}"' for step in path)

@@ -143,8 +143,6 @@ class Store(ABC):
         with self._reading() as read:
             return read(statement, *parameters)
 
-    # -- reading -------------------------------------------------------------------------------------------
-
     @property
     def cut(self) -> Cut | None:
         """The newest cut, which is the state of the store. None before the first."""
@@ -284,8 +282,6 @@ class Store(ABC):
         ]
         return cut, changes, bytes(rows[limit][0]) if len(rows) > limit else None
 
-    # -- comparing -----------------------------------------------------------------------------------------
-
     def bucket_bounds(self, size: int = BUCKET_ROWS) -> tuple[bytes, ...]:
         """Returns places that divide the rows into buckets of about `size` rows: n bounds for n + 1 buckets."""
         bounds: list[bytes] = []
@@ -321,8 +317,6 @@ class Store(ABC):
             number = self._cut(read, as_of).number
             statement, parameters = self._selection(Query(start, end, limit=-1), number, with_past=True)
             return [_row(*found) for found in read(statement, *parameters)]
-
-    # -- writing -------------------------------------------------------------------------------------------
 
     def apply(self, cut: Cut, keys: Sequence[tuple[Any, ...]], values: Sequence[str | None]) -> bool:
         """Writes a cut and its rows, all or nothing. Returns False if the store has this cut, or a later one."""
@@ -392,8 +386,6 @@ class Store(ABC):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-    # -- the database --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _run(self, connection: Any, statement: str, *parameters: Any) -> Any:
@@ -472,8 +464,6 @@ class Store(ABC):
     @abstractmethod
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
         """SQL that is true for a row that has all words."""
-
-    # -- statements ----------------------------------------------------------------------------------------
 
     def _selection(self, query: Query, number: int, *, with_past: bool) -> tuple[str, list[Any]]:
         conditions = ""

@@ -208,9 +208,6 @@ def _micros(text: bytes, at: int) -> tuple[int, int]:
     return whole * 1_000_000 + int(fraction.ljust(6, b"0")), match.end()
 
 
-# --- arrays and composites ----------------------------------------------------------------------------------
-
-
 def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode:
     """Encodes to Avro arrays as deep as declared. Elements are a union of null and the element's type.
 

@@ -67,8 +67,6 @@ class Snapshots:
         self.read_rows = ReadRows(self.states)
         self.rows = 0
 
-    # -- which tables --------------------------------------------------------------------------------------
-
     @property
     def is_done(self) -> bool:
         return not self.reselect.tables and not any(state.running for state in self.states.values())
@@ -255,8 +253,6 @@ class Snapshots:
         if self.states.pop(full_name, None) is not None:
             self._changed.add(full_name)
 
-    # -- what changes depend on ------------------------------------------------------------------------------
-
     def trusted_from(self, table: str) -> Mapping[int, int]:
         """Returns the offsets in its topic from which values are those of the table, by partition. Older values may
         miss changes if the snapshot began because changes were lost."""
@@ -345,8 +341,6 @@ class Snapshots:
             logger.info("table %s is read", name)
             if state.read_again:
                 self._repeat(name)
-
-    # -- rows into the topic -------------------------------------------------------------------------------------
 
     def emit(
         self,

@@ -139,9 +139,6 @@ class RedriveBody(Body):
     only_to: list[str] | None = None
 
 
-# -- looking -------------------------------------------------------------------------------------------------
-
-
 def _topics(call: Call) -> TopicList:
     """Topics with dead or dlq in their names."""
     with call.console.client() as client:
@@ -222,9 +219,6 @@ def _history(call: Call) -> tuple[Redriven, ...]:
     """The last redrives of a topic, the newest first: when, who, how many, where to."""
     with _readings.taken(call.gone), call.console.client() as client:
         return redrives.history(client, call.path["topic"])
-
-
-# -- the way back --------------------------------------------------------------------------------------------
 
 
 def _redrive(call: Call) -> PlanJson:

@@ -90,9 +90,6 @@ class RecordsPage:
     leaderless: tuple[int, ...]
 
 
-# -- a page --------------------------------------------------------------------------------------------------
-
-
 def _page(call: Call) -> RecordsPage:
     """A page of records around a place, those of aborted and open transactions, too."""
     with call.console.client() as client:
@@ -220,9 +217,6 @@ def entry_at(client: Client, topic: str, partition: int, offset: int) -> Any:
     if not page.entries or page.entries[0].record.offset != offset:
         raise NotFoundError(f"{topic}-{partition} has no record at offset {offset}")
     return page.entries[0]
-
-
-# -- many: searches, files, tails ----------------------------------------------------------------------------
 
 
 class _Matching:

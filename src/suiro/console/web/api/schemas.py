@@ -74,9 +74,6 @@ class SchemaBody(Body):
     references: list[ReferenceBody] = msgspec.field(default_factory=list)
 
 
-# -- the list ------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class _Known:
     """The cached rows of one console, with the times at which they were fetched."""
@@ -128,9 +125,6 @@ def _row(registry: RegistryClient, subject: str) -> SubjectRow | None:
         return schemas.row_of(registry, subject)
     except SchemaNotFoundError:
         return None
-
-
-# -- one subject ---------------------------------------------------------------------------------------------
 
 
 def _one(call: Call) -> SubjectPage:

@@ -97,9 +97,6 @@ class QuotaBody(Body):
     remove: list[str] = msgspec.field(default_factory=list)
 
 
-# -- access rules --------------------------------------------------------------------------------------------
-
-
 def _acls(call: Call) -> Rules:
     """All access rules; off says why there are none where the brokers ask nobody."""
     with call.console.client() as client:
@@ -131,9 +128,6 @@ def _remove_acl(call: Call) -> RulesMade:
     return RulesMade(acls=(acl,))
 
 
-# -- users ---------------------------------------------------------------------------------------------------
-
-
 def _users(call: Call) -> UserList:
     """SCRAM users, with the iterations of each mechanism."""
     with call.console.client() as client:
@@ -159,9 +153,6 @@ def _remove_user(call: Call) -> Mapping[str, Any]:
     with call.console.client() as client:
         remove_user(client, body.name, body.mechanism)
     return {"name": body.name}
-
-
-# -- quotas --------------------------------------------------------------------------------------------------
 
 
 def _quotas(call: Call) -> QuotaList:

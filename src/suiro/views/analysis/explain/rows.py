@@ -150,8 +150,6 @@ class _Case:
             records_read=max(self._old.read, self._new.read),
         )
 
-    # -- which records -----------------------------------------------------------------------------------
-
     def _named(self) -> tuple[list[Place], bool]:
         """Returns the first of the candidates that makes both rows, and whether there is one; else the last."""
         for places in self._candidates():
@@ -219,8 +217,6 @@ class _Case:
             else:
                 found[left] = None
         return list(found | dict.fromkeys(old[i:]) | dict.fromkeys(new[j:]))
-
-    # -- what they did -----------------------------------------------------------------------------------
 
     def _row_effects(
         self, run: Replay, named: set[Place], rows_after: dict[Place, Columns]
