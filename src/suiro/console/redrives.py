@@ -38,6 +38,7 @@ from suiro.console.text import iso_time
 from suiro.console.topics import create_topic, ranges_of, require_partition
 from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
+from suiro.foundation.parts import in_parts
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
@@ -334,7 +335,7 @@ class _Redrive:
 
     def _batches(self) -> Iterator[TransactionalBatch]:
         for (topic, partition), records in self._outgoing.items():
-            for part in _parts(records):
+            for part in in_parts(records, size_of, max_size=BATCH_BYTES):
                 yield _batch(
                     topic,
                     partition,
@@ -370,18 +371,6 @@ class _Redrive:
 
 def _batch(topic: str, partition: int, records: Sequence[Record]) -> TransactionalBatch:
     return TransactionalBatch(topic, partition, encode_batch(records), len(records))
-
-
-def _parts(records: Sequence[LogRecord]) -> Iterator[list[LogRecord]]:
-    part: list[LogRecord] = []
-    size = 0
-    for record in records:
-        if part and size + size_of(record) > BATCH_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(record)
-        size += size_of(record)
-    yield part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

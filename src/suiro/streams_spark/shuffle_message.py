@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from suiro.errors import FatalError
+from suiro.foundation.parts import in_parts
 from suiro.streams.records import Headers
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns
 
@@ -188,16 +189,7 @@ def rows_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
 
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Lists of rows whose messages together are not too large for a batch."""
-    some: list[Row] = []
-    size = 0
-    for row in rows:
-        if some and size + len(row[2]) > BATCH_BYTES_MAX:
-            yield some
-            some, size = [], 0
-        some.append(row)
-        size += len(row[2])
-    if some:
-        yield some
+    return in_parts(rows, lambda row: len(row[2]), max_size=BATCH_BYTES_MAX)
 
 
 def headers_array(headers: list[Headers]) -> pa.Array:

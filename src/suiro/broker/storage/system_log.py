@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from suiro.broker.storage.topics import Partition
 from suiro.errors import CorruptRecordError
+from suiro.foundation.parts import in_parts
 from suiro.log import DamagedLogError, LogError, PartitionLog
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import Record, decode_batch, encode_batch
@@ -52,16 +53,7 @@ def append(
 
 def in_batches(records: Iterable[_T], size: Callable[[_T], int]) -> Iterator[list[_T]]:
     """As many records together as one batch may have; one that is larger than that is alone."""
-    together: list[_T] = []
-    total = 0
-    for record in records:
-        total += size(record)
-        if together and (len(together) == _RECORDS_A_BATCH or total > _BYTES_A_BATCH):
-            yield together
-            together, total = [], size(record)
-        together.append(record)
-    if together:
-        yield together
+    return in_parts(records, size, max_size=_BYTES_A_BATCH, max_items=_RECORDS_A_BATCH)
 
 
 def keyed_size(record: tuple[bytes, bytes | None]) -> int:

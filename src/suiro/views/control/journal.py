@@ -55,6 +55,7 @@ from suiro.errors import (
     SuiroError,
     UsageError,
 )
+from suiro.foundation.parts import in_parts
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
 from suiro.views.control.journal_doubts import (
     JournalNotTrustedError,
@@ -76,7 +77,7 @@ from suiro.views.control.journal_records import (
     mending_records,
     sealed,
 )
-from suiro.views.control.journal_wire import batches_of, decode, encoded, signature_of
+from suiro.views.control.journal_wire import decode, encoded, signature_of, size_of
 from suiro.views.state import Change, ConcurrentChangeError, UnknownViewError, View
 
 JOURNAL_TOPIC = "_suiro_views"
@@ -419,7 +420,7 @@ class Journal:
             )
         try:
             producer.add_partitions([target])
-            for part in batches_of(made, max_bytes=MAX_BATCH_BYTES):
+            for part in in_parts(made, size_of, max_size=MAX_BATCH_BYTES):
                 (landed,) = producer.produce(
                     [TransactionalBatch(self.topic, PARTITION, encoded(part), len(part))],
                     timeout_ms=TIMEOUT_MS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,18 +17,8 @@ RECORD_BYTES = 256
 """Size of a record without its key and value: the signature and lengths."""
 
 
-def batches_of(records: Sequence[Record], *, max_bytes: int) -> Iterator[list[Record]]:
-    """Yields the records in order, in parts of at most about `max_bytes`. A part has at least one record."""
-    part: list[Record] = []
-    size = 0
-    for record in records:
-        weight = len(record.key or b"") + len(record.value or b"") + RECORD_BYTES
-        if part and size + weight > max_bytes:
-            yield part
-            part, size = [], 0
-        part.append(record)
-        size += weight
-    yield part
+def size_of(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + RECORD_BYTES
 
 
 def encoded(part: Sequence[Record]) -> bytes:

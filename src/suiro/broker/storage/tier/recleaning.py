@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from suiro.foundation.parts import in_parts
 from suiro.log import Cleaned, CleanerSettings, CleaningJob, PartitionLog, receive_message, send_message
 from suiro.log.compaction import CLEANED_SUFFIX, SegmentSource
 from suiro.log.files import open_handle
@@ -152,16 +153,7 @@ class Recleaning:
 
 def windows(segments: Sequence[RemoteSegment]) -> Iterator[list[RemoteSegment]]:
     """Neighbours that are cleaned together: the keys are read once for each window."""
-    window: list[RemoteSegment] = []
-    size = 0
-    for segment in segments:
-        if window and size + segment.size > _WINDOW_BYTES:
-            yield window
-            window, size = [], 0
-        window.append(segment)
-        size += segment.size
-    if window:
-        yield window
+    return in_parts(segments, lambda segment: segment.size, max_size=_WINDOW_BYTES)
 
 
 def clean_in_a_process(job: CleaningJob) -> int:
