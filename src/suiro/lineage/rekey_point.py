@@ -11,64 +11,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from suiro.streams.topology.nodes import (
-    AsyncCall,
-    Branch,
-    Filter,
-    FlatMapValues,
-    ForeignKeyResolve,
-    GlobalTableSource,
-    MapBatches,
-    MapValues,
-    Merge,
-    Node,
-    Peek,
-    Process,
-    Repartition,
-    SessionAggregate,
-    Sink,
-    SlidingAggregate,
-    Source,
-    StreamAggregate,
-    StreamGlobalTableJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    Suppress,
-    TableAggregate,
-    TableFilter,
-    TableMapValues,
-    TableSource,
-    TableTableJoin,
-    TimeWindowAggregate,
-    ToStream,
-)
+from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import Topology, stores_of
 
 _KEEPS_KEY = (
-    Branch
-    | Filter
-    | FlatMapValues
-    | ForeignKeyResolve
-    | MapValues
-    | MapBatches
-    | Merge
-    | Peek
-    | Repartition
-    | Sink
-    | Source
-    | StreamAggregate
-    | StreamGlobalTableJoin
-    | StreamStreamJoin
-    | StreamTableJoin
-    | Suppress
-    | TableAggregate
-    | TableFilter
-    | TableMapValues
-    | TableSource
-    | TableTableJoin
-    | ToStream
+    nodes.Branch
+    | nodes.Filter
+    | nodes.FlatMapValues
+    | nodes.ForeignKeyResolve
+    | nodes.MapValues
+    | nodes.MapBatches
+    | nodes.Merge
+    | nodes.Peek
+    | nodes.Repartition
+    | nodes.Sink
+    | nodes.Source
+    | nodes.StreamAggregate
+    | nodes.StreamGlobalTableJoin
+    | nodes.StreamStreamJoin
+    | nodes.StreamTableJoin
+    | nodes.Suppress
+    | nodes.TableAggregate
+    | nodes.TableFilter
+    | nodes.TableMapValues
+    | nodes.TableSource
+    | nodes.TableTableJoin
+    | nodes.ToStream
 )
-_WINDOWED = TimeWindowAggregate | SlidingAggregate | SessionAggregate
+_WINDOWED = nodes.TimeWindowAggregate | nodes.SlidingAggregate | nodes.SessionAggregate
 """They keep the key as a part of the windowed one, which further aggregations would group by another."""
 
 
@@ -85,7 +55,7 @@ class RekeyPoints:
 
 def rekey_points_of(topology: Topology, sink: str) -> RekeyPoints:
     """`sink`: name of the node that writes the view's rows."""
-    below: dict[str, Node] = {}
+    below: dict[str, nodes.Node] = {}
     tops: set[str] = set()
     pending = [topology.node(sink)]
     while pending:
@@ -94,7 +64,7 @@ def rekey_points_of(topology: Topology, sink: str) -> RekeyPoints:
             continue
         below[node.name] = node
         parents = [topology.node(name) for name in node.parents]
-        if not parents or isinstance(node.operator, GlobalTableSource):
+        if not parents or isinstance(node.operator, nodes.GlobalTableSource):
             tops.add(node.name)
         for parent in parents:
             if _keeps_key(parent):
@@ -115,17 +85,17 @@ def rekey_points_of(topology: Topology, sink: str) -> RekeyPoints:
     )
 
 
-def _keeps_key(node: Node) -> bool:
+def _keeps_key(node: nodes.Node) -> bool:
     operator = node.operator
-    if isinstance(operator, AsyncCall):
+    if isinstance(operator, nodes.AsyncCall):
         return operator.kind != "map"
     return isinstance(operator, _KEEPS_KEY | _WINDOWED)
 
 
-def _is_stateful(node: Node) -> bool:
-    if isinstance(node.operator, Process):
+def _is_stateful(node: nodes.Node) -> bool:
+    if isinstance(node.operator, nodes.Process):
         return True  # it may remember what it likes
-    return bool(stores_of(node)) and not isinstance(node.operator, StreamGlobalTableJoin)
+    return bool(stores_of(node)) and not isinstance(node.operator, nodes.StreamGlobalTableJoin)
 
 
 def _ancestors(topology: Topology, names: set[str]) -> set[str]:
@@ -139,10 +109,10 @@ def _ancestors(topology: Topology, names: set[str]) -> set[str]:
     return found
 
 
-def _sees_time(topology: Topology, node: Node) -> bool:
+def _sees_time(topology: Topology, node: nodes.Node) -> bool:
     match node.operator:
-        case TableSource(versioned=versioned) | StreamTableJoin(versioned=versioned):
+        case nodes.TableSource(versioned=versioned) | nodes.StreamTableJoin(versioned=versioned):
             return versioned
-        case Suppress() | StreamStreamJoin():
+        case nodes.Suppress() | nodes.StreamStreamJoin():
             return True
     return isinstance(node.operator, _WINDOWED)

@@ -14,35 +14,7 @@ from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
 from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
 from suiro.streams.blocks.table_aggregate import TableAggregateStep, TableGroupByStep
 from suiro.streams.blocks.windowed_aggregate import WindowedAggregateStep
-from suiro.streams.topology.nodes import (
-    AsyncCall,
-    Branch,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    Map,
-    MapBatches,
-    MapValues,
-    Merge,
-    Node,
-    Peek,
-    Repartition,
-    SelectKey,
-    SessionAggregate,
-    Sink,
-    Source,
-    StreamAggregate,
-    StreamGlobalTableJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableAggregate,
-    TableFilter,
-    TableGroupBy,
-    TableMapValues,
-    TableSource,
-    TimeWindowAggregate,
-    ToStream,
-)
+from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import Topology
 
 
@@ -61,54 +33,57 @@ class PortsStep(Protocol):
         ...
 
 
-_ANY_PORT: dict[type, Any] = {Source: stateless.PassOn, Merge: stateless.PassOn}
+_ANY_PORT: dict[type, Any] = {nodes.Source: stateless.PassOn, nodes.Merge: stateless.PassOn}
 _ONE_PORT: dict[type, Any] = {
-    Filter: stateless.FilterStep,
-    Map: stateless.MapStep,
-    MapValues: stateless.MapValuesStep,
-    FlatMap: stateless.FlatMapStep,
-    FlatMapValues: stateless.FlatMapValuesStep,
-    SelectKey: stateless.SelectKeyStep,
-    Peek: stateless.PeekStep,
-    Branch: stateless.BranchStep,
-    AsyncCall: CalledStep,
-    MapBatches: CalledStep,
-    StreamAggregate: StreamAggregateStep,
-    TimeWindowAggregate: WindowedAggregateStep,
-    SessionAggregate: WindowedAggregateStep,
-    StreamGlobalTableJoin: StreamGlobalTableJoinStep,
-    TableSource: table.TableSourceStep,
-    TableFilter: table.TableStep,
-    TableMapValues: table.TableStep,
-    ToStream: table.ToStreamStep,
-    TableGroupBy: TableGroupByStep,
-    TableAggregate: TableAggregateStep,
+    nodes.Filter: stateless.FilterStep,
+    nodes.Map: stateless.MapStep,
+    nodes.MapValues: stateless.MapValuesStep,
+    nodes.FlatMap: stateless.FlatMapStep,
+    nodes.FlatMapValues: stateless.FlatMapValuesStep,
+    nodes.SelectKey: stateless.SelectKeyStep,
+    nodes.Peek: stateless.PeekStep,
+    nodes.Branch: stateless.BranchStep,
+    nodes.AsyncCall: CalledStep,
+    nodes.MapBatches: CalledStep,
+    nodes.StreamAggregate: StreamAggregateStep,
+    nodes.TimeWindowAggregate: WindowedAggregateStep,
+    nodes.SessionAggregate: WindowedAggregateStep,
+    nodes.StreamGlobalTableJoin: StreamGlobalTableJoinStep,
+    nodes.TableSource: table.TableSourceStep,
+    nodes.TableFilter: table.TableStep,
+    nodes.TableMapValues: table.TableStep,
+    nodes.ToStream: table.ToStreamStep,
+    nodes.TableGroupBy: TableGroupByStep,
+    nodes.TableAggregate: TableAggregateStep,
 }
 _SEVERAL_PORTS: dict[type, Any] = {
-    StreamTableJoin: StreamTableJoinStep,
-    StreamStreamJoin: StreamStreamJoinStep,
+    nodes.StreamTableJoin: StreamTableJoinStep,
+    nodes.StreamStreamJoin: StreamStreamJoinStep,
 }
 
 
-def has_step(topology: Topology, node: Node, has_several_ports: bool) -> bool:
+def has_step(topology: Topology, node: nodes.Node, has_several_ports: bool) -> bool:
     kind = type(node.operator)
-    if kind in _ANY_PORT or kind in (Sink, Repartition, StreamStreamJoin):
+    if kind in _ANY_PORT or kind in (nodes.Sink, nodes.Repartition, nodes.StreamStreamJoin):
         return True
-    if isinstance(node.operator, StreamTableJoin):
+    if isinstance(node.operator, nodes.StreamTableJoin):
         return (
             node.operator.buffer_store is None
             and topology.store(node.operator.table_store).kind == "key-value"
         )
     if kind not in _ONE_PORT or has_several_ports:
         return False
-    if isinstance(node.operator, TableSource):
+    if isinstance(node.operator, nodes.TableSource):
         return not node.operator.versioned
-    if isinstance(node.operator, TableFilter | TableMapValues) and node.operator.store is not None:
+    if (
+        isinstance(node.operator, nodes.TableFilter | nodes.TableMapValues)
+        and node.operator.store is not None
+    ):
         return topology.store(node.operator.store).kind == "key-value"
     return True
 
 
-def step_of(node: Node, context: BlockContext) -> Step:
+def step_of(node: nodes.Node, context: BlockContext) -> Step:
     """Returns the step of a node for which `has_step` is true, except sinks and repartitions."""
     kind = type(node.operator)
     step: Step = (_ANY_PORT.get(kind) or _SEVERAL_PORTS.get(kind) or _ONE_PORT[kind])(node.operator, context)
