@@ -17,7 +17,7 @@ from suiro.extras import on_first_use
 if TYPE_CHECKING:
     from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
     from suiro.broker.handover import HandedOver, handing_over, node_id_of
-    from suiro.broker.handover.topic_import import ImportedTopic, import_topics
+    from suiro.broker.handover.topic_import import import_topics
     from suiro.broker.security.scram_store import ScramUser
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Fault",
     "Faults",
     "HandedOver",
-    "ImportedTopic",
     "Rule",
     "ScramUser",
     "handing_over",
@@ -44,7 +43,7 @@ __getattr__ = on_first_use(
     {
         "faults": "Crash Delay Drop Error Fault Faults Rule",
         "handover": "HandedOver handing_over node_id_of",
-        "handover.topic_import": "ImportedTopic import_topics",
+        "handover.topic_import": "import_topics",
         "security.scram_store": "ScramUser",
     },
 )

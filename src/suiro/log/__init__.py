@@ -7,7 +7,6 @@ up: `files`, `index`, `transaction_index`, `segment`, `segments`; pure rules in 
 `directory` holds many.
 """
 
-from suiro.log.admission import Origin
 from suiro.log.cleaning_messages import CleaningFailed, Uncleanable
 from suiro.log.cleaning_messages import receive as receive_message
 from suiro.log.cleaning_messages import send as send_message
@@ -15,19 +14,7 @@ from suiro.log.compaction import Cleaned, CleanerSettings, CleaningJob, Dirtines
 from suiro.log.config import LogConfig, parse_topic_setting
 from suiro.log.copying import LogExtent, copy_partition, finish_folder
 from suiro.log.directory import HANDED_OVER, DataDirectory, PartitionPlace, partition_place
-from suiro.log.errors import (
-    CorruptBatchError,
-    DamagedLogError,
-    InRemoteTierError,
-    InvalidProducerEpochError,
-    InvalidTimestampError,
-    InvalidTransactionStateError,
-    LogError,
-    OffsetOutOfRangeError,
-    OutOfOrderSequenceError,
-    StorageError,
-    TransactionCoordinatorFencedError,
-)
+from suiro.log.errors import DamagedLogError, InRemoteTierError, LogError, OffsetOutOfRangeError, StorageError
 from suiro.log.files import FileHandle, replace_file
 from suiro.log.lookup import TimeLookup
 from suiro.log.partition import PartitionLog
@@ -41,7 +28,6 @@ __all__ = [
     "CleanerSettings",
     "CleaningFailed",
     "CleaningJob",
-    "CorruptBatchError",
     "DamagedLogError",
     "DataDirectory",
     "Dirtiness",
@@ -49,22 +35,16 @@ __all__ = [
     "FlushJob",
     "GroupCleaned",
     "InRemoteTierError",
-    "InvalidProducerEpochError",
-    "InvalidTimestampError",
-    "InvalidTransactionStateError",
     "LogConfig",
     "LogError",
     "LogExtent",
     "OffsetOutOfRangeError",
-    "Origin",
-    "OutOfOrderSequenceError",
     "PartitionLog",
     "PartitionPlace",
     "ReadResult",
     "Region",
     "StorageError",
     "TimeLookup",
-    "TransactionCoordinatorFencedError",
     "Uncleanable",
     "copy_partition",
     "dirtiness",
