@@ -67,9 +67,9 @@ def require_one_of(key: str, value: str, known: Iterable[str]) -> None:
         raise SettingError(key, f"expected one of {', '.join(known)}, got {value!r}")
 
 
-def require_http(url: str, key: str = "url") -> None:
+def require_http(url: str) -> None:
     if not url.startswith(("http://", "https://")):
-        raise SettingError(key, f"must begin with http:// or https://, got {url!r}")
+        raise SettingError("url", f"must begin with http:// or https://, got {url!r}")
 
 
 def require_headers(headers: Mapping[str, str]) -> None:

@@ -138,10 +138,10 @@ def read_header(buf: BytesLike, position: int = 0) -> BatchHeader:
     return header
 
 
-def iter_headers(buf: BytesLike, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch from `start` on. Ends at a torn tail; garbage raises."""
+def iter_headers(buf: BytesLike) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch. Ends at a torn tail; garbage raises."""
     end = len(memoryview(buf))
-    position = start
+    position = 0
     while end - position >= HEADER_SIZE:
         header = read_header(buf, position)
         if header.size > end - position:

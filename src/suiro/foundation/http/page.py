@@ -107,16 +107,13 @@ class MetricsPage:
         await writer.drain()
 
 
-def serve_metrics_page(
-    families: Callable[[], Iterable[Metric]], host: str, port: int, *, name: str = "the metrics page"
-) -> str:
+def serve_metrics_page(families: Callable[[], Iterable[Metric]], host: str, port: int) -> str:
     """Serve metric families on a daemon thread, and return the URL. `families` is called at every scrape.
 
     Raises `ConfigError` if the address cannot be used.
     """
-    page = MetricsPage(
-        listen_on(host, port, name=name), prepare=lambda: None, render=lambda _: render(families())
-    )
+    listener = listen_on(host, port, name="the metrics page")
+    page = MetricsPage(listener, prepare=lambda: None, render=lambda _: render(families()))
 
     async def serve() -> None:
         await page.listen()

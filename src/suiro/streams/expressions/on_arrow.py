@@ -70,17 +70,9 @@ def result_type(
     key: pa.DataType | None = None,
     left: pa.DataType | None = None,
     right: pa.DataType | None = None,
-    aggregate: pa.DataType | None = None,
 ) -> pa.DataType | None:
     """The type that `evaluate` gives over columns of these types; None where it does not take the expression."""
-    given = {
-        "value": value,
-        "key": key,
-        "timestamp": _LONG,
-        "left": left,
-        "right": right,
-        "aggregate": aggregate,
-    }
+    given = {"value": value, "key": key, "timestamp": _LONG, "left": left, "right": right}
     try:
         return _plan(expression, {name: kind for name, kind in given.items() if kind is not None}).kind
     except _OutsideError:
