@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from suiro.client import LATEST, Client
 from suiro.clock import monotonic_s, sleep_s
 from suiro.demo.names import PARTITIONS
+from suiro.demo.processes import Session
 from suiro.errors import FatalError
 
 HUNT_TIMEOUT_S = 600  # takes seconds on an idle machine
@@ -34,13 +35,6 @@ class OpenTransaction(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} ends at {self.end:,}, decided up to {self.last_stable:,}"
-
-
-class Freezable(Protocol):
-    @property
-    def ended(self) -> bool: ...
-    def freeze(self) -> None: ...
-    def resume(self) -> None: ...
 
 
 def open_transaction(client: Client, *topics: str) -> OpenTransaction | None:
@@ -64,7 +58,7 @@ def _ends(client: Client, topics: Sequence[str], *, read_committed: bool) -> dic
 
 
 def freeze_when(
-    process: Freezable,
+    process: Session,
     look: Callable[[], T | None],
     what: str,
     *,

@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.follower import Follower
 from suiro.views.serving.read_metrics import ReadMetrics
-from suiro.views.store.tables import Store, StoreSpec
+from suiro.views.store.tables import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     view: str
     version: int
-    spec: StoreSpec
+    spec: VersionSpec
     output_topic: str
     store: Store
     follower: Follower

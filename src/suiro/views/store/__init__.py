@@ -11,28 +11,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from suiro.errors import ConfigError
 from suiro.extras import require
-from suiro.views.store.tables import Store, StoreSpec
+from suiro.views.store.tables import Store
+
+if TYPE_CHECKING:
+    from suiro.views.definition import VersionSpec
 
 FILE_NAME = "store.sqlite"
 
 
-def open_store(spec: StoreSpec, location: str | Path) -> Store:
+def open_store(spec: VersionSpec, location: str | Path) -> Store:
     """Opens the store, and creates it if it does not exist. `location`: the folder of the version for `serve="sqlite"`,
     a DSN for `serve="postgres"`.
 
     A store may be open any number of times, in any process, but only one of them should apply cuts. Raises
     `StoreBrokenError`, `StoreUnavailableError`.
     """
-    if spec.serve == "sqlite":
+    serve: Any = spec.serve  # as it was recorded
+    if serve == "sqlite":
         from suiro.views.store.sqlite import SqliteStore
 
         return SqliteStore(spec, Path(location) / FILE_NAME)
-    if spec.serve == "postgres":
+    if serve == "postgres":
         require("connect")
         from suiro.views.store.postgres import PostgresStore
 
         return PostgresStore(spec, str(location))
-    raise ConfigError(f"view {spec.view!r} is served from {spec.serve!r}; there are sqlite and postgres")
+    raise ConfigError(f"view {spec.view!r} is served from {serve!r}; there are sqlite and postgres")

@@ -13,7 +13,7 @@ import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
@@ -29,7 +29,10 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import FEW_ROWS, FORMAT_VERSION, PAGE_CHARS, Store, StoreSpec
+from suiro.views.store.tables import FEW_ROWS, FORMAT_VERSION, PAGE_CHARS, Store
+
+if TYPE_CHECKING:
+    from suiro.views.definition import VersionSpec
 
 LONGEST_NAME = 63
 QUESTION_LIMIT_MS = 10_000
@@ -118,7 +121,7 @@ class PostgresStore(Store):
     database_error = psycopg.Error
     row_lock = " FOR UPDATE"
 
-    def __init__(self, spec: StoreSpec, dsn: str) -> None:
+    def __init__(self, spec: VersionSpec, dsn: str) -> None:
         """Creates the schema if it does not exist. Raises `ConfigError`, `StoreBrokenError`,
         `StoreUnavailableError`."""
         super().__init__(spec)
@@ -336,7 +339,7 @@ characters."""
 _SIGNS = {"eq": "=", "ne": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
-def schema_of(spec: StoreSpec) -> str:
+def schema_of(spec: VersionSpec) -> str:
     """`<view>_v<n>`. Of a name that is too long for Postgres, its beginning and a hash."""
     end = f"_v{spec.version}"
     if len(spec.view) + len(end) > LONGEST_NAME:

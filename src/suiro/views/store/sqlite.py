@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.clock import monotonic_s
 from suiro.views.store.conditions import Condition, SearchWord
@@ -23,7 +23,10 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import FORMAT_VERSION, Store, StoreSpec
+from suiro.views.store.tables import FORMAT_VERSION, Store
+
+if TYPE_CHECKING:
+    from suiro.views.definition import VersionSpec
 
 PAGE_BYTES = 4_096  # larger ones cost more to write: triggers may have to put a page back as it was
 WRITER_CACHE_KIB = 65_536
@@ -82,7 +85,7 @@ class SqliteStore(Store):
     database_error = sqlite3.Error
     row_lock = ""  # one transaction at a time writes anyway
 
-    def __init__(self, spec: StoreSpec, path: Path) -> None:
+    def __init__(self, spec: VersionSpec, path: Path) -> None:
         """Creates the file if it does not exist. Raises `StoreBrokenError`, `StoreUnavailableError`,
         `StoreFullError`."""
         super().__init__(spec)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
@@ -47,6 +47,9 @@ from suiro.views.store.rows import (
     prepare,
 )
 
+if TYPE_CHECKING:
+    from suiro.views.definition import VersionSpec
+
 FORMAT_VERSION = 1
 BUCKET_ROWS = 4_096
 CHANGES_AT_ONCE = 1_000
@@ -65,25 +68,6 @@ CUTS = "SELECT number, cut FROM cuts"
 LIVE = "SELECT key, columns, value, hash FROM rows WHERE key >= ? AND key < ? AND since <= ?"
 PAST = "SELECT key, columns, value, hash FROM history WHERE key >= ? AND key < ? AND since <= ? AND until > ?"
 SUMS = "SELECT count(*), sum(hash & 4294967295), sum(hash >> 32) FROM"
-
-
-class StoreSpec(Protocol):
-    """The part of a `VersionSpec` that its store needs."""
-
-    @property
-    def view(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def key(self) -> tuple[str, ...]: ...
-    @property
-    def serve(self) -> str: ...
-    @property
-    def search(self) -> tuple[str, ...]: ...
-    @property
-    def history_ms(self) -> int: ...
-    @property
-    def journal_id(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +92,7 @@ class Store(ABC):
     row_lock: ClassVar[str]
     """The clause that locks the row of `meta` until the transaction ends."""
 
-    def __init__(self, spec: StoreSpec) -> None:
+    def __init__(self, spec: VersionSpec) -> None:
         self.spec = spec
         self._known_cuts: dict[int, Cut] = {}
         self._held = threading.local()  # `read` of the snapshot that this thread holds
