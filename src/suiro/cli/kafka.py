@@ -8,12 +8,12 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import reporting
+from suiro.clock import sleep_s
 
 kafka = Group("kafka", "Run a real Apache Kafka, or hand the data of a node over to one.")
 
@@ -93,7 +93,7 @@ def up(
             sys.stdout.flush()
             gone: set[int] = set()
             while len(gone) < len(cluster.brokers):
-                threading.Event().wait(_LOOK_S)
+                sleep_s(_LOOK_S)
                 for node_id, process in cluster.brokers.items():
                     if process.exit_code is not None and node_id not in gone:
                         gone.add(node_id)

@@ -16,10 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
-from threading import Event
 
 from suiro.client import LATEST, Client
-from suiro.clock import SystemClock
+from suiro.clock import SystemClock, sleep_s
 from suiro.config import read_properties
 from suiro.errors import KafkaError, TransientError, UsageError
 from suiro.foundation.files import replace_file
@@ -327,7 +326,6 @@ def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> N
         }
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + START_TIMEOUT_S * 1000
-    pause = Event()
     missing = "brokers"
     with Client(
         ",".join(process.bootstrap_servers for process in processes.values()), settings=login
@@ -351,7 +349,7 @@ def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> N
                 missing = (
                     f"{leaderless} partitions have no leader, brokers {sorted(missing_brokers)} are not there"
                 )
-            pause.wait(_READY_POLL_S)
+            sleep_s(_READY_POLL_S)
     raise TransientError(
         f"Kafka was not ready within {START_TIMEOUT_S} s: {missing}; the log is {some.log_path}"
     )

@@ -20,9 +20,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event
 
-from suiro.clock import SystemClock
+from suiro.clock import SystemClock, sleep_s
 from suiro.errors import TransientError, UsageError
 from suiro.foundation import process
 from suiro.foundation.files import home_folder
@@ -256,7 +255,6 @@ class KafkaProcess:
         assert self._process is not None
         clock = SystemClock()
         deadline_ms = clock.monotonic_ms() + START_TIMEOUT_S * 1000
-        pause = Event()
         while not _answers(self._address):
             if self._process.poll() is not None:
                 code = self._process.returncode
@@ -265,7 +263,7 @@ class KafkaProcess:
             if clock.monotonic_ms() > deadline_ms:
                 self.kill()
                 raise TransientError(f"Kafka did not answer within {START_TIMEOUT_S} s; {self._log_tail()}")
-            pause.wait(READY_POLL_S)
+            sleep_s(READY_POLL_S)
 
     def _log_tail(self) -> str:
         lines = self.log_path.read_text(errors="replace").splitlines()

@@ -22,13 +22,13 @@ after a restart once the cause is removed.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
+from suiro.clock import sleep_s
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
 from suiro.connect.datasets import http_dataset
 from suiro.connect.values import plain_json
@@ -166,7 +166,7 @@ class SearchSink:
             if not items:
                 return
             if attempt:
-                threading.Event().wait(wait_ms / 1_000)
+                sleep_s(wait_ms / 1_000)
                 wait_ms = min(wait_ms * 2, LONGEST_WAIT_MS)
             try:
                 response = self._post(b"".join(item.lines for item in items))

@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from typing import Any
 
 import httpx
 
+from suiro.clock import sleep_s
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
 from suiro.connect.datasets import http_dataset
 from suiro.connect.rules import rule
@@ -153,7 +153,7 @@ class WebhookSink:
         wait_ms, failure = settings.retry_ms, ""
         for attempt in range(settings.attempts):
             if attempt:
-                threading.Event().wait(wait_ms / 1_000)
+                sleep_s(wait_ms / 1_000)
                 wait_ms = min(wait_ms * 2, LONGEST_WAIT_MS)
             try:
                 response = ask(

@@ -19,7 +19,6 @@ from __future__ import annotations
 import codecs
 import csv
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from suiro.clock import sleep_s
 from suiro.connect.connectors import ERROR_PREFIX, About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import file_dataset
 from suiro.connect.sources.file_formats import (
@@ -176,7 +176,7 @@ class FilesSource:
         self._lag = lag
         if not changed:
             self._next_scan_ms = 0
-            threading.Event().wait(min(self._settings.interval_ms, 1_000) / 1_000)
+            sleep_s(min(self._settings.interval_ms, 1_000) / 1_000)
             return None
         return Polled(records=records, rejected=rejected, parts=changed)
 

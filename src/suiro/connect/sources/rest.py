@@ -28,7 +28,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +35,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urljoin, urlsplit, urlun
 
 import httpx
 
+from suiro.clock import sleep_s
 from suiro.connect.connectors import ERROR_PREFIX, About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import http_dataset
 from suiro.connect.sources.keys import key_of
@@ -125,7 +125,7 @@ class RestSource:
     def poll(self) -> Polled | None:
         left_ms = self._not_before_ms - self._about.clock.monotonic_ms()
         if left_ms > 0:
-            threading.Event().wait(min(left_ms / 1_000, POLL_S))
+            sleep_s(min(left_ms / 1_000, POLL_S))
             return None
         try:
             response = self._ask()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from suiro.clock import monotonic_s
+from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import FatalError
 from suiro.foundation import process
 from suiro.views.control.supervision import FAILURES, Supervisor
@@ -77,7 +77,6 @@ class SharedJvm:
         self, program: str, *, folder: Path, niceness: int, is_over: Callable[[], bool]
     ) -> Mapping[str, Any] | None:
         """Raises `FatalError` if the JVM cannot be started, or fails again and again."""
-        pause = threading.Event()
         # One that has failed already takes a moment to end, and the next one may work.
         before = self._child()
         if before is not None and before.is_alive and before.status.state != "failed":
@@ -101,7 +100,7 @@ class SharedJvm:
                         raise FatalError(
                             f"Spark's JVM has failed: {status.error}; {self._folder / JVM_LOG} says more"
                         )
-            pause.wait(LOOK_S)
+            sleep_s(LOOK_S)
         return None
 
     def leave(self, program: str) -> bool:

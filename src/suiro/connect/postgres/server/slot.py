@@ -8,11 +8,10 @@ dropped only if a new snapshot was requested and the slot is unusable.
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.clock import SystemClock
+from suiro.clock import SystemClock, sleep_s
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.server.database import Database, lsn_text, parse_lsn, postgres_errors
 from suiro.errors import BrokenConnectionError, ConfigError, DataLossError, UsageError
@@ -191,7 +190,7 @@ def release_slot(database: Database, name: str) -> None:
                 f"slot {name} is still held by process {state.active_pid} of Postgres after {RELEASE_TIMEOUT_S:.0f} s; "
                 "stop what reads from it, or name another slot"
             )
-        threading.Event().wait(RELEASE_POLL_S)
+        sleep_s(RELEASE_POLL_S)
 
 
 def may_be_older(database: Database, name: str, publication: str) -> bool:
