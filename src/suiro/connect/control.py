@@ -27,7 +27,7 @@ from suiro.foundation.http import (
     not_allowed,
 )
 from suiro.foundation.metrics import CONTENT_TYPE, Kind, family, render
-from suiro.telemetry import MetricsPush, exporter_to, push_metrics
+from suiro.telemetry import MetricsPush, push_metrics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -116,8 +116,7 @@ def serve_control(
 
 def push_connect_metrics(runtime: Runtime, otlp: str | None) -> MetricsPush | None:
     """Pushes the metrics by OTLP. Returns None if no endpoint is configured."""
-    exporter = exporter_to(otlp, "metrics", "suiro-connect")
-    return None if exporter is None else push_metrics(lambda: _metrics(runtime.status()), exporter)
+    return push_metrics(lambda: _metrics(runtime.status()), otlp, "suiro-connect")
 
 
 def _metrics(status: list[dict[str, Any]]) -> Iterator[Metric]:

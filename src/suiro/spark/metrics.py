@@ -24,7 +24,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.spark.committer import Outcome
 from suiro.spark.offsets import Positions
 from suiro.spark.private_folder import private_folder
-from suiro.telemetry import MetricsPush, exporter_to
+from suiro.telemetry import MetricsPush
 from suiro.telemetry import push_metrics as push
 
 if TYPE_CHECKING:
@@ -188,8 +188,7 @@ def serve_metrics(queries: Callable[[], Iterable[Any]], host: str, port: int) ->
 def push_metrics(queries: Callable[[], Iterable[Any]], otlp: str | None = None) -> MetricsPush | None:
     """Pushes the same metrics by OTLP until `stop` of the result. `otlp`: the URL of the endpoint; None: as the
     variables of OpenTelemetry say. None where nothing says where to."""
-    exporter = exporter_to(otlp, "metrics", "suiro")
-    return None if exporter is None else push(lambda: _families(queries()), exporter)
+    return push(lambda: _families(queries()), otlp, "suiro")
 
 
 def _families(queries: Iterable[Any]) -> Iterator[Metric]:

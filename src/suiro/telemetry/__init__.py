@@ -16,7 +16,7 @@ from suiro.extras import on_first_use
 if TYPE_CHECKING:
     from suiro.telemetry.columns import columns_of
     from suiro.telemetry.openlineage import Column, ColumnOrigin, Dataset, Datasets, Job, kafka_namespace
-    from suiro.telemetry.otlp import MetricsPush, exporter_to, push_metrics
+    from suiro.telemetry.otlp import MetricsPush, push_metrics
     from suiro.telemetry.runs import LineageRun, job_namespace
     from suiro.telemetry.sending import EventSender, sender_to
     from suiro.telemetry.tracing import (
@@ -46,7 +46,6 @@ __all__ = [
     "Traces",
     "Tracing",
     "columns_of",
-    "exporter_to",
     "job_namespace",
     "kafka_namespace",
     "parent_of",
@@ -62,7 +61,7 @@ __getattr__ = on_first_use(
     {
         "columns": "columns_of",
         "openlineage": "Column ColumnOrigin Dataset Datasets Job kafka_namespace",
-        "otlp": "MetricsPush exporter_to push_metrics",
+        "otlp": "MetricsPush push_metrics",
         "runs": "LineageRun job_namespace",
         "sending": "EventSender sender_to",
         "tracing": "TRACEPARENT Parent Span Traces Tracing parent_of span_id trace_id traces_to",

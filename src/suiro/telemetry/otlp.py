@@ -107,15 +107,17 @@ def _pairs(name: str, text: str) -> dict[str, str]:
 
 
 def push_metrics(
-    families: Callable[[], Iterable[Metric]], exporter: Exporter, *, interval_s: float | None = None
-) -> MetricsPush:
-    """Pushes until `stop`. `interval_s`: by default OTEL_METRIC_EXPORT_INTERVAL (ms), else a minute."""
-    if interval_s is None:
-        text = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
-        if text and not (text.isdecimal() and 0 < int(text) < 1 << 31):
-            raise ConfigError(f"OTEL_METRIC_EXPORT_INTERVAL={text[:40]}: expected milliseconds")
-        interval_s = int(text) / 1_000 if text else INTERVAL_S
-    return MetricsPush(families, exporter, interval_s=interval_s)
+    families: Callable[[], Iterable[Metric]], where: str | None, service: str
+) -> MetricsPush | None:
+    """Pushes until `stop`, each OTEL_METRIC_EXPORT_INTERVAL (ms), by default a minute. `where`, None and errors: as
+    `exporter_to` has them."""
+    exporter = exporter_to(where, "metrics", service)
+    if exporter is None:
+        return None
+    text = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
+    if text and not (text.isdecimal() and 0 < int(text) < 1 << 31):
+        raise ConfigError(f"OTEL_METRIC_EXPORT_INTERVAL={text[:40]}: expected milliseconds")
+    return MetricsPush(families, exporter, interval_s=int(text) / 1_000 if text else INTERVAL_S)
 
 
 class MetricsPush:

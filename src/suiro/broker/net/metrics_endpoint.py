@@ -13,7 +13,7 @@ from suiro.broker.metrics.metrics import QUANTILES, FamilySnapshot, HistogramVie
 from suiro.broker.net.server import bind_socket
 from suiro.foundation import metrics
 from suiro.foundation.http import MetricsPage
-from suiro.telemetry import MetricsPush, exporter_to, push_metrics
+from suiro.telemetry import MetricsPush, push_metrics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -41,10 +41,6 @@ class MetricsEndpoint:
 def pushed(metrics: Metrics, loop: asyncio.AbstractEventLoop, otlp: str | None) -> MetricsPush | None:
     """Pushes the same numbers by OTLP; None where nothing says where to. `stop` it from any thread, and not
     `once_more` from the loop's."""
-    exporter = exporter_to(otlp or None, "metrics", "suiro-node")
-    if exporter is None:
-        return None
-    import prometheus_client.exposition  # noqa: F401 - as above
 
     async def snapshot() -> list[FamilySnapshot]:
         return metrics.snapshot()
@@ -53,7 +49,10 @@ def pushed(metrics: Metrics, loop: asyncio.AbstractEventLoop, otlp: str | None) 
         taken = asyncio.run_coroutine_threadsafe(snapshot(), loop).result(SNAPSHOT_S)
         return [_family(one) for one in taken]
 
-    return push_metrics(families, exporter)
+    push = push_metrics(families, otlp or None, "suiro-node")
+    if push is not None:
+        import prometheus_client.exposition  # noqa: F401 - as above
+    return push
 
 
 def render(snapshot: Iterable[FamilySnapshot]) -> bytes:

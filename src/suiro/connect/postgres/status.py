@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from suiro.foundation.metrics import Kind, family
-from suiro.telemetry import MetricsPush, exporter_to, push_metrics
+from suiro.telemetry import MetricsPush, push_metrics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -55,8 +55,7 @@ def serve_capture_metrics(status: CaptureStatus, name: str, host: str, port: int
 
 def push_capture_metrics(status: CaptureStatus, name: str, otlp: str | None) -> MetricsPush | None:
     """Pushes the same metrics by OTLP. Returns None if no endpoint is configured."""
-    exporter = exporter_to(otlp, "metrics", "suiro-capture")
-    return None if exporter is None else push_metrics(lambda: _families(status, name), exporter)
+    return push_metrics(lambda: _families(status, name), otlp, "suiro-capture")
 
 
 def _families(status: CaptureStatus, name: str) -> Iterator[Metric]:
