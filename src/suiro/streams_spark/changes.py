@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from suiro.protocol.fields import uvarint
 from suiro.streams.records import Change
 from suiro.streams.serdes import Serde
 from suiro.streams.serdes.block_forms import Failed, decode_rows, encode_rows
@@ -30,7 +31,8 @@ def write_changes(
 def _written(new: bytes | None, old: bytes | None) -> bytes | None:
     if new is None:
         return None if old is None else old + _OLD
-    return new + _NEW if old is None else _varint(len(new)) + new + old + _BOTH
+    # The length is a zigzag varint (`ByteUtils.writeVarint`).
+    return new + _NEW if old is None else uvarint(len(new) << 1) + new + old + _BOTH
 
 
 def read_changes(serde: Serde, topic: str, data: Sequence[bytes | None]) -> list[Change | None] | None:
@@ -66,19 +68,6 @@ def _sides(data: bytes) -> tuple[bytes | None, bytes | None]:
         return None, body
     length, start = _read_varint(body)
     return body[start : start + length], body[start + length :]
-
-
-def _varint(number: int) -> bytes:
-    """Zigzag, then seven bits a byte (`ByteUtils.writeVarint`)."""
-    value = number << 1
-    if value < 0x80:
-        return bytes((value,))
-    found = bytearray()
-    while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
