@@ -93,7 +93,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     count = parser.parse_args().records
-    columnar.warm_up()
     for value_size, records_of_size in ((100, count), (1024, count // 5)):
         for codec in (compression.NONE, compression.LZ4, compression.ZSTD):
             measure(records_of_size, value_size, codec)

@@ -6,7 +6,7 @@ here is only what happens once per call or per batch. `records` does the same sl
 
 Importing this module loads the compiled kernels from numba's disk cache (0.15 s). Where there is none yet they
 are compiled (4 s), into `__pycache__` beside `kernels.py` or, if that cannot be written, into the user's cache
-folder. `suiro prepare` does that once for all kernels; whoever starts many processes without it calls `warm_up` before.
+folder. `suiro prepare` does that once for all kernels; who starts many processes without it imports this first.
 """
 
 from __future__ import annotations
@@ -78,14 +78,6 @@ class EncodedBatch:
     count: int
     max_timestamp: int
     crc_tail: int
-
-
-def warm_up() -> None:
-    """Compile all kernels into the disk cache, or load them from it.
-
-    Importing this module has done so already; the call is for readers, and for linters that would remove an
-    unused import. Call it before starting processes that decode, else they all compile at the same time.
-    """
 
 
 # Decode

@@ -9,15 +9,31 @@ from __future__ import annotations
 
 import importlib
 import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from suiro.foundation.imports import as_if_missing
 from suiro.protocol.frame_check import check_counts, without_unknown_tags
+
+
+@contextmanager
+def _as_if_missing(name: str) -> Iterator[None]:
+    """Inside, an import of the module `name` fails, unless the program has imported it already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
 
 # If hypothesis is installed, kio registers strategies for its types. That takes 0.2 s of processor time in each
 # process, and 1.7 s in one that is started in a folder without hypothesis's cache, which is then written there.
-with as_if_missing("hypothesis"):
+with _as_if_missing("hypothesis"):
     from kio.index import load_request_schema, load_response_schema
     from kio.schema.errors import ErrorCode as ErrorCode
     from kio.schema.index import api_key_map, schema_name_map

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from suiro.streams.blocks.block import Block
-from suiro.streams.blocks.old_values import needs_old
 from suiro.streams.blocks.plan import Edge
 from suiro.streams.blocks.table_rows import TableRows
 from suiro.streams.calls import Caller
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
 from suiro.streams.times import OperatorTime
-from suiro.streams.topology.nodes import Node
+from suiro.streams.topology.nodes import Node, StreamTableJoin, TableFilter, TableMapValues, ToStream
 from suiro.streams.topology.topology import SubTopology, Topology
 
 
@@ -40,12 +39,13 @@ class _Task(Protocol):
 
 
 class BlockContext:
-    """The counterpart of `Context` for steps. `needs_old`: an operator below reads the old values of changes."""
+    """The counterpart of `Context` for steps. `needs_old`: an operator below may read the old values of
+    changes; otherwise a step does not look them up."""
 
     def __init__(self, task: _Task, topology: Topology, node: Node, edges: tuple[Edge, ...]) -> None:
         self.node = node
         self.time: OperatorTime = task.times[node.name]
-        self.needs_old = needs_old(topology, node)
+        self.needs_old = any(_reads_old(child) for child, _ in topology.children(node.name))
         self.task = task
         self._edges = edges
 
@@ -87,3 +87,12 @@ class BlockContext:
     def attempt_at_the_end(self, record: Record, step: Callable[[Record], None]) -> None:
         """Runs the step for a waiting record at the end of the micro-batch."""
         self.task.attempt(self.node, record, step)
+
+
+def _reads_old(child: Node) -> bool:
+    match child.operator:
+        case ToStream() | StreamTableJoin():
+            return False
+        case TableFilter(sends_old=sends_old) | TableMapValues(sends_old=sends_old):
+            return sends_old
+    return True
