@@ -121,9 +121,6 @@ def _crc32c(data, at, end):
     return np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
 
-# Records
-
-
 @inlined
 def _record(data, at, end):
     """(next record or -1, place of the timestamp delta, its value, place behind it, offset delta,
@@ -223,9 +220,6 @@ def _slot(low, high, lows, highs, offsets):
         if slot == len(offsets):
             slot = np.int64(0)
     return slot
-
-
-# Batches
 
 
 @inlined

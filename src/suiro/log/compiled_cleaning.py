@@ -275,9 +275,6 @@ def _time_rows(entries: _Int64s) -> bytes:
     return rows.tobytes()
 
 
-# Reading
-
-
 def _as_array(data: bytes | memoryview) -> _Bytes:
     return _read_only(np.frombuffer(data, np.uint8))
 

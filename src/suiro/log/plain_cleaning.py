@@ -275,9 +275,6 @@ def _rewritten(
     return bytes(out)
 
 
-# Batches
-
-
 @dataclass(slots=True)
 class _Judge:
     """The state from batch to batch: the transactions met (CleanedTransactionMetadata), and the tables to look up.
@@ -395,9 +392,6 @@ class _Index:
         if self._largest <= self._last_entry:
             return b""
         return TIME_ENTRY.pack(self._largest, self._its_offset - self._base_offset)
-
-
-# Records
 
 
 def _record(data: BytesLike, at: int, end: int) -> tuple[int, int, int, int, int, int, int, int]:

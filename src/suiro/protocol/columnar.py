@@ -80,9 +80,6 @@ class EncodedBatch:
     crc_tail: int
 
 
-# Decode
-
-
 def decode(
     buf: BytesLike,
     *,
@@ -287,9 +284,6 @@ class _BinaryOut:
         bitmap = pa.py_buffer(self.bitmap) if nulls else None
         buffers = [bitmap, pa.py_buffer(self.offsets), pa.py_buffer(used)]
         return pa.Array.from_buffers(pa.binary(), rows, buffers, null_count=nulls)
-
-
-# Encode
 
 
 def encode(

@@ -49,9 +49,6 @@ MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5  # everything in a record but k
 MAX_HEADER_OVERHEAD = 5 + 5
 
 
-# Reading
-
-
 @inlined
 def _varint(data, at, end):
     """(value, next place); the place is -1 where the number is torn or longer than 32 bits can be."""
@@ -323,9 +320,6 @@ def read_headers(
     result[1] = 1 if high_bits < 0x80 else 0
 
 
-# Writing
-
-
 @inlined
 def _is_null(bitmap, first_bit, has_nulls, row):
     if not has_nulls:
@@ -550,9 +544,6 @@ def write_batches(
         if open_batches[partition] >= 0:
             table[open_batches[partition], OUT_END] = ends[partition]
     return batches
-
-
-# Partitions
 
 
 @compiled(*COLUMN, INT, INT32S_OUT)

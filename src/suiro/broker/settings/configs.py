@@ -96,9 +96,6 @@ def log_config(configs: Mapping[str, str], settings: NodeSettings) -> LogConfig:
     return LogConfig.from_settings({**defaults, **configs})
 
 
-# Topics
-
-
 def describe_topic_configs(configs: Mapping[str, str], settings: DynamicSettings) -> list[DescribedConfig]:
     """Every topic setting with its value in force and where that comes from, by name."""
     return [
@@ -128,9 +125,6 @@ def _topic_config(name: str, configs: Mapping[str, str], settings: DynamicSettin
         doc="" if node_name is None else describe(node_name),
         synonyms=tuple(synonyms),
     )
-
-
-# The node
 
 
 def describe_facts(
@@ -291,8 +285,6 @@ def _coarse_config(name: str) -> DescribedConfig:
         read_only=True,
     )
 
-
-# Groups
 
 GROUP_SETTINGS = {
     "consumer.session.timeout.ms": "A member not heard of for so long leaves its group.",
