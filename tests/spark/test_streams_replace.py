@@ -29,14 +29,7 @@ Run = Callable[..., Running]
 
 @pytest.fixture
 def run(run: Run) -> Run:
-    return lambda *of, **options: run(
-        *of, partitions=PARTITIONS, emit="every", settings=client_id(), **options
-    )
-
-
-def client_id() -> dict[str, str]:
-    """Two of one application in one process would share the connection that commits."""
-    return {"kafka.client.id": uuid4().hex}
+    return lambda *of, **options: run(*of, partitions=PARTITIONS, emit="every", **options)
 
 
 def counted(name: str, prefix: str, *, changed: bool) -> Topology:
@@ -133,13 +126,13 @@ def test_drawn_topologies_are_replaced_by_themselves(
             bootstrap_servers=server,
             emit="every",
         )
-        with start(directory=directory, before=halves[0], settings=client_id()) as running:
+        with start(directory=directory, before=halves[0]) as running:
             running.finish()
             if is_replaced:
                 directory = tmp_path_factory.mktemp("another")
-                with start(directory=directory, replace=True, settings=client_id()) as other:
+                with start(directory=directory, replace=True) as other:
                     other.finish()
-        with start(directory=directory, before=halves[1], settings=client_id()) as running:
+        with start(directory=directory, before=halves[1]) as running:
             found = running.finish()
         outputs.append({topic.split(".", 1)[1]: by_key(rows) for topic, rows in found.items()})
         logged = sorted(spec.name for spec in topology.stores if spec.logged)

@@ -1,7 +1,7 @@
 """Spark's sink: tasks encode and stage records (`stage`), and the driver commits one Kafka transaction per micro-batch.
 
 `write` runs in tasks, any number of times; nothing of it reaches Kafka. `commit` runs once per micro-batch and attempt
-in a worker process of the driver, which Spark usually keeps: what `_committers` remembers is a short cut only, since
+in a worker process of the driver, which Spark usually keeps: what `_sinks` remembers is a short cut only, since
 the committer asks Kafka when it knows nothing. `abort` is also called after `commit` itself failed, perhaps after the
 decision: it touches staged files only.
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 import gc
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -120,17 +121,17 @@ def commit_micro_batch(
     planned, plan = _planned(options, identity)
     writes = StagedWrites([item.records for item in messages])
     writes.check_inline_size()
-    sink = _committer(options, messages)
-    with staging.keeper.during(_staging_areas(messages)), _in_use(sink, identity):
+    areas = _staging_areas(messages)
+    with staging.keeper.during(areas), _in_use(options, identity, areas) as sink:
         outcome = sink.process(plan, writes, planned, settle=settle, trailing_record=trailing_record)
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)
     return outcome
 
 
-def retries_of(options: SinkOptions) -> int:
-    """How often micro-batches of this sink were tried again, in the run under way."""
-    sink = _committers.get(_key(options))
+def retries_of(options: SinkOptions, identity: MicroBatchIdentity) -> int:
+    """How often micro-batches of this query were tried again, in the run under way."""
+    sink = _sinks.get((*_key(options), identity.query_id))
     return 0 if sink is None else sink.retries
 
 
@@ -142,22 +143,41 @@ def commit_sent(
     """On the driver, where tasks send the records: also one transaction. `stage_of` returns the function that runs
     these tasks; it may run several times."""
     planned, plan = _planned(options, identity)
-    sink = _committer(options, ())
-    with _in_use(sink, identity):
+    with _in_use(options, identity) as sink:
         outcome = sink.process_sent(plan, planned, stage_of(plan, sink.destination))
     faults.reach("before_return", identity.batch_id)
     return outcome
 
 
 @contextmanager
-def _in_use(sink: _Sink, identity: MicroBatchIdentity) -> Iterator[None]:
-    """Gives up the sink's waits if the query is stopped. The next query then gets a new sink."""
+def _in_use(
+    options: SinkOptions, identity: MicroBatchIdentity, areas: Iterable[StagingArea] = ()
+) -> Iterator[_Sink]:
+    """The sink of a query. Gives up its waits if the query is stopped; the next one then gets a new sink.
+
+    A driver may run several queries at once. Two with one application id must fence each other as two drivers do: with
+    one identity, what one of them aborts would be committed by the other.
+    """
+    name, key = _key(options), (*_key(options), identity.query_id)
+    with _lock:
+        sink = _sinks.get(key)
+        is_new = sink is None or sink.is_in_use
+        if sink is None or sink.is_in_use:
+            for other in [one for one in _sinks if one[:-1] == name and not _sinks[one].is_in_use]:
+                _sinks.pop(other).close()
+            sink = _sinks[key] = _Sink(options)
+        sink.is_in_use = True
     try:
+        if is_new:
+            for area in areas:
+                area.remove_abandoned(SystemClock().wall_ms())
         with given_up_when_stopped(identity.query_id, sink.give_up):
-            yield
+            yield sink
     finally:
-        if sink.is_given_up:
-            _forget(sink)
+        with _lock:
+            sink.is_in_use = False
+            if sink.is_given_up and _sinks.get(key) is sink:
+                del _sinks[key]
 
 
 def _planned(options: SinkOptions, identity: MicroBatchIdentity) -> tuple[PlannedOffsets, Plan]:
@@ -197,7 +217,7 @@ class _Sink:
         from suiro.client import Client
 
         self.destination = Destination.of(options)
-        self.is_given_up = False
+        self.is_in_use = self.is_given_up = False
         self._clock = SystemClock()
         self._client = Client(options.bootstrap_servers, settings=options.client_settings)
         self._waiting = Waiting(
@@ -227,6 +247,9 @@ class _Sink:
         """Makes its waits fail now; called from another thread. The sink cannot be used afterwards."""
         self.is_given_up = True
         self._client.abandon()
+
+    def close(self) -> None:
+        self._client.close()
 
     def process(
         self,
@@ -329,16 +352,9 @@ class _Sink:
             counts.save()
 
 
-_committers: dict[tuple[Any, ...], _Sink] = {}
-
-
-def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink:
-    key = _key(options)
-    if key not in _committers:
-        _committers[key] = _Sink(options)
-        for area in _staging_areas(messages):
-            area.remove_abandoned(SystemClock().wall_ms())
-    return _committers[key]
+_sinks: dict[tuple[Any, ...], _Sink] = {}
+_lock = Lock()
+"""For `_sinks`: queries of one driver run in threads."""
 
 
 def _key(options: SinkOptions) -> tuple[Any, ...]:
@@ -354,11 +370,6 @@ def _key(options: SinkOptions) -> tuple[Any, ...]:
         options.transaction_timeout_ms,
         options.producer_tasks,
     )
-
-
-def _forget(sink: _Sink) -> None:
-    for key in [key for key, known in _committers.items() if known is sink]:
-        del _committers[key]
 
 
 @cache

@@ -140,7 +140,7 @@ def _commits(
         if program.follows:
             counts.add(batch_id, reports)
             return  # whom it follows writes the results; nothing is staged
-        before = retries_of(sink)
+        before = retries_of(sink, identity)
         commit_micro_batch(
             messages or [CommitMessage(StagedRecords(), identity, None)],
             batch_id,
@@ -149,7 +149,7 @@ def _commits(
             trailing_record=trailing_record,
         )
         _log.debug("micro-batch %d is committed", batch_id)
-        counts.add(batch_id, reports, retries=max(retries_of(sink) - before, 0))
+        counts.add(batch_id, reports, retries=max(retries_of(sink, identity) - before, 0))
         if traces is not None:
             from suiro.streams_spark.record_spans import NS_PER_MS, spans_of  # other drivers need none of it
 

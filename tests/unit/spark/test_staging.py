@@ -111,7 +111,7 @@ def test_what_a_driver_waits_with_for_days_is_not_removed(
     waiting = StagingArea(tmp_path / "waiting")
 
     class WaitingSink:
-        is_given_up = was_kept = False
+        is_given_up = is_in_use = was_kept = False
 
         def process(self, *_: object, **__: object) -> Outcome:
             self.was_kept = kept(waiting)
@@ -120,7 +120,8 @@ def test_what_a_driver_waits_with_for_days_is_not_removed(
         def give_up(self) -> None: ...
 
     mine = WaitingSink()
-    monkeypatch.setattr(sink, "_committer", lambda *_: mine)
+    monkeypatch.setattr(sink, "_Sink", lambda options: mine)
+    monkeypatch.setattr(sink, "_sinks", {})
     monkeypatch.setattr(sink, "_planned", lambda *_: (None, None))
     identity = MicroBatchIdentity.of_task(WAITING)
     message = CommitMessage(written(waiting), identity, str(waiting.directory))
