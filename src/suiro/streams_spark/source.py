@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -18,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
 from suiro.foundation.types import TopicPartition
-from suiro.spark import Idling, OffsetRange, PlanningReader, Positions, SourceOptions
+from suiro.spark import Idling, OffsetRange, PlanningReader, Positions, SourceOptions, newest_in
 from suiro.streams.errors import CheckpointError
 from suiro.streams_spark.plan import may_punctuate
 from suiro.streams_spark.program import Program, load
@@ -34,6 +35,10 @@ WAITS = "waits"
 """An option: a check for new records may wait for some. It is not set where a trigger says when to check."""
 FOLLOW_MS = 200
 """The pause between requests for the committed offsets of an application that is followed."""
+COMMIT_AGAIN_MS = 24 * 3_600_000
+"""A micro-batch without records follows the last one after this time. Brokers forget what it commits, the marker and
+the offsets, some days after the commit (offsets.retention.minutes), also of an application that only has no input."""
+LOOK_AT_COMMITS_MS = 3_600_000
 RECORDS_PER_TASK_MIN = 20_000
 """One task reads fewer records than this: a second task would cost more than it saves."""
 
@@ -64,6 +69,7 @@ class TopologyReader(PlanningReader):
         self._waits = waits
         self._idling = Idling()
         self._followed: Boundary | None = None
+        self._looked_at_commits_ms: int | None = None
 
     @property
     def _options(self) -> SourceOptions:
@@ -114,10 +120,25 @@ class TopologyReader(PlanningReader):
         is_new = end.offsets != positions.offsets or positions.initial or self._ends_rebuild(positions, end)
         is_new |= not _waited_for(positions) <= end.offsets.keys()
         if not is_new and (clock is None or clock == positions.clock):
-            return None
+            # The time makes it another offset, for which Spark plans a micro-batch.
+            return replace(end, clock=SystemClock().wall_ms()) if self._must_commit_again() else None
         if clock is None and may_punctuate(self._program.plan.topology.sub_topologies):
             clock = SystemClock().wall_ms()  # a processor may ask for it
         return replace(end, clock=clock)
+
+    def _must_commit_again(self) -> bool:
+        checkpoint = self._program.sink.checkpoint_location
+        now_ms, looked_ms = SystemClock().monotonic_ms(), self._looked_at_commits_ms
+        if self._program.follows or checkpoint is None:
+            return False
+        if looked_ms is not None and now_ms - looked_ms < LOOK_AT_COMMITS_MS:
+            return False
+        self._looked_at_commits_ms = now_ms
+        try:
+            last = (Path(checkpoint) / "commits" / str(newest_in(checkpoint, "commits"))).stat()
+        except OSError:
+            return False  # nothing is committed yet
+        return SystemClock().wall_ms() - last.st_mtime * 1000 >= COMMIT_AGAIN_MS
 
     def _ends_rebuild(self, before: Positions, after: Positions) -> bool:
         """Whether this is the first micro-batch that writes, after those that only rebuilt state or if there was

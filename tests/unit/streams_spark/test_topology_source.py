@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,9 @@ from suiro.streams_spark.source import TopologyReader
 
 Place = tuple[str, int]
 SPARK_POLLS_MS = 25
+HOUR_MS = 3_600_000
 A0 = ("a", 0)
+SINK = SinkOptions.parse({"kafka.bootstrap.servers": "h:1", "application.id": "app"})
 
 
 @dataclass
@@ -89,7 +93,7 @@ class Running:
     clock_ms: int | None = None
     boundary: Boundary | None = None
     follows: bool = False
-    sink: SinkOptions | None = None
+    sink: SinkOptions = SINK
     parallelism: int = 2
 
 
@@ -186,6 +190,31 @@ def test_an_idle_query_looks_twice_a_second(monkeypatch: pytest.MonkeyPatch) -> 
     assert log.requests <= 3 * looks
 
 
+def test_an_idle_query_commits_again_after_a_day(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Brokers forget its marker and its offsets a week after it committed them."""
+    log, start = Log(ManualClock(), 7), all_read(7)
+    (tmp_path / "commits").mkdir()
+
+    def commit(number: int) -> None:
+        done = tmp_path / "commits" / str(number)
+        done.touch()
+        os.utime(done, (log.clock.wall_ms() / 1_000,) * 2)
+
+    commit(8)
+    found = reader(monkeypatch, log, waits=False, sink=replace(SINK, checkpoint_location=str(tmp_path)))
+    for _ in range(24):
+        assert found.latestOffset(start, ReadAllAvailable()) == start
+        log.clock.advance(HOUR_MS)
+    end = found.latestOffset(start, ReadAllAvailable())
+    assert end == all_read(7, clock=log.clock.wall_ms())
+    assert not found.partitions(start, end)
+    commit(9)
+    for _ in range(24):
+        assert found.latestOffset(end, ReadAllAvailable()) == end
+        log.clock.advance(HOUR_MS)
+    assert found.latestOffset(end, ReadAllAvailable()) != end
+
+
 def test_a_record_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(ManualClock(), 7, comes_at_ms=10_300)
     looks_of(reader(monkeypatch, log), log, all_read(7), until_ms=60_000)
@@ -237,9 +266,6 @@ def test_the_wall_clock_comes_by_after_it_was_set_back(monkeypatch: pytest.Monke
     assert found.latestOffset(ahead, ReadAllAvailable()) == all_read(7, clock=clock.wall_ms())
     ahead = all_read(7, clock=clock.wall_ms() + 900)
     assert found.latestOffset(ahead, ReadAllAvailable()) == ahead
-
-
-SINK = SinkOptions.parse({"kafka.bootstrap.servers": "h:1", "application.id": "app"})
 
 
 def following(
