@@ -19,9 +19,8 @@ from support.dead_letters import Headers, committed, of_streams, put_aside, valu
 from support.waiting import wait_until
 
 from suiro.client import LATEST, Client
+from suiro.console.dead_letters import JOURNAL_TOPIC, before_error
 from suiro.console.dead_letters import Done as DoneOffsets
-from suiro.console.dead_letters import before_error
-from suiro.console.redrives import JOURNAL_TOPIC
 from suiro.errors import RefusedError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
@@ -156,6 +155,9 @@ def test_chosen_ones_and_later_the_rest(
     assert values(client, one) == [b"3", b"5", b"7", b"9"]
     assert call("redrive", dead, "--place", "0:3", "--yes", "--json").json["done_before"] == 1
     put_aside(client, dead, (b"10", of_streams(one)))
+    client.admin.delete_group(
+        f"suiro-redrive-{dead}"
+    )  # as a broker forgets its offsets some days after the last one
     assert call("redrive", dead, "--yes", "--json").json["sent"] == 6
     assert Counter(values(client, one)) == Counter(str(number).encode() for number in (1, 3, 5, 7, 9, 10))
     assert Counter(values(client, other)) == Counter(str(number).encode() for number in (0, 2, 4, 6, 8))

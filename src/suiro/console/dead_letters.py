@@ -2,7 +2,8 @@
 
 `redrives` sends them back. The dead letters that are done need not be a prefix: an operator may choose some, and some
 cannot be sent back. So everything before the committed offset of a redrive's group is done, and the metadata of the
-offset has the ranges after it that are done (`Done`).
+offset has the ranges after it that are done (`Done`). Brokers forget offsets some days after their commit
+(offsets.retention.minutes), so the journal has them, too.
 
 Anyone who may write to the dead-letter topic can write any headers. A header with an invalid topic name is ignored,
 and reasons of any number and length are counted in bounded memory.
@@ -18,10 +19,14 @@ from typing import NamedTuple
 from suiro.client import Client, TopicInfo
 from suiro.console.records import LogRecord, Start, read_records, size_of
 from suiro.console.topics import ranges_of, topic_info
-from suiro.errors import OffsetOutOfRangeError, UsageError
+from suiro.errors import OffsetOutOfRangeError, RefusedError, UsageError
+from suiro.foundation.nesting import parse_json
 
 PREFIXES = ("__streams.errors.", "__connect.errors.")
 """Prefixes of headers: those of Kafka Streams (KIP-1034) and of Kafka Connect."""
+JOURNAL_TOPIC = "suiro.redrives"
+"""The topic of the journal: one record for each transaction of a redrive, with time, user, dead letters, targets, and
+what is done then."""
 GROUPS_MAX = 1_000
 """The most groups of a summary. Dead letters with further reasons are counted as `OTHER_REASONS`."""
 OTHER_REASONS = "other reasons"
@@ -177,12 +182,15 @@ def redrive_group(topic: str) -> str:
 def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> dict[int, Done]:
     """Returns what is done, by partition. Without `require_stable`, the open transaction of a redrive, which may have
     been killed, does not count."""
-    places = [(topic, one.partition) for one in topic_info(client, topic).partitions]
+    info = topic_info(client, topic)
+    places = [(topic, one.partition) for one in info.partitions]
     ranges = ranges_of(client, places)
+    offsets = client.offset_fetch(group, places, require_stable=require_stable)
+    journaled = _journaled(client, info, group) if None in offsets.values() else {}
     found: dict[int, Done] = {}
-    for place, committed in client.offset_fetch(group, places, require_stable=require_stable).items():
+    for place, committed in offsets.items():
         first, end = ranges[place]
-        made = Done(0)
+        made = journaled.get(place[1]) or Done(0)
         if committed is not None:
             try:
                 made = Done.parse(committed.offset, committed.metadata)
@@ -200,6 +208,32 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
         made.add(0, first)  # retention removed them
         found[place[1]] = made
     return found
+
+
+def _journaled(client: Client, info: TopicInfo, group: str) -> dict[int, Done]:
+    """Returns what the journal says is done, by partition. A topic that was created again has another id."""
+    found: dict[int, Done] = {}
+    try:
+        if info.topic_id is not None and JOURNAL_TOPIC in client.metadata([JOURNAL_TOPIC]):
+            for record in read_records(client, JOURNAL_TOPIC, start=Start(kind="earliest")):
+                if record.key == info.name.encode():
+                    found |= _progress_of(record.value or b"", group, str(info.topic_id))
+    except RefusedError:
+        pass  # whoever may write to the journal need not be allowed to read it
+    return found
+
+
+def _progress_of(line: bytes, group: str, topic_id: str) -> dict[int, Done]:
+    """Anyone who may write to the journal could have written the line."""
+    try:
+        said = parse_json(line, allow_nan=False, allow_half_pairs=False)
+        if (said["group"], said["topic_id"]) != (group, topic_id):
+            return {}
+        return {
+            int(partition): Done.parse(int(at), ranges) for partition, (at, ranges) in said["done"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

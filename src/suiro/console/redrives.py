@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from suiro.client import Client, TopicInfo, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
 from suiro.console.dead_letters import (
+    JOURNAL_TOPIC,
     TEXT_CHARS,
     Bound,
     DeadLetter,
@@ -35,16 +36,13 @@ from suiro.console.dead_letters import (
 )
 from suiro.console.records import LogRecord, read_records, size_of
 from suiro.console.text import iso_time
-from suiro.console.topics import create_topic, ranges_of, require_partition
+from suiro.console.topics import create_topic, ranges_of, require_partition, topic_info
 from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.parts import in_parts
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
-
-JOURNAL_TOPIC = "suiro.redrives"
-"""The topic of the journal: one record for each transaction, with time, user, dead letters and targets."""
 
 TRANSACTION_RECORDS = 500
 TRANSACTION_BYTES = 4 * 1024 * 1024
@@ -286,6 +284,7 @@ class _Redrive:
         self._group = group
         self._by = by
         self._clock = clock
+        self._topic_id = str(topic_info(client, topic).topic_id)
         self.done = done_of(client, topic, group, require_stable=True)
         self.total = 0
         self.records = 0
@@ -314,6 +313,7 @@ class _Redrive:
                     "redrive those in between as well, or choose by --reason with another --group"
                 )
             offsets[self._topic, partition] = (done.position, metadata)
+        done_then = {str(partition): at for (_, partition), at in offsets.items()}
         producer, journal = self._producer, (JOURNAL_TOPIC, 0)
         if not self._is_renewed:
             producer.renew()
@@ -321,7 +321,7 @@ class _Redrive:
         try:
             producer.add_partitions([*self._outgoing, journal])
             producer.add_offsets(self._group)
-            producer.produce(self._batches())
+            producer.produce(self._batches(done_then))
             producer.commit_offsets(self._group, offsets)
             producer.end()
         except BaseException:
@@ -333,7 +333,7 @@ class _Redrive:
         self.records = self.size = 0
         self._outgoing, self._taken = {}, {}
 
-    def _batches(self) -> Iterator[TransactionalBatch]:
+    def _batches(self, done: Mapping[str, tuple[int, str]]) -> Iterator[TransactionalBatch]:
         for (topic, partition), records in self._outgoing.items():
             for part in in_parts(records, size_of, max_size=BATCH_BYTES):
                 yield _batch(
@@ -355,6 +355,7 @@ class _Redrive:
             "at": iso_time(now_ms),
             "by": self._by,
             "dead_letters": self._topic,
+            "topic_id": self._topic_id,
             "group": self._group,
             "records": self.records,
             "from": {
@@ -363,6 +364,7 @@ class _Redrive:
             "to": {
                 f"{topic}-{partition}": len(records) for (topic, partition), records in self._outgoing.items()
             },
+            "done": done,
         }
         value = json.dumps(line, separators=(",", ":")).encode()
         record = Record(offset=0, timestamp=now_ms, key=self._topic.encode(), value=value)
