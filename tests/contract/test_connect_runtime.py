@@ -302,6 +302,14 @@ def test_latest_is_the_moment_of_the_first_start(
     with running(tmp_path, bootstrap, text) as runtime:
         reaches(runtime, unique, lambda at: at["records"] == 1, "one more")
     assert Gathering.taken[unique] == [(None, 3), (None, 4)]
+    if kind == "Gathering":
+        client.admin.delete_group(
+            f"suiro-connect-{unique}"
+        )  # as a broker forgets offsets while the sink is stopped
+        send(client, topic, [5])
+        with running(tmp_path, bootstrap, text) as runtime:
+            reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+        assert (None, 5) in Gathering.taken[unique]
 
 
 def test_a_batch_larger_than_a_fetch_is_not_held_up_by_other_partitions(

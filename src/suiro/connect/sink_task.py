@@ -212,9 +212,10 @@ class _Running:
             stored = {target: item.offset for target, item in committed.items() if item is not None}
         again = self._created_again()
         self._check_topics(again & {topic for topic, _ in stored})
-        # A partition without an offset is read from where the sink begins. If others have offsets, or the sink has read
-        # an earlier topic of the name, it is a new one.
-        begin = EARLIEST if stored or again else FROM[self._settings.start]
+        # A partition without an offset is read from where a new sink begins. If others have offsets, or the sink has
+        # read a topic of the name, the partition is new, or brokers have forgotten its offset.
+        was_read = bool(self._ids.noted) and not isinstance(self._sink, OffsetStoringSink)
+        begin = EARLIEST if stored or again or was_read else FROM[self._settings.start]
         missing = {target: begin for target in partitions if target not in stored}
         listed = self._client.list_offsets(missing, read_committed=True) if missing else {}
         self._stored = {
