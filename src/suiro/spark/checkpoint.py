@@ -52,11 +52,14 @@ def read_planned(checkpoint_location: str, batch_id: int) -> PlannedOffsets | No
     if text is None:
         return None
     lines = text.split("\n")
-    if len(lines) < 2 or not lines[0].startswith("v"):
+    if len(lines) < 2 or lines[0] not in ("v1", "v2"):
         raise FatalError(
             f"{checkpoint_location}/offsets/{batch_id} is not an offset log of Spark: {text[:80]!r}"
         )
-    return PlannedOffsets(sources=tuple(None if line == "-" else line for line in lines[2:]))
+    sources = lines[2:]
+    if lines[0] == "v2":  # spark.sql.streaming.offsetLog.formatVersion; a source has a name
+        sources = [line.partition(":")[2] for line in sources]
+    return PlannedOffsets(sources=tuple(None if line == "-" else line for line in sources))
 
 
 def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> dict[TopicPartition, int]:

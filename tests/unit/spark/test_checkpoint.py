@@ -32,6 +32,17 @@ def test_sources_are_read_from_sparks_offset_log(tmp_path: Path) -> None:
     assert read_planned(location, 1) is None
 
 
+def test_sources_have_names_in_the_second_version_of_the_offset_log(tmp_path: Path) -> None:
+    """Their offsets were not committed. A rebuild of a topology found none, and wrote everything again."""
+    first = read_planned(checkpoint(tmp_path, OURS, "-"), 0)
+    path = tmp_path / "offsets" / "0"
+    path.write_text(path.read_text().replace("v1", "v2").replace(OURS, f"0:{OURS}").replace("\n-", "\n1:-"))
+    assert read_planned(str(tmp_path), 0) == first
+    path.write_text(path.read_text().replace("v2", "v3"))
+    with pytest.raises(FatalError, match="not an offset log"):
+        read_planned(str(tmp_path), 0)
+
+
 def test_a_uri_names_the_folder_that_hadoop_makes_of_it(tmp_path: Path) -> None:
     """Python's `as_uri` gives %20 for a space; to Hadoop these are three characters of the folder's name."""
     folder = tmp_path / "with%20what?is#left"
