@@ -209,6 +209,23 @@ def test_a_row_without_a_pair_is_in_no_group() -> None:
     assert updates(build, *sent) == [("all", 1, 1), ("all", 0, 2)]
 
 
+def test_a_row_moves_between_groups_whose_keys_are_equal_in_python_only() -> None:
+    def build(b: StreamsBuilder) -> Any:
+        groups: dict[str, Any] = {"a": 1, "b": True, "c": {"of": 1}, "d": {"of": 1.0}}
+        return b.table("t", **TEXT).group_by(lambda key, value: (groups[value], value)).count()
+
+    found = updates(build, *(("t", "k", value, number) for number, value in enumerate("abcd")))
+    assert [(repr(key), count) for key, count, _ in found] == [
+        ("1", 1),
+        ("1", 0),
+        ("True", 1),
+        ("True", 0),
+        ("{'of': 1}", 1),
+        ("{'of': 1}", 0),
+        ("{'of': 1.0}", 1),
+    ]
+
+
 def test_nothing_is_taken_out_where_there_is_no_aggregate() -> None:
     """KAFKA-5315: an adder that gives None leaves no aggregate; a later subtractor is not given the initializer's."""
 

@@ -8,8 +8,7 @@ from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.results import Results
 from suiro.streams.errors import TopologyError
 from suiro.streams.operators.functions import callable_of
-from suiro.streams.operators.table_aggregate import NO_KEY_TO_AGGREGATE, NO_KEY_TO_GROUP, side_of, update_of
-from suiro.streams.records import Change
+from suiro.streams.operators.table_aggregate import NO_KEY_TO_AGGREGATE, NO_KEY_TO_GROUP, regrouped, update_of
 from suiro.streams.topology.nodes import TableAggregate, TableGroupBy
 
 
@@ -31,19 +30,12 @@ class TableGroupByStep:
                 if not change.is_latest:
                     not_latest += 1
                     continue
-                new_key, new = side_of(mapper, key, change.new)
-                old_key, old = side_of(mapper, key, change.old)
-                is_one = old is not None and new is not None and old_key == new_key
+                sides = regrouped(mapper, key, change)
             except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
                 continue
-            if is_one:
-                made.give(new_key, Change(new, old), timestamp)
-                continue
-            if old is not None:
-                made.give(old_key, Change(None, old), timestamp)
-            if new is not None:
-                made.give(new_key, Change(new, None), timestamp)
+            for new_key, moved in sides:
+                made.give(new_key, moved, timestamp)
         self._context.drop("not the latest version", not_latest)
         if made.rows:
             self._context.forward(made.of(block))

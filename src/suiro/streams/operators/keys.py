@@ -15,6 +15,14 @@ _BY_TEXT = (decimal.Decimal, datetime.datetime, datetime.time)
 """Equal ones may be written differently: 1 and 1.0, and a time of two zones."""
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Tells whether two keys are one key in a topic. If keys cannot be in a dict, it may miss that they are."""
+    try:
+        return distinct(one) == distinct(other)
+    except TypeError:
+        return bool(one == other) and repr(one) == repr(other)
+
+
 def distinct(key: Any) -> Hashable:
     """Returns an object for the key that is equal only for equal keys of the same types. Raises `TypeError` for a key
     that cannot be in a dict."""

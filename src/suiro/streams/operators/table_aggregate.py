@@ -13,6 +13,7 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.operators.aggregate import RowAggregateRule
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
+from suiro.streams.operators.keys import is_same
 from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import TableAggregate, TableGroupBy
 
@@ -38,18 +39,23 @@ class TableGroupByRule:
         if not change.is_latest:
             self._context.drop("not the latest version")
             return
-        new_key, new = side_of(self._mapper, record.key, change.new)
-        old_key, old = side_of(self._mapper, record.key, change.old)
-        if old is not None and new is not None and old_key == new_key:
-            self._forward(Record(new_key, Change(new, old), record.timestamp, record.headers))
-            return
-        if old is not None:
-            self._forward(Record(old_key, Change(None, old), record.timestamp, record.headers))
-        if new is not None:
-            self._forward(Record(new_key, Change(new, None), record.timestamp, record.headers))
+        for key, moved in regrouped(self._mapper, record.key, change):
+            self._forward(Record(key, moved, record.timestamp, record.headers))
 
 
-def side_of(mapper: Callable[[Any, Any], Any], key: Any, value: Any) -> tuple[Any, Any]:
+def regrouped(mapper: Callable[[Any, Any], Any], key: Any, change: Change) -> list[tuple[Any, Change]]:
+    """The changes under new keys: one if both sides have the same, else the old side's and then the new side's."""
+    new_key, new = _side_of(mapper, key, change.new)
+    old_key, old = _side_of(mapper, key, change.old)
+    if old is not None and new is not None and is_same(old_key, new_key):
+        return [(new_key, Change(new, old))]
+    found = [] if old is None else [(old_key, Change(None, old))]
+    if new is not None:
+        found.append((new_key, Change(new)))
+    return found
+
+
+def _side_of(mapper: Callable[[Any, Any], Any], key: Any, value: Any) -> tuple[Any, Any]:
     """The new key and value of one side of a change; None, None: the side is skipped."""
     if value is None:
         return None, None
