@@ -318,6 +318,14 @@ def test_what_suppress_held_back_was_never_there_to_be_replaced() -> None:
 # -- time -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_late_version_does_not_take_the_place_of_a_newer_one_that_waits() -> None:
+    def build(b: StreamsBuilder) -> Any:
+        return b.table("t", materialized=versions("v"), **TEXT).suppress(Suppressed.until_time_limit(50))
+
+    sent = [("t", "k", "new", 20), ("t", "k", "old", 10), ("t", "z", "x", 90)]
+    assert updates(build, *sent) == [("k", "new", 20)]
+
+
 def test_each_unmatched_record_leaves_by_its_own_window() -> None:
     """Kafka Streams looks with the window's width of the side that a record came by, and looked a moment ago: it
     never looks at A here, and gives A|B alone."""

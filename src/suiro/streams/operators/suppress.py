@@ -40,7 +40,9 @@ class SuppressRule:
 
     def process(self, record: Record, port: int) -> None:
         time = max(self._time.observe(record.timestamp), self._time.closed)
-        if self._delay is None:
+        if not record.value.is_latest:
+            self._context.drop("not the latest version")
+        elif self._delay is None:
             self._wait(record, record.timestamp)
         elif not isinstance(record.key, Windowed):
             raise TypeError("only a windowed table can be suppressed until its windows close")
