@@ -147,6 +147,15 @@ def test_delete_gives_what_was_valid() -> None:
     assert store.get("k") is None
 
 
+def test_a_delete_that_is_refused_gives_nothing() -> None:
+    """The look-up alone would find the key's latest version, which stays."""
+    store, _ = _store()
+    store.put("k", "a", 5)
+    store.put("other", "b", 50)
+    assert store.delete("k", 7) is None
+    assert store.get("k") == "a"
+
+
 def test_a_value_that_cannot_be_written_does_not_move_time() -> None:
     """Opened again, the store would not know of it: which puts are too old must not depend on that."""
     store, rows = _store()

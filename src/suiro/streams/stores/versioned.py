@@ -64,10 +64,10 @@ class VersionedStore(KeyedStore):
         return is_latest
 
     def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
-        """Puts a tombstone. Returns the value and timestamp that were valid then."""
+        """Puts a tombstone. Returns the value and timestamp that were valid then; None also if it is older than the
+        history and left out."""
         found = self.get_as_of(key, timestamp)
-        self.put(key, None, timestamp)
-        return found
+        return None if self.put(key, None, timestamp) is None else found
 
     def get(self, key: Any) -> Any:
         """Returns the latest version's value; None if there is none or it is a tombstone."""
