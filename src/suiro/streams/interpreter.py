@@ -20,6 +20,7 @@ from suiro.streams.records import Change, Headers, Origin, Record
 from suiro.streams.serdes import Serde, natural
 from suiro.streams.sources import DeadLetter, SourceReader, letter_of
 from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.stores.decoded import copier_of
 from suiro.streams.task import TIMES, Around, Task
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
 from suiro.streams.topology.topology import Topology
@@ -185,7 +186,8 @@ class Interpreter:
                 self._emitted(
                     Emitted(
                         topic,
-                        record,
+                        # Functions behind may change the value in place.
+                        Record(_own(key), _own(value), record.timestamp, record.headers),
                         None if key is None else (sink.key or natural).serialize(topic, key),
                         None if value is None else (sink.value or natural).serialize(topic, value),
                     )
@@ -228,6 +230,11 @@ class Interpreter:
 def _global_specs(topology: Topology) -> list[StoreSpec]:
     names = [node.operator.store for node in topology.nodes if isinstance(node.operator, GlobalTableSource)]
     return [topology.store(name) for name in names]
+
+
+def _own(value: Any) -> Any:
+    copy = copier_of(value)
+    return value if copy is None else copy(value)
 
 
 def _through(cut: Repartition, record: Record) -> Record:

@@ -372,6 +372,26 @@ def test_a_record_of_a_topic_that_the_topology_writes_waits_for_the_one_in_hand(
     assert found == [("k", number) for number in range(5_000, -1, -1)]
 
 
+def test_an_output_stays_as_it_was_when_it_was_sent() -> None:
+    """Functions behind it, and a processor, may change the value in place."""
+
+    class Counting:
+        def init(self, context: Any) -> None:
+            self.context, self.seen = context, {"in": ["nothing"]}
+
+        def process(self, record: Any) -> None:
+            self.seen["in"].append(record.value)
+            self.context.forward(record.with_value(self.seen))
+
+    def build(b: StreamsBuilder) -> Any:
+        return b.stream("in", **TEXT).process(Counting)
+
+    assert updates(build, ("in", "k", "a", 1), ("in", "k", "b", 2)) == [
+        ("k", {"in": ["nothing", "a"]}, 1),
+        ("k", {"in": ["nothing", "a", "b"]}, 2),
+    ]
+
+
 def test_a_stream_merged_with_itself_has_each_record_twice() -> None:
     def merged(builder: StreamsBuilder) -> Any:
         stream = builder.stream("in", **TEXT)
