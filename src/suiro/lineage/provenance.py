@@ -12,13 +12,12 @@ is the `trigger`. State that a processor keeps outside of stores is not observed
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Headers, Record
+from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.stores import OrderedMap, Row
 from suiro.streams.task import Processing
 from suiro.streams.topology.nodes import (
@@ -101,7 +100,7 @@ class TracingInterpreter(Interpreter):
         self.was_kept = False
         """Whether the last record piped reached one of the nodes `kept_at`, and was kept there."""
         self._frame = _Frame(Link(None), None)
-        self._links: deque[Link] = deque()
+        self._links: dict[int, Link] = {}  # by the number of a record in a queue
         self._on_result = on_result
         self._kept_at = frozenset(kept_at)
         self._keep = keep
@@ -147,24 +146,21 @@ class TracingInterpreter(Interpreter):
         self._frame = _Frame(Link(None), None)
         super().end_of_batch()
 
-    def _run(self) -> None:
-        at_first = self._frame
-        while self._queue:
-            # What came by a repartition has a link; a record of the input has the frame's.
-            link = self._links.popleft() if isinstance(self._queue[0][0].operator, Repartition) else None
-            self._frame = at_first if link is None else _Frame(link, None)
-            node, record, origin = self._queue.popleft()
-            self._readers[node.name].process(node.name, record, origin)
-        self._frame = at_first
+    def _take(self, number: int, node: Node, record: Record, origin: Origin) -> None:
+        # What came by a repartition has a link; a record of the input has the frame's.
+        before, link = self._frame, self._links.pop(number, None)
+        self._frame = before if link is None else _Frame(link, None)
+        super()._take(number, node, record, origin)
+        self._frame = before
 
     def emit(self, node: Node, record: Record) -> None:
         if isinstance(node.operator, Repartition):
             if node.name in self._kept_at and not self._is_kept(node, record):
                 return
-            before = len(self._queue)
+            before = self._queued
             super().emit(node, record)
-            if len(self._queue) > before:
-                self._links.append(self._frame.result())
+            if self._queued > before:
+                self._links[self._queued] = self._frame.result()
         else:
             super().emit(node, record)
 

@@ -56,7 +56,10 @@ class Interpreter:
         self.dropped: dict[str, int] = {}
         self.maps: dict[tuple[int, str], OrderedMap] = dict(maps or {})
         """By sub-topology and store. The maps of global tables are under -1."""
-        self._queue: deque[tuple[Node, Record, Origin]] = deque()
+        self._queues: dict[tuple[str, str], deque[tuple[int, Node, Record, Origin]]] = {}
+        """By node and topic, each record with its number: those that have any."""
+        self._queued = 0
+        """Records so far that were put into a queue."""
         self._offsets: dict[str, int] = {}
         self._global_stores = {
             spec.name: open_store(spec, self._map(-1, spec.name)) for spec in _global_specs(topology)
@@ -135,7 +138,7 @@ class Interpreter:
             if record is None:
                 continue
             if table is None:
-                self._queue.append((node, record, Origin(topic, partition, offset, timestamp, headers)))
+                self._enqueue(node, record, Origin(topic, partition, offset, timestamp, headers))
             elif record.key is None:
                 self._count("null key")
             else:
@@ -179,7 +182,7 @@ class Interpreter:
                 topic = cut.topic
                 offset = self._offsets.get(topic, 0)
                 self._offsets[topic] = offset + 1
-                self._queue.append((node, _through(cut, record), Origin(topic, 0, offset, record.timestamp)))
+                self._enqueue(node, _through(cut, record), Origin(topic, 0, offset, record.timestamp))
             case Sink() as sink:
                 key, value = record.key, record.value
                 topic = topic_of(sink, key, value)
@@ -199,10 +202,24 @@ class Interpreter:
         sent = Record(record.key, given, record.timestamp, letter.headers)
         self._emitted(Emitted(topic, sent, letter.key, letter.value))
 
+    def _enqueue(self, node: Node, record: Record, origin: Origin) -> None:
+        self._queued += 1
+        self._queues.setdefault((node.name, origin.topic), deque()).append(
+            (self._queued, node, record, origin)
+        )
+
     def _run(self) -> None:
-        while self._queue:
-            node, record, origin = self._queue.popleft()
-            self._readers[node.name].process(node.name, record, origin)
+        queues = self._queues
+        while queues:
+            # The earliest head comes first, as in a task; of those, the one that has waited longest.
+            place = min(queues, key=lambda place: (queues[place][0][2].timestamp, queues[place][0][0]))
+            number, node, record, origin = queues[place].popleft()
+            if not queues[place]:
+                del queues[place]
+            self._take(number, node, record, origin)
+
+    def _take(self, number: int, node: Node, record: Record, origin: Origin) -> None:
+        self._readers[node.name].process(node.name, record, origin)
 
     def _emitted(self, found: Emitted) -> None:
         self.outputs.append(found)

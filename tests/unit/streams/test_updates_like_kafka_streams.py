@@ -372,6 +372,23 @@ def test_a_record_of_a_topic_that_the_topology_writes_waits_for_the_one_in_hand(
     assert found == [("k", number) for number in range(5_000, -1, -1)]
 
 
+def test_of_several_repartitions_the_earliest_record_comes_first() -> None:
+    class Twice:
+        def init(self, context: Any) -> None:
+            self.context = context
+
+        def process(self, record: Any) -> None:
+            self.context.forward(record.with_value("first"))
+            self.context.forward(record.with_value("second").with_timestamp(record.timestamp - 9))
+
+    def build(b: StreamsBuilder) -> Any:
+        twice = b.stream("in", **TEXT).process(Twice, **TEXT)
+        table = twice.repartition(name="rows").to_table()
+        return twice.repartition(name="records").join(table, both)
+
+    assert updates(build, ("in", "k", "a", 10)) == [("k", "first|second", 10), ("k", "second|second", 1)]
+
+
 def test_an_output_stays_as_it_was_when_it_was_sent() -> None:
     """Functions behind it, and a processor, may change the value in place."""
 
