@@ -24,6 +24,7 @@ from suiro.streams.extractors import field_timestamp
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
+from suiro.testing import TopologyTestDriver
 
 
 def _long(value: int) -> bytes:
@@ -215,6 +216,29 @@ def test_a_processor_that_forwards_no_time_fails_on_its_record(timestamp: Any) -
     run.pipe("in", 6, b"b", _long(0))
     assert [(item.key, item.record.timestamp) for item in run.outputs] == [(b"b", 6)]
     assert run.dropped_total == 1
+
+
+@pytest.mark.parametrize("write", ["put", "put_if_absent", "delete"])
+def test_a_processor_reads_a_global_table_and_cannot_write_it(write: str) -> None:
+    """On Spark it would be one task's copy of a row that others have, until the row's next update."""
+
+    class Writing:
+        def init(self, context: Any) -> None:
+            self.context, self.rows = context, context.get_state_store("rows")
+
+        def process(self, record: Any) -> None:
+            self.context.forward(record.with_value(self.rows.get(record.key)))
+            getattr(self.rows, write)(record.key, *([] if write == "delete" else ["mine"]))
+
+    builder = StreamsBuilder(key=serdes.string, value=serdes.string)
+    builder.global_table("g", materialized=Materialized.as_("rows"))
+    builder.stream("in").process(Writing, "rows").to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("g").pipe_input("k", "row")
+        with pytest.raises(ProcessingError, match="store 'rows' is a global table"):
+            driver.create_input_topic("in").pipe_input("k", "a")
+        assert driver.create_output_topic("out").read_key_values_to_list() == [("k", "row")]
+        assert driver.get_key_value_store("rows").get("k") == "row"
 
 
 def test_an_extractor_that_gives_a_time_beyond_64_bits_is_told_with_the_record() -> None:

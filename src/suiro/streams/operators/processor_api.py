@@ -81,7 +81,8 @@ class ProcessorContext:
                 f"processor {self._context.node.name} has no access to store {name!r}; name it in "
                 f"process(supplier, {name!r})"
             )
-        return self._context.store(name)
+        store = self._context.store(name)
+        return _GlobalRows(store) if store.spec.kind == "global" else store
 
     def current_stream_time_ms(self) -> int:
         """The latest timestamp of all records that this task was fed, and of those before them in the partitions that
@@ -112,6 +113,20 @@ class ProcessorContext:
             callback(time_ms)
 
         return punctuate
+
+
+class _GlobalRows:
+    """A global table's store for processors, which may read it only."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("put", "put_if_absent", "delete"):
+            raise UsageError(
+                f"store {self._store.spec.name!r} is a global table, of which each task has a copy; write to its topic"
+            )
+        return getattr(self._store, name)
 
 
 class ProcessRule:
