@@ -24,7 +24,7 @@ from suiro.streams.blocks import Block, Parcel
 from suiro.streams.operators.functions import partition_of
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import DeadLetter, letter_of
-from suiro.streams.topology.nodes import Node, Repartition, Sink
+from suiro.streams.topology.nodes import Node, Repartition, Sink, SlidingAggregate, StreamTableJoin
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import Condition
@@ -397,6 +397,8 @@ class _Carrier:
         self._reader = None if reader is None else plan.subs[reader]
         self._tasks = plan.partitions_of(node)
         self._time = outputs.input_times.get(node.name, -1)
+        # Only those below may say how far the input partition has come.
+        self._nulls_count = not all(_drops_nulls(child) for child, _ in plan.topology.children(node.name))
         self._sequence = 0
         self._waiting = _Waiting()
         self._ready: list[tuple[pa.RecordBatch, np.ndarray]] = []
@@ -409,7 +411,10 @@ class _Carrier:
         if len(emission) == 0:
             return
         self._gather()
-        times = np.maximum(np.maximum.accumulate(emission.timestamps), self._time)
+        counted = emission.timestamps
+        if not self._nulls_count:
+            counted = np.where(emission.values.is_valid().to_numpy(zero_copy_only=False), counted, -1)
+        times = np.maximum(np.maximum.accumulate(counted), self._time)
         self._reach(int(times[-1]))
         columns = {
             "key": emission.keys,
@@ -445,7 +450,10 @@ class _Carrier:
         headers = block.headers
         if headers is not None and rows is not None:
             headers = [headers[row] for row in rows]
-        times = list(accumulate(timestamps, max, initial=self._time))
+        counted = timestamps
+        if not self._nulls_count:
+            counted = [-1 if value is None else time for value, time in zip(values, timestamps, strict=True)]
+        times = list(accumulate(counted, max, initial=self._time))
         self._waiting.add(keys, values, timestamps, chosen, headers, times[1:])
         self._reach(times[-1])
         if self._waiting.is_full:
@@ -527,6 +535,14 @@ class _Carrier:
             )
             yield self._reader.number, partition, message.pack()
         self._sequence += 1
+
+
+def _drops_nulls(node: Node) -> bool:
+    """Whether a null value does not advance an operator's time, which is that of the records that it does not drop."""
+    operator = node.operator
+    return isinstance(operator, SlidingAggregate) or (
+        isinstance(operator, StreamTableJoin) and operator.buffer_store is not None
+    )
 
 
 def _anywhere(key: bytes | None, value: bytes | None, count: int) -> int:

@@ -21,9 +21,11 @@ from suiro.streams import (
     Materialized,
     Record,
     SessionWindows,
+    SlidingWindows,
     StreamsBuilder,
     TimeWindows,
     TopologyError,
+    record_key,
     record_value,
     serdes,
 )
@@ -388,6 +390,28 @@ def test_a_foreign_key_finds_rows_whose_keys_are_written_as_another_table_has_th
     rows: list[Row] = [(f"key {number}", number, 1) for number in range(8)]
     found = engine.batch({("stream", 0): (rows, False), ("rows", 1): (rows, False)}, 100)
     assert sorted(key for topic, key, *_ in found if topic == "out") == [key.encode() for key, _, _ in rows]
+
+
+@pytest.mark.parametrize("rules", [False, True])
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_null_value_that_an_operator_drops_makes_no_record_late(joins: bool, rules: bool) -> None:
+    """Behind a repartition, either, whose records carry how far their input partition has come."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    stream = builder.stream("stream").select_key(record_key(), key=serdes.string)
+    if joins:
+        table = builder.table("rows", materialized=Materialized.versioned("rows", history=5))
+        # It would not wait for the row.
+        stream.join(table, lambda left, right: left + right, grace=5).to("out", value=serdes.long)
+    else:
+        windows = SlidingWindows.of_difference(1)
+        stream.group_by_key().windowed_by(windows).count().to_stream(lambda window, _: window.key).to("out")
+    engine = Engine(builder.build(), f"null values {joins} {rules}")
+    engine.only_rules(rules)
+    found = engine.batch({("stream", 0): ([("a", None, 40), ("b", 1, 20)], False)}, 10)
+    if joins:
+        found = engine.batch({("rows", 0): ([("b", 1, 20)], False)}, 10)
+        found += engine.batch({("stream", 0): ([("b", 1, 26)], False)}, 10)
+    assert [(key, timestamp) for topic, key, _, timestamp, _ in found if topic == "out"] == [(b"b", 20_000)]
 
 
 def test_stream_time_of_a_processor_does_not_depend_on_the_cut() -> None:
