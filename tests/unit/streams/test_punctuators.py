@@ -91,6 +91,32 @@ def test_functions_of_stream_time_are_due_at_multiples_of_their_interval_and_in_
     assert called == [["ten", "four"], ["four"], ["ten"], ["four"], ["four", "ten"]]
 
 
+class Nested(Once):
+    """Its function schedules another one, which does so in turn."""
+
+    def init(self, context: Any) -> None:
+        self.context, self.number = context, 0
+        self.again(0)
+
+    def again(self, time: int) -> None:
+        self.number += 1
+        if time:
+            self.tell(f"function {self.number - 1}", time)
+        self.scheduled = self.context.schedule(10, "stream-time", self.again)
+
+
+def test_a_function_that_a_function_schedules_is_called_with_the_next_record_first() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long).process(Nested).to("out")
+    run = Interpreter(builder.build())
+    for time in (5, 6):
+        run.pipe("in", time, b"k", bytes(8))
+    assert [(item.key, item.record.timestamp) for item in run.outputs] == [
+        (b"function 1", 5),
+        (b"function 2", 6),
+    ]
+
+
 class Ticking(Once):
     def init(self, context: Any) -> None:
         self.context = context
