@@ -103,7 +103,12 @@ public class KafkaStreamsAnswers {
         String what = node.get(0).asText();
         JsonNode a = node.get(1), b = node.get(2), c = node.get(3), d = node.get(4), e = node.get(5);
         switch (what) {
-            case "stream": return builder.stream(a.asText(), Consumed.with(KEY, VALUE));
+            case "stream": {
+                List<String> topics = new ArrayList<>();
+                a.forEach(topic -> topics.add(topic.asText()));
+                Consumed<Object, Object> consumed = Consumed.with(KEY, VALUE);
+                return builder.stream(topics, b.asBoolean() ? consumed.withTimestampExtractor((record, time) -> eventTime(record)) : consumed);
+            }
             case "shared":
                 if (!b.isNull()) shared.put(a.asInt(), build(b));
                 return shared.get(a.asInt());
@@ -319,6 +324,9 @@ public class KafkaStreamsAnswers {
     static Object text(JsonNode value) { return value.isNull() ? null : value.asText(); }
     static String first(Object value) { return text(value).substring(0, 1); }
 
+    static long eventTime(org.apache.kafka.clients.consumer.ConsumerRecord<Object, Object> record) {
+        return first(record.value()).equals("c") ? -1 : record.timestamp();
+    }
     static boolean passes(int number, Object key, Object value) {
         if (number == 3) return key != null;
         return number == 0 ? first(value).equals("a") : number == 1 ? text(value).length() % 2 == 0 : !first(value).equals("c");

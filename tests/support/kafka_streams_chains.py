@@ -28,6 +28,7 @@ from suiro.streams import (
     Materialized,
     SessionWindows,
     SlidingWindows,
+    SourceRecord,
     StreamsBuilder,
     Suppressed,
     TimeWindows,
@@ -195,8 +196,8 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
         return _build(b, above, shared)
 
     match what, rest:
-        case "stream", [topic]:
-            return b.stream(topic)
+        case "stream", [topics, has_extractor]:
+            return b.stream(topics, timestamp=event_time if has_extractor else None)
         case "table", [topic, store, history]:
             return b.table(topic, materialized=_rows(store, history))
         case "to_table", [above, store, history]:
@@ -365,6 +366,11 @@ def text(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
+def event_time(record: SourceRecord, partition_time: int) -> int:
+    """Leaves some records out."""
+    return -1 if text(record.value)[0] == "c" else record.timestamp
+
+
 def passes(number: int, key: Any, value: Any) -> bool:
     if number == 3:
         return key is not None
@@ -505,7 +511,8 @@ class _Pen:
 
     def stream(self, depth: int) -> list[Any]:
         if depth == 0:
-            return ["stream", self.topic()]
+            topics = [self.topic() for _ in range(self.one_of(1, 1, 1, 2))]
+            return ["stream", topics, self.one_of(False, False, True)]
         steps: list[str] = ["repartition", "filter", "filter_not", "map_values", "select_key", "map"]
         steps += ["merge", "global", "split"]
         steps += ["table", "table", "table", "grace", "to_stream", "to_stream"]
@@ -660,7 +667,7 @@ class _Pen:
                     return self.suppressed("sliding", above, number, kind)
                 window = [
                     "sliding",
-                    self.one_of(3, 10),
+                    self.one_of(1, 3, 10),
                     self.one_of(0, 5, 30),
                     None,
                     self.one_of(True, False),
@@ -670,7 +677,7 @@ class _Pen:
                     return self.suppressed("session", above, number, kind)
                 window = [
                     "session",
-                    self.one_of(3, 10),
+                    self.one_of(1, 3, 10),
                     self.one_of(0, 5, 30),
                     None,
                     self.one_of(True, False),
@@ -699,7 +706,9 @@ class _Pen:
         return ["suppress", ["group", above, number, window, kind, self.store()], "close"]
 
     def _time_windows(self, above: list[Any], number: int | None, kind: str) -> list[Any]:
-        window = ["time", 10, self.one_of(0, 5, 30), self.one_of(4, 10), self.one_of(True, False, False)]
+        size = self.one_of(1, 7, 10, 10)
+        advance = self.one_of(max(1, size // 2 - 1), size)
+        window = ["time", size, self.one_of(0, 5, 30), advance, self.one_of(True, False, False)]
         table = ["group", above, number, window, kind, self.store()]
         if window[4]:
             return table
