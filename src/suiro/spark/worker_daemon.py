@@ -12,10 +12,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import ParamSpec, TypeVar
 
 from suiro.spark.python_stub import LOG
+from suiro.spark.worker_pool import serve
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def ends_with_its_task(run: Callable[P, T]) -> Callable[P, T]:
 
 
 def print_other_exceptions() -> None:
-    """In place of `traceback.print_exc`, which the daemon calls where a forked worker cannot even answer."""
+    """Of a forked worker."""
     if not is_closed(sys.exception()):
         traceback.print_exc()
 
@@ -89,9 +89,6 @@ def prints_into_log(run: Callable[P, T]) -> Callable[P, T]:
 if __name__ == "__main__":
     from pyspark import daemon
 
-    daemon.worker = prints_into_log(ends_with_its_task(daemon.worker))
-    quiet = SimpleNamespace(print_exc=print_other_exceptions, format_exc=traceback.format_exc)
-    vars(daemon)["traceback"] = quiet
     for name in PRELOADED:
         importlib.import_module(name)
     # Each worker's first task forgets what every importer knows, and reads pyspark.zip again for each package in it.
@@ -100,4 +97,4 @@ if __name__ == "__main__":
     # A worker collects garbage after every task. To go through the imported modules would take 100 ms each time.
     gc.freeze()
     gc.set_threshold(*COLLECTED_AT)
-    daemon.manager()
+    serve(prints_into_log(ends_with_its_task(daemon.worker)), print_other_exceptions)

@@ -1,0 +1,328 @@
+"""The daemon of Spark's Python workers: a task goes to the worker that ran the task of the same number before.
+
+Spark has one connection for each worker, and sends a task by the connection that has been idle the longest. With
+PySpark's own daemon a connection belongs to one process, so a task comes to another process in most micro-batches. That
+process has to load what the others did to the task's state, and in the end each process keeps the state of all tasks.
+Here a worker without a task gives its connection to the daemon, which hands it on when a task comes:
+
+    Spark -> a connection -> the daemon reads the number of the task, which stays readable -> its worker, by SCM_RIGHTS
+
+Invariants: a connection is open in one process, the daemon or a worker, so Spark learns at once that a worker has died.
+For each idle connection there is an idle worker; if it has died, another one is forked. Spark knows a connection by the
+number of the process that was forked for it, and has it killed by this number: then whoever has the connection is
+killed. A worker with broadcast variables keeps its connection, because Spark sends a variable once on each of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn
+
+Work = Callable[[socket.socket, bool], int]
+"""(connection, whether Spark has said the secret on it) -> exit code: waits for a task and runs it."""
+
+BACKLOG = 1024
+POLL_S = 1.0
+_INT = struct.Struct(">i")
+_TASK = struct.Struct(">iii")
+_START_OF_INIT_MESSAGE = -8
+"""`pyspark.serializers.SpecialLengths`. Behind it are the message's length and the task's number in its stage."""
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """`pid`: of the process that was forked for it."""
+
+    socket: socket.socket
+    pid: int
+
+
+@dataclass(eq=False, slots=True)
+class _Worker:
+    """`connection`: what it works on; None while it is idle."""
+
+    pid: int
+    control: socket.socket
+    connection: _Connection | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where Spark connects. `path`: of a Unix domain socket, on which Spark says no secret."""
+
+    socket: socket.socket
+    path: str | None = None
+
+    @classmethod
+    def open(cls, environment: Mapping[str, str]) -> Listening:
+        """As Spark's settings want it."""
+        path = None
+        if environment.get("PYTHON_UNIX_DOMAIN_ENABLED", "false").lower() == "true":
+            path = os.path.join(environment["PYTHON_WORKER_FACTORY_SOCK_DIR"], f".{uuid.uuid4()}.sock")
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(path)
+        elif environment.get("SPARK_PREFER_IPV6", "false").lower() == "true":
+            listening = socket.socket(socket.AF_INET6)
+            listening.bind(("::1", 0))
+        else:
+            listening = socket.socket(socket.AF_INET)
+            listening.bind(("127.0.0.1", 0))
+        listening.listen(BACKLOG)
+        return cls(listening, path)
+
+    @property
+    def address(self) -> bytes:
+        """As Spark reads it from the daemon's output."""
+        if self.path is None:
+            return _INT.pack(self.socket.getsockname()[1])
+        path = self.path.encode()
+        return _INT.pack(len(path)) + path
+
+    def close(self) -> None:
+        self.socket.close()
+        if self.path is not None:
+            with suppress(OSError):
+                os.remove(self.path)
+
+
+class WorkerPool:
+    """`work` runs in the forked processes; `says` prints the exception that ends one."""
+
+    def __init__(self, listening: Listening, work: Work, says: Callable[[], None], *, reuses: bool) -> None:
+        self._listening = listening
+        self._work = work
+        self._says = says
+        self._reuses = reuses
+        self._idle: dict[int, _Connection] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._ran: dict[int, _Worker] = {}  # by the number of a task: who ran it last
+        self._selector = selectors.PollSelector()
+
+    def serve(self) -> None:
+        """Returns when Spark has closed the daemon's standard input."""
+        for item in (0, self._listening.socket):
+            self._selector.register(item, selectors.EVENT_READ)
+        while True:
+            ready = {key.fd for key, _ in self._selector.select(POLL_S)}
+            if 0 in ready:
+                told = os.read(0, _INT.size)
+                if len(told) < _INT.size:
+                    return
+                self._kill(*_INT.unpack(told))
+            # First the workers that have ended or have become idle, then what there is for them to do.
+            for descriptor in ready & self._workers.keys():
+                self._hear(self._workers[descriptor])
+            for descriptor in ready & self._idle.keys():
+                self._hand_on(self._idle[descriptor])
+            if self._listening.socket.fileno() in ready:
+                self._accept()
+            self._end_surplus()
+
+    # -- connections -------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listening.socket.accept()
+        except OSError:
+            return
+        self._fork(_Connection(connection, 0))
+
+    def _hand_on(self, connection: _Connection) -> None:
+        """To the worker of the task that has come. If Spark has closed the connection, nobody needs it."""
+        try:
+            head = connection.socket.recv(_TASK.size, socket.MSG_PEEK)
+        except OSError:
+            head = b""
+        self._forget_idle(connection)
+        if not head:
+            connection.socket.close()
+            return
+        number = None
+        if len(head) == _TASK.size:
+            message, _, first = _TASK.unpack(head)
+            number = first if message == _START_OF_INIT_MESSAGE else None
+        while (worker := self._idle_worker(number)) is not None:
+            try:
+                socket.send_fds(worker.control, [b"."], [connection.socket.fileno()])
+            except OSError:
+                self._discard(worker)
+                continue
+            connection.socket.close()
+            worker.connection = connection
+            break
+        else:
+            self._fork(connection)
+
+    def _forget_idle(self, connection: _Connection) -> None:
+        self._selector.unregister(connection.socket)
+        del self._idle[connection.socket.fileno()]
+
+    # -- workers -----------------------------------------------------------------------------------------
+
+    def _idle_worker(self, number: int | None) -> _Worker | None:
+        """The one that ran the task of this number, else the one that would leave the fewest tasks to others."""
+        before = None if number is None else self._ran.get(number)
+        if before is not None and before.connection is not None and _is_readable(before.control):
+            self._hear(before)  # it may have become idle since `select`
+        idle = [worker for worker in self._workers.values() if worker.connection is None]
+        return before if before in idle else min(idle, key=self._tasks, default=None)
+
+    def _tasks(self, worker: _Worker) -> int:
+        return sum(one is worker for one in self._ran.values())
+
+    def _hear(self, worker: _Worker) -> None:
+        """It has ended, or gives its connection back."""
+        try:
+            said, descriptors, _, _ = socket.recv_fds(worker.control, _INT.size, 1)
+        except OSError:
+            said, descriptors = b"", []
+        if len(said) < _INT.size or not descriptors or worker.connection is None:
+            self._discard(worker)
+            return
+        self._ran[_INT.unpack(said)[0]] = worker
+        connection, worker.connection = worker.connection, None
+        connection.socket = socket.socket(fileno=descriptors[0])
+        self._idle[descriptors[0]] = connection
+        self._selector.register(connection.socket, selectors.EVENT_READ)
+
+    def _discard(self, worker: _Worker) -> None:
+        """It ends if it has not: an idle worker waits for the other end of its control socket."""
+        self._selector.unregister(worker.control)
+        del self._workers[worker.control.fileno()]
+        worker.control.close()
+        self._ran = {number: one for number, one in self._ran.items() if one is not worker}
+
+    def _end_surplus(self) -> None:
+        """Ends idle workers that have no connection to wait for. Spark takes a connection for dead if the process that
+        was forked for it has ended: these stay longest."""
+        idle = [worker for worker in self._workers.values() if worker.connection is None]
+        if len(idle) <= len(self._idle):
+            return
+        known = {connection.pid for connection in self._idle.values()}
+        known |= {worker.connection.pid for worker in self._workers.values() if worker.connection}
+        idle.sort(key=lambda worker: (worker.pid in known, self._tasks(worker)))
+        for worker in idle[: len(idle) - len(self._idle)]:
+            self._discard(worker)
+
+    def _kill(self, pid: int) -> None:
+        """Spark does not want the task any more that it sent by the connection of this process."""
+        for worker in self._workers.values():
+            if worker.connection is not None and worker.connection.pid == pid:
+                with suppress(OSError):
+                    os.kill(worker.pid, signal.SIGKILL)
+                return
+        for connection in list(self._idle.values()):
+            if connection.pid == pid:
+                self._forget_idle(connection)
+                connection.socket.close()
+
+    # -- processes ---------------------------------------------------------------------------------------
+
+    def _fork(self, connection: _Connection) -> None:
+        """A worker for a connection, which is a new one if its process is not known yet."""
+        control, others = socket.socketpair()
+        try:
+            pid = os.fork()
+        except OSError as error:  # Spark tries the task again
+            print(f"cannot start a worker process: {error}", file=sys.stderr)
+            for one in (control, others, connection.socket):
+                one.close()
+            return
+        if pid == 0:
+            self._listening.socket.close()
+            for one in (control, *(idle.socket for idle in self._idle.values())):
+                one.close()
+            for worker in self._workers.values():
+                worker.control.close()
+            self._selector.close()
+            self._run(connection, others)
+        others.close()
+        connection.socket.close()
+        connection.pid = connection.pid or pid
+        self._workers[control.fileno()] = _Worker(pid, control, connection)
+        self._selector.register(control, selectors.EVENT_READ)
+
+    def _run(self, connection: _Connection, control: socket.socket) -> NoReturn:
+        """In the forked process, until it ends."""
+        from pyspark.util import enable_faulthandler
+
+        try:
+            with enable_faulthandler():
+                # Descriptor 0 stays taken: a file that a program opens would become its standard input.
+                nothing = os.open(os.devnull, os.O_RDONLY)
+                os.dup2(nothing, 0)
+                os.close(nothing)
+                is_trusted = True
+                if connection.pid == 0:
+                    connection.socket.sendall(_INT.pack(os.getpid()))
+                    is_trusted = self._listening.path is not None
+                self._run_tasks(connection.socket, control, is_trusted)
+        except BaseException:  # noqa: BLE001 - a worker ends here, whatever it is
+            self._says()
+            os._exit(1)
+        os._exit(0)
+
+    def _run_tasks(self, connection: socket.socket, control: socket.socket, is_trusted: bool) -> None:
+        from pyspark import TaskContext
+        from pyspark.core.broadcast import _broadcastRegistry
+
+        while self._work(connection, is_trusted) == 0 and self._reuses:
+            is_trusted = True
+            task = TaskContext.get()
+            if _broadcastRegistry or task is None:
+                gc.collect()
+                continue
+            with connection, suppress(OSError):
+                socket.send_fds(control, [_INT.pack(task.partitionId())], [connection.fileno()])
+            gc.collect()  # its next task waits for this rather than go to another
+            _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+            if not descriptors:
+                return
+            connection = socket.socket(fileno=descriptors[0])
+        with suppress(OSError):
+            while connection.recv(1024):
+                pass
+
+
+def _is_readable(item: socket.socket) -> bool:
+    with selectors.PollSelector() as selector:
+        selector.register(item, selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
+def serve(work: Work, says: Callable[[], None]) -> NoReturn:
+    """Runs the daemon. Its processes are a group, which ends with it."""
+    os.setpgid(0, 0)
+    listening = Listening.open(os.environ)
+    os.write(1, listening.address)
+    daemon = os.getpid()
+
+    def end(code: int) -> NoReturn:
+        if os.getpid() == daemon:
+            listening.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(0, signal.SIGHUP)
+        sys.exit(code)
+
+    signal.signal(signal.SIGTERM, lambda *_: end(1))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    pool = WorkerPool(listening, work, says, reuses=bool(os.environ.get("SPARK_REUSE_WORKER")))
+    try:
+        pool.serve()
+    except BaseException:
+        if os.getpid() == daemon:
+            says()
+            end(1)
+        raise
+    end(0)

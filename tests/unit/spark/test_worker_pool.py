@@ -1,0 +1,220 @@
+"""The daemon of Spark's workers, with a test in Spark's place: which process runs a task, who is killed, who ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from support.waiting import wait_until
+
+TIMEOUT_S = 60
+PROGRAM = """
+import os, struct, sys
+from types import SimpleNamespace
+from pyspark import TaskContext
+from pyspark.core.broadcast import _broadcastRegistry
+from suiro.spark.worker_pool import serve
+
+def work(connection, is_trusted):
+    head = connection.recv(13)
+    if not head:
+        return 1
+    number, what = struct.unpack(">i", head[8:12])[0], head[12:]
+    TaskContext._setTaskContext(SimpleNamespace(partitionId=lambda: number))
+    connection.sendall(struct.pack(">i", os.getpid()))
+    if what == b"w":
+        connection.recv(1)
+    elif what == b"b":
+        _broadcastRegistry[1] = "a variable"
+    elif what == b"d":
+        _broadcastRegistry.clear()
+    elif what == b"x":
+        os._exit(3)
+    connection.sendall(b"e")
+    return 0
+
+serve(work, lambda: None)
+"""
+
+
+class Spark:
+    def __init__(self, **environment: str) -> None:
+        self.daemon = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "SPARK_REUSE_WORKER": "1", **environment},
+        )  # fmt: skip
+        assert self.daemon.stdout is not None
+        (self._number,) = struct.unpack(">i", self.daemon.stdout.read(4))
+        self._address: str | tuple[str, int] = ("127.0.0.1", self._number)
+        if "PYTHON_UNIX_DOMAIN_ENABLED" in environment:
+            self._address = self.daemon.stdout.read(self._number).decode()
+        self._open = ExitStack()
+
+    def connect(self) -> Connection:
+        family = socket.AF_UNIX if isinstance(self._address, str) else socket.AF_INET
+        connection = self._open.enter_context(socket.socket(family))
+        connection.settimeout(TIMEOUT_S)
+        connection.connect(self._address)
+        return Connection(connection)
+
+    def kill(self, connection: Connection) -> None:
+        assert self.daemon.stdin is not None
+        self.daemon.stdin.write(struct.pack(">i", connection.pid))
+        self.daemon.stdin.flush()
+
+    def close(self) -> None:
+        self._open.close()
+        self.daemon.communicate(timeout=TIMEOUT_S)
+
+
+class Connection:
+    """`pid`: by which Spark knows it."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self.socket = opened
+        self.pid = self._pid()
+
+    def start(self, number: int, what: bytes = b"r") -> int:
+        """The process that runs the task."""
+        self.socket.sendall(struct.pack(">iii", -8, 100, number) + what)
+        return self._pid()
+
+    def finish(self, what: bytes = b"") -> bytes:
+        self.socket.sendall(what)
+        try:
+            return self.socket.recv(1)
+        except ConnectionResetError:
+            return b""
+
+    def run(self, number: int, what: bytes = b"r") -> int:
+        found = self.start(number, what)
+        assert self.finish() == b"e"
+        if what != b"b":
+            wait_until(lambda: is_idle(found), what="an idle process")
+        return found
+
+    def _pid(self) -> int:
+        pid: int = struct.unpack(">i", self.socket.recv(4, socket.MSG_WAITALL))[0]
+        return pid
+
+
+@pytest.fixture
+def spark() -> Iterator[Spark]:
+    found = Spark()
+    yield found
+    found.close()
+
+
+def test_a_task_comes_to_the_process_that_ran_it_before(spark: Spark) -> None:
+    connections = [spark.connect() for _ in range(3)]
+    ran = [connection.run(number) for number, connection in enumerate(connections)]
+    assert ran == [connection.pid for connection in connections]
+    for first in (1, 2, 0):
+        assert [connections[(first + number) % 3].run(number) for number in range(3)] == ran
+    # A new number goes to a process that was not needed for others.
+    assert connections[0].run(1) == connections[1].run(4) or connections[2].run(5) in ran
+
+
+def test_a_task_does_not_wait_for_a_process_that_is_busy(spark: Spark) -> None:
+    one, two = spark.connect(), spark.connect()
+    first, second = one.run(0), two.run(1)
+    assert two.start(0, b"w") == first
+    assert one.run(0) == second
+    assert two.finish(b".") == b"e"
+    wait_until(lambda: is_idle(first), what="an idle process")
+    assert two.run(0) == first, "who ran it last"
+
+
+def test_spark_kills_the_process_that_has_the_connection(spark: Spark) -> None:
+    one, two = spark.connect(), spark.connect()
+    first, second = one.run(0), two.run(1)
+    assert one.start(1, b"w") == second
+    assert two.start(0, b"w") == first
+    spark.kill(one)
+    assert one.finish(b".") == b"", "a connection that nobody has is closed"
+    assert two.finish(b".") == b"e"
+    assert two.run(1) == first
+
+
+def test_an_idle_connection_that_spark_kills_is_closed(spark: Spark) -> None:
+    one, two = spark.connect(), spark.connect()
+    first, second = one.run(0), two.run(1)
+    spark.kill(two)
+    assert two.socket.recv(1) == b""
+    wait_until(lambda: not is_running(second), what="the end of the process that nobody needs")
+    assert one.run(1) == first
+
+
+def test_a_process_that_ends_takes_no_other_with_it(spark: Spark) -> None:
+    one, two = spark.connect(), spark.connect()
+    first, second = one.run(0), two.run(1)
+    os.kill(second, signal.SIGKILL)
+    wait_until(lambda: not is_running(second), what="the end of the killed process")
+    assert one.start(0, b"w") == first
+    assert two.run(1) not in (first, second), "its idle connection has a new process"
+    assert two.start(1, b"x") != first
+    assert two.finish() == b"", "and is closed if that one ends, though others were forked since"
+    assert one.finish(b".") == b"e"
+    assert one.run(1) == first
+
+
+def test_a_process_with_broadcast_variables_keeps_its_connection(spark: Spark) -> None:
+    one, two = spark.connect(), spark.connect()
+    first, second = one.run(0), two.run(1, b"b")
+    assert one.run(1) == first
+    assert two.start(0, b"b") == second
+    assert two.finish() == b"e"
+    assert two.run(0, b"d") == second
+    assert one.run(0) == second, "until they are gone"
+    assert two.run(1) == first
+
+
+def test_processes_end_with_their_connections(spark: Spark) -> None:
+    connections = [spark.connect() for _ in range(3)]
+    ran = [connection.run(number) for number, connection in enumerate(connections)]
+    connections[1].socket.close()
+    wait_until(lambda: not is_running(ran[1]), what="the end of one process")
+    assert connections[0].run(2) == ran[2], "the others stay"
+    for connection in connections:
+        connection.socket.close()
+    wait_until(lambda: not any(map(is_running, ran)), what="the end of all")
+
+
+def test_without_reuse_each_process_runs_one_task() -> None:
+    spark = Spark(SPARK_REUSE_WORKER="")
+    connection = spark.connect()
+    pid = connection.start(0)
+    assert connection.finish() == b"e"
+    connection.socket.close()
+    wait_until(lambda: not is_running(pid), what="the end of the process")
+    spark.close()
+
+
+def test_unix_domain_sockets(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("s")
+    spark = Spark(PYTHON_UNIX_DOMAIN_ENABLED="true", PYTHON_WORKER_FACTORY_SOCK_DIR=str(folder))
+    one, two = spark.connect(), spark.connect()
+    ran = one.run(0), two.run(1)
+    assert (two.run(0), one.run(1)) == ran
+    spark.close()
+    assert not list(folder.iterdir())
+
+
+def is_idle(pid: int) -> bool:
+    """It has its control socket only, and no connection."""
+    try:
+        files = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+    except FileNotFoundError:  # one was just closed
+        return False
+    return sum(name.startswith("socket:") for name in files) == 1
+
+
+def is_running(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
