@@ -139,7 +139,8 @@ class Planner:
     ) -> Positions:
         """The end of the next micro-batch. `frozen`: the furthest end (Trigger.AvailableNow). `unlimited`: topics
         without the limits `max_offsets` and `max_bytes`. `evenly`: all partitions get the same part of it, not by their
-        lag. The partitions that it limited are noted as `behind`.
+        lag, unless fewer records wait for those of other partitions then. The partitions that it limited are noted as
+        `behind`.
 
         `boundary`: no micro-batch crosses it. Until all its partitions are there, micro-batches are `replayed`. With
         `follows` it moves, and all micro-batches are replayed. `pace` limits the others.
@@ -162,11 +163,11 @@ class Planner:
             # Those that are not of the boundary stand still until then.
             ends = {place: min(end, max(begins[place], stops.get(place, 0))) for place, end in ends.items()}
             pace = None
-        share = evenly_limited if evenly else limited
-        most = None
+        shares = (evenly_limited, limited) if evenly else (limited,)
+        share, most = shares[0], None
         if max_bytes is not None:
             wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}
-            most = self._sizes.count_within(max_bytes, begins, wanted, share, max_offsets)
+            share, most = self._sizes.best_share(max_bytes, begins, wanted, shares, max_offsets)
         ends, behind = _allowed(begins, ends, max_offsets, most, unlimited=unlimited, share=share, pace=pace)
         self._confirmed = ends
         topic_ids = {topic: known.topic_ids[topic] for topic, _ in ends if topic in known.topic_ids}

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from suiro.errors import CorruptRecordError, OffsetOutOfRangeError, SuiroError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import decompressed_parts
 from suiro.protocol.record_batch import HEADER_SIZE, iter_headers
+from suiro.spark.offsets import least_of
 
 COUNT_MIN = 100
 """Fewer records than this are read without a look at their sizes."""
@@ -39,6 +41,15 @@ Limited = Callable[[_Offsets, _Offsets, int], _Offsets]
 """(begins, ends, count) -> the ends of a micro-batch of about `count` offsets."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`size`: bytes for each offset, 0 if that is not known. `time_ms`: the timestamp of the batch at `offset`."""
+
+    size: float = 0
+    offset: int = 0
+    time_ms: int = 0
+
+
 class FetchingClient(Protocol):
     def fetch(
         self,
@@ -56,6 +67,7 @@ class RecordSizes:
         self._client = client
         self._clock = clock
         self._sizes: dict[TopicPartition, float] = {}
+        self._between: dict[TopicPartition, tuple[Sample, Sample]] = {}
         self._sampled_at_ms: int | None = None
         self._turn = 0
 
@@ -80,6 +92,42 @@ class RecordSizes:
         fitting = bisect_right(range(1, count + 1), max_bytes, key=size)
         return None if fitting == count else max(1, fitting)
 
+    def best_share(
+        self,
+        max_bytes: int,
+        begins: _Offsets,
+        ends: _Offsets,
+        shares: Sequence[Limited],
+        max_offsets: int | None,
+    ) -> tuple[Limited, int | None]:
+        """The one of `shares` after which the fewest records wait, or the first of several; and its `count_within`."""
+        counts = {share: self.count_within(max_bytes, begins, ends, share, max_offsets) for share in shares}
+
+        def waiting(share: Limited) -> float:
+            limit = least_of(counts[share], max_offsets)
+            return 0 if limit is None else self._waiting(begins, ends, share(begins, ends, limit))
+
+        best = min(shares, key=waiting)
+        return best, counts[best]
+
+    def _waiting(self, begins: _Offsets, ends: _Offsets, chosen: _Offsets) -> float:
+        """About how many of the offsets up to `chosen` wait for a partition that is not read to its end, where records
+        are processed in the order of their timestamps. 0 if the samples do not tell."""
+        reached = {}
+        for place, end in chosen.items():
+            if place in self._between:
+                first, middle = self._between[place]
+                pace = (middle.offset - first.offset) / (middle.time_ms - first.time_ms)
+                reached[place] = first.time_ms + (end - first.offset) / pace, pace
+            elif end < ends[place]:
+                return 0
+        behind = [time_ms for place, (time_ms, _) in reached.items() if chosen[place] < ends[place]]
+        return sum(
+            min(max(0.0, (time_ms - min(behind)) * pace), chosen[place] - begins[place])
+            for place, (time_ms, pace) in reached.items()
+            if behind
+        )
+
     def _sample(self, begins: _Offsets, ends: _Offsets) -> None:
         now_ms = self._clock.monotonic_ms()
         if self._sampled_at_ms is not None and now_ms - self._sampled_at_ms < MAX_AGE_MS:
@@ -92,13 +140,17 @@ class RecordSizes:
         lagging, self._turn = lagging[first:] + lagging[:first], self._turn + 1
         middles = {place: (begins[place] + ends[place]) // 2 for place in lagging}
         found = [self._found({place: begins[place] for place in lagging}), self._found(middles)]
+        self._between.clear()
         for place in lagging:
-            sizes = [sample[place] for sample in found if place in sample]
-            if sizes:
-                self._sizes[place] = max(sizes)
+            samples = [sample[place] for sample in found if place in sample]
+            if samples:
+                self._sizes[place] = max(sample.size for sample in samples)
+            first, last = samples[:1], samples[1:]
+            if last and first[0].offset < last[0].offset and first[0].time_ms < last[0].time_ms:
+                self._between[place] = first[0], last[0]
 
-    def _found(self, offsets: _Offsets) -> dict[TopicPartition, float]:
-        """Bytes for each offset. A broker leaves out a partition whose first batch is larger than the limit, but never
+    def _found(self, offsets: _Offsets) -> dict[TopicPartition, Sample]:
+        """A broker leaves out a partition whose first batch is larger than the limit, but never
         the first partition that has records. Such a one keeps the size that is known of it until it comes first."""
         found = self._asked(offsets, PARTITION_BYTES_MAX)
         while left := {
@@ -110,7 +162,7 @@ class RecordSizes:
             found |= more
         return found
 
-    def _asked(self, offsets: _Offsets, partition_max_bytes: int) -> dict[TopicPartition, float]:
+    def _asked(self, offsets: _Offsets, partition_max_bytes: int) -> dict[TopicPartition, Sample]:
         try:
             fetched = self._client.fetch(
                 offsets,
@@ -128,18 +180,20 @@ class RecordSizes:
         except SuiroError as error:
             _log.debug("the records cannot be sampled, going on: %s", error)
             return {}
-        found = ((place, bytes_per_offset(one.data, offsets[place])) for place, one in fetched.items())
-        return {place: size for place, size in found if size}
+        found = ((place, sample_of(one.data, offsets[place])) for place, one in fetched.items())
+        return {place: sample for place, sample in found if sample.size}
 
 
-def bytes_per_offset(data: Any, position: int) -> float:
-    """Of the batches in `data`, the first of which has `position` in it or begins behind it. 0 if that is not known."""
+def sample_of(data: Any, position: int) -> Sample:
+    """Of the batches in `data`, the first of which has `position` in it or begins behind it."""
     size, first, end = 0, position, position
+    time_ms = None
     try:
         for at, header in iter_headers(data):
             if header.next_offset <= position:
                 continue
             first, end = min(first, header.base_offset), header.next_offset
+            time_ms = header.max_timestamp if time_ms is None else time_ms
             if not header.is_control:
                 size += _uncompressed(
                     memoryview(data)[at + HEADER_SIZE : at + header.size], header.compression
@@ -148,7 +202,7 @@ def bytes_per_offset(data: Any, position: int) -> float:
                 break
     except CorruptRecordError as error:
         _log.debug("a sample cannot be read; the task that reads it says so: %s", error)
-    return size / (end - first) if end > first else 0
+    return Sample(size / (end - first), first, time_ms or 0) if end > first else Sample()
 
 
 def _uncompressed(records: memoryview, codec: int) -> int:

@@ -12,15 +12,17 @@ from support.batches import crafted_batch
 from suiro.clock import ManualClock
 from suiro.errors import OffsetOutOfRangeError, UnknownTopicError
 from suiro.protocol.records import Record, control_batch, encode_batch
-from suiro.spark.offsets import evenly_limited
-from suiro.spark.record_sizes import FETCHED_BYTES_MAX, MAX_AGE_MS, RecordSizes, bytes_per_offset
+from suiro.spark.offsets import evenly_limited, limited
+from suiro.spark.record_sizes import FETCHED_BYTES_MAX, MAX_AGE_MS, RecordSizes, sample_of
 
 Place = tuple[str, int]
 A0, A1, A2 = ("a", 0), ("a", 1), ("a", 2)
 
 
-def batch(first: int, count: int, size: int, *, codec: int = 0) -> bytes:
-    records = [Record(offset=first + at, timestamp=0, key=None, value=b"x" * size) for at in range(count)]
+def batch(first: int, count: int, size: int, *, codec: int = 0, time_ms: int = 0) -> bytes:
+    records = [
+        Record(offset=first + at, timestamp=time_ms, key=None, value=b"x" * size) for at in range(count)
+    ]
     return encode_batch(records, base_offset=first, compression=codec)
 
 
@@ -38,6 +40,7 @@ class Log:
         self.failure: Exception | None = None
         self.leaves_out: set[Place] = set()
         self.starts: dict[Place, int] = {}
+        self.times: dict[Place, tuple[int, int]] = {}  # of the first record, and from one to the next
 
     def fetch(self, offsets: Mapping[Place, int], **limits: Any) -> dict[Place, Fetched]:
         assert limits["max_wait_ms"] == 0
@@ -58,7 +61,8 @@ class Log:
     def _from(self, place: Place, offset: int) -> bytes:
         first = offset - offset % 10
         size = max((start, size) for start, size in self.sizes[place].items() if start <= first)[1]
-        return batch(first, 10, size) + batch(first + 10, 10, size)
+        start, step = self.times.get(place, (0, 0))
+        return batch(first, 10, size, time_ms=start + first * step) + batch(first + 10, 10, size)
 
 
 def count(
@@ -74,7 +78,7 @@ def made(log: Log) -> RecordSizes:
 @pytest.mark.parametrize("codec", range(5))
 def test_the_size_of_a_record_is_that_without_compression(codec: int) -> None:
     data = batch(40, 10, 1000, codec=codec) + batch(50, 10, 1000, codec=codec)
-    assert 1000 < bytes_per_offset(data, 45) < 1020
+    assert 1000 < sample_of(data, 45).size < 1020
 
 
 def test_offsets_without_a_record_count_and_control_records_have_no_size() -> None:
@@ -82,23 +86,23 @@ def test_offsets_without_a_record_count_and_control_records_have_no_size() -> No
         commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=0, base_offset=110
     )
     data = batch(100, 10, 1000) + marker
-    whole = bytes_per_offset(data, 100) * 11
+    whole = sample_of(data, 100).size * 11
     assert 10_000 < whole < 10_200
-    assert bytes_per_offset(data, 11) == pytest.approx(whole / 100)
-    assert bytes_per_offset(marker, 110) == 0
+    assert sample_of(data, 11).size == pytest.approx(whole / 100)
+    assert sample_of(marker, 110).size == 0
 
 
 def test_a_crafted_batch_is_not_decompressed_to_its_end() -> None:
     bomb = crafted_batch(bytes(256 * 1024 * 1024), count=1, codec=1)
-    assert FETCHED_BYTES_MAX < bytes_per_offset(bomb, 0) < 2 * FETCHED_BYTES_MAX
+    assert FETCHED_BYTES_MAX < sample_of(bomb, 0).size < 2 * FETCHED_BYTES_MAX
 
 
 def test_of_what_cannot_be_read_nothing_is_known() -> None:
     damaged = bytearray(batch(0, 10, 1000, codec=4))
     damaged[80:] = bytes(len(damaged) - 80)
-    assert bytes_per_offset(bytes(damaged), 0) == 0
-    assert bytes_per_offset(b"", 0) == 0
-    assert bytes_per_offset(b"\0" * 100, 0) == 0
+    assert sample_of(bytes(damaged), 0).size == 0
+    assert sample_of(b"", 0).size == 0
+    assert sample_of(b"\0" * 100, 0).size == 0
 
 
 def test_as_many_are_read_as_fit() -> None:
@@ -187,3 +191,25 @@ def test_samples_are_taken_once_a_second_and_kept_where_one_fails() -> None:
     log.failure = UnknownTopicError("gone", "UNKNOWN_TOPIC_OR_PARTITION")
     assert count(sizes, 1_000_000, {A0: 10**6}) == found
     assert len(log.asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("times", "best"),
+    [
+        pytest.param({A0: (0, 10), A1: (0, 1)}, limited, id="both cover the same time"),
+        pytest.param({A0: (0, 1), A1: (10**6, 1)}, evenly_limited, id="the short one is older"),
+        pytest.param({A0: (10**6, 1), A1: (0, 1)}, limited, id="the short one is younger"),
+        pytest.param({}, evenly_limited, id="all records have the same time"),
+        pytest.param({A0: (0, 10)}, evenly_limited, id="the time of one is not known"),
+    ],
+)
+def test_the_share_after_which_the_fewest_records_wait(
+    times: Mapping[Place, tuple[int, int]], best: object
+) -> None:
+    log = Log({A0: {0: 1000}, A1: {0: 1000}})
+    log.times.update(times)
+    ends = {A0: 10_000, A1: 100_000}
+    found, count = made(log).best_share(22_000_000, {A0: 0, A1: 0}, ends, (evenly_limited, limited), None)
+    assert found is best
+    assert count is not None
+    assert 20_000 < count < 22_000
