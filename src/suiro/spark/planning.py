@@ -163,7 +163,7 @@ class Planner:
             # Those that are not of the boundary stand still until then.
             ends = {place: min(end, max(begins[place], stops.get(place, 0))) for place, end in ends.items()}
             pace = None
-        shares = (evenly_limited, limited) if evenly else (limited,)
+        shares: tuple[Limited, ...] = (evenly_limited, limited) if evenly else (limited,)
         share, most = shares[0], None
         if max_bytes is not None:
             wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}

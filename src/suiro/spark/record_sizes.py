@@ -10,6 +10,7 @@ The process that plans loads neither Arrow nor kernels: a sample reads the heade
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -121,11 +122,11 @@ class RecordSizes:
                 reached[place] = first.time_ms + (end - first.offset) / pace, pace
             elif end < ends[place]:
                 return 0
-        behind = [time_ms for place, (time_ms, _) in reached.items() if chosen[place] < ends[place]]
+        behind = (time_ms for place, (time_ms, _) in reached.items() if chosen[place] < ends[place])
+        earliest = min(behind, default=math.inf)
         return sum(
-            min(max(0.0, (time_ms - min(behind)) * pace), chosen[place] - begins[place])
+            min(max(0, (time_ms - earliest) * pace), chosen[place] - begins[place])
             for place, (time_ms, pace) in reached.items()
-            if behind
         )
 
     def _sample(self, begins: _Offsets, ends: _Offsets) -> None:
@@ -145,9 +146,10 @@ class RecordSizes:
             samples = [sample[place] for sample in found if place in sample]
             if samples:
                 self._sizes[place] = max(sample.size for sample in samples)
-            first, last = samples[:1], samples[1:]
-            if last and first[0].offset < last[0].offset and first[0].time_ms < last[0].time_ms:
-                self._between[place] = first[0], last[0]
+            if len(samples) == 2:
+                begin, middle = samples
+                if begin.offset < middle.offset and begin.time_ms < middle.time_ms:
+                    self._between[place] = begin, middle
 
     def _found(self, offsets: _Offsets) -> dict[TopicPartition, Sample]:
         """A broker leaves out a partition whose first batch is larger than the limit, but never
