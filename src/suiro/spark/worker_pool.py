@@ -10,7 +10,7 @@ Here a worker without a task gives its connection to the daemon, which hands it 
 Invariants: a connection is open in one process, the daemon or a worker, so Spark learns at once that a worker has died.
 For each idle connection there is an idle worker; if it has died, another one is forked. Spark knows a connection by the
 number of the process that was forked for it, and has it killed by this number: then whoever has the connection is
-killed. A worker with broadcast variables keeps its connection, because Spark sends a variable once on each of them.
+killed. A worker keeps its connection while it has broadcast variables, which Spark sends once on each connection.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ class WorkerPool:
     def _hand_on(self, connection: _Connection) -> None:
         """To the worker of the task that has come. If Spark has closed the connection, nobody needs it."""
         try:
-            head = connection.socket.recv(_TASK.size, socket.MSG_PEEK)
+            head = connection.socket.recv(_TASK.size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:  # its descriptor was another's when `select` looked
+            return
         except OSError:
             head = b""
         self._forget_idle(connection)
@@ -187,6 +189,8 @@ class WorkerPool:
         except OSError:
             said, descriptors = b"", []
         if len(said) < _INT.size or not descriptors or worker.connection is None:
+            for descriptor in descriptors:
+                os.close(descriptor)
             self._discard(worker)
             return
         self._ran[_INT.unpack(said)[0]] = worker
@@ -216,8 +220,11 @@ class WorkerPool:
 
     def _kill(self, pid: int) -> None:
         """Spark does not want the task any more that it sent by the connection of this process."""
-        for worker in self._workers.values():
+        for worker in list(self._workers.values()):
             if worker.connection is not None and worker.connection.pid == pid:
+                if _is_readable(worker.control):
+                    self._hear(worker)  # it has become idle since `select`
+                    break
                 with suppress(OSError):
                     os.kill(worker.pid, signal.SIGKILL)
                 return
@@ -279,7 +286,7 @@ class WorkerPool:
         while self._work(connection, is_trusted) == 0 and self._reuses:
             is_trusted = True
             task = TaskContext.get()
-            if _broadcastRegistry or task is None:
+            if _broadcastRegistry or task is None or _is_held(connection):
                 gc.collect()
                 continue
             with connection, suppress(OSError):
@@ -292,6 +299,15 @@ class WorkerPool:
         with suppress(OSError):
             while connection.recv(1024):
                 pass
+
+
+def _is_held(connection: socket.socket) -> bool:
+    """Whether this process has more descriptors of it: of a task that left a reader behind, until it is collected."""
+    wanted, count = os.fstat(connection.fileno()), 0
+    for name in os.listdir("/dev/fd"):
+        with suppress(OSError):
+            count += os.path.samestat(os.fstat(int(name)), wanted)
+    return count > 1
 
 
 def _is_readable(item: socket.socket) -> bool:

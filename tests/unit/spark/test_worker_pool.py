@@ -22,6 +22,8 @@ from pyspark import TaskContext
 from pyspark.core.broadcast import _broadcastRegistry
 from suiro.spark.worker_pool import serve
 
+held = []
+
 def work(connection, is_trusted):
     head = connection.recv(13)
     if not head:
@@ -33,8 +35,12 @@ def work(connection, is_trusted):
         connection.recv(1)
     elif what == b"b":
         _broadcastRegistry[1] = "a variable"
+    elif what == b"h":
+        held.append(os.dup(connection.fileno()))
     elif what == b"d":
         _broadcastRegistry.clear()
+        while held:
+            os.close(held.pop())
     elif what == b"x":
         os._exit(3)
     connection.sendall(b"e")
@@ -96,8 +102,7 @@ class Connection:
     def run(self, number: int, what: bytes = b"r") -> int:
         found = self.start(number, what)
         assert self.finish() == b"e"
-        if what != b"b":
-            wait_until(lambda: is_idle(found), what="an idle process")
+        wait_until(lambda: is_idle(found), what="an idle process")
         return found
 
     def _pid(self) -> int:
@@ -138,7 +143,7 @@ def test_spark_kills_the_process_that_has_the_connection(spark: Spark) -> None:
     assert one.start(1, b"w") == second
     assert two.start(0, b"w") == first
     spark.kill(one)
-    assert one.finish(b".") == b"", "a connection that nobody has is closed"
+    assert one.finish() == b"", "a connection that nobody has is closed"
     assert two.finish(b".") == b"e"
     assert two.run(1) == first
 
@@ -165,11 +170,13 @@ def test_a_process_that_ends_takes_no_other_with_it(spark: Spark) -> None:
     assert one.run(1) == first
 
 
-def test_a_process_with_broadcast_variables_keeps_its_connection(spark: Spark) -> None:
+@pytest.mark.parametrize("what", [pytest.param(b"b", id="variables"), pytest.param(b"h", id="descriptors")])
+def test_a_process_keeps_its_connection_while_it_has_its(spark: Spark, what: bytes) -> None:
     one, two = spark.connect(), spark.connect()
-    first, second = one.run(0), two.run(1, b"b")
+    first, second = one.run(0), two.start(1, what)
+    assert two.finish() == b"e"
     assert one.run(1) == first
-    assert two.start(0, b"b") == second
+    assert two.start(0) == second
     assert two.finish() == b"e"
     assert two.run(0, b"d") == second
     assert one.run(0) == second, "until they are gone"
