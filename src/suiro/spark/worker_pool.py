@@ -174,7 +174,7 @@ class WorkerPool:
     def _idle_worker(self, number: int | None) -> _Worker | None:
         """The one that ran the task of this number, else the one that would leave the fewest tasks to others."""
         before = None if number is None else self._ran.get(number)
-        if before is not None and before.connection is not None and _is_readable(before.control):
+        if before is not None:
             self._hear(before)  # it may have become idle since `select`
         idle = [worker for worker in self._workers.values() if worker.connection is None]
         return before if before in idle else min(idle, key=self._tasks, default=None)
@@ -183,9 +183,11 @@ class WorkerPool:
         return sum(one is worker for one in self._ran.values())
 
     def _hear(self, worker: _Worker) -> None:
-        """It has ended, or gives its connection back."""
+        """It may have ended, or have given its connection back."""
         try:
             said, descriptors, _, _ = socket.recv_fds(worker.control, _INT.size, 1)
+        except BlockingIOError:
+            return
         except OSError:
             said, descriptors = b"", []
         if len(said) < _INT.size or not descriptors or worker.connection is None:
@@ -221,10 +223,8 @@ class WorkerPool:
     def _kill(self, pid: int) -> None:
         """Spark does not want the task any more that it sent by the connection of this process."""
         for worker in list(self._workers.values()):
+            self._hear(worker)  # it may have become idle since `select`
             if worker.connection is not None and worker.connection.pid == pid:
-                if _is_readable(worker.control):
-                    self._hear(worker)  # it has become idle since `select`
-                    break
                 with suppress(OSError):
                     os.kill(worker.pid, signal.SIGKILL)
                 return
@@ -238,6 +238,7 @@ class WorkerPool:
     def _fork(self, connection: _Connection) -> None:
         """A worker for a connection, which is a new one if its process is not known yet."""
         control, others = socket.socketpair()
+        control.setblocking(False)
         try:
             pid = os.fork()
         except OSError as error:  # Spark tries the task again
@@ -308,12 +309,6 @@ def _is_held(connection: socket.socket) -> bool:
         with suppress(OSError):
             count += os.path.samestat(os.fstat(int(name)), wanted)
     return count > 1
-
-
-def _is_readable(item: socket.socket) -> bool:
-    with selectors.PollSelector() as selector:
-        selector.register(item, selectors.EVENT_READ)
-        return bool(selector.select(0))
 
 
 def serve(work: Work, says: Callable[[], None]) -> NoReturn:
