@@ -102,10 +102,14 @@ def test_a_captured_table_is_written_into_another_database(
 ) -> None:
     server = Postgres(tmp_path / "pg")
     name = unique.replace("-", "_")
-    columns = "id bigint PRIMARY KEY, name text, price numeric(12,3), at timestamptz, day date, raw bytea, ok boolean"
+    columns = (
+        "id bigint, name text, price numeric(12,3), at timestamptz, day date, raw bytea, ok boolean, rate float8, "
+        "doc jsonb, given json, docs jsonb[], PRIMARY KEY (id, doc)"
+    )
     text = shared(bootstrap, registry) + (
         f'[source.{name}]\nkind = "postgres"\ndsn = "{server.dsn}"\ntables = ["public.{name}"]\n'
-        f'[sink.copy-{name}]\nkind = "postgres"\ndsn = "{server.dsn}"\ntable = "copy_{name}"\nkey = "id"\n'
+        f'[sink.copy-{name}]\nkind = "postgres"\ndsn = "{server.dsn}"\ntable = "copy_{name}"\n'
+        'key = ["id", "doc"]\n'
         f'topics = ["{name}.public.{name}"]\nformat = "avro"\nkey_format = "avro"\n'
     )
     try:
@@ -113,7 +117,10 @@ def test_a_captured_table_is_written_into_another_database(
             database.execute(f"CREATE TABLE {name} ({columns})")
             database.execute(f"CREATE TABLE copy_{name} ({columns})")
             database.execute(
-                f"INSERT INTO {name} SELECT n, 'n' || n, n / 8.0, now(), current_date, '\\x0102', n % 2 = 0 "
+                f"INSERT INTO {name} SELECT n, 'n' || n, n / 8.0, now(), current_date, '\\x0102', n % 2 = 0, "
+                "CASE WHEN n % 2 = 0 THEN 'NaN' ELSE n::float8 END, jsonb_build_object('n', n), "
+                '\'{"b":  1, "a": "\\\\"}\', '
+                "CASE WHEN n % 3 = 0 THEN NULL ELSE array['\"\\\\\"'::jsonb, NULL, '[1]'] END "
                 "FROM generate_series(1, 50) n"
             )
             ends = (("infinity", "-infinity"), ("9999-12-31 23:59:59.999999 UTC", "0001-01-01"))

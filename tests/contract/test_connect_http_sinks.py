@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,7 +59,7 @@ def offsets(peer: HttpPeer) -> list[int]:
 def test_a_rule_picks_and_the_request_tells_all(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
 ) -> None:
-    delays = [("UA", 20), ("AA", 3), ("UA", 16), (None, 99)]
+    delays = [("UA", math.inf), ("AA", 3), ("UA", 16), (None, 99)]
     send(client, topic, [{"carrier": c, "delay": d} for c, d in delays], keys=[c for c, _ in delays])
     more = (
         'when = "delay > 15 and carrier in [\'UA\', \'AA\']"\nsecret = "s3cret"\nheaders = { X-Team = "ops" }'
@@ -73,7 +74,7 @@ def test_a_rule_picks_and_the_request_tells_all(
         "offset": 0,
         "timestamp": 1_700_000_000_000,
         "key": "UA",
-        "value": {"carrier": "UA", "delay": 20},
+        "value": {"carrier": "UA", "delay": "Infinity"},  # JSON has no such number
     }
     assert second.headers["idempotency-key"] == f"{topic}-0-2"
     assert second.headers["x-team"] == "ops"

@@ -1,4 +1,4 @@
-"""The fields of the schema that a record's value was written with, in the types that sinks give columns.
+"""The fields of the schema that a record's value or key was written with, in the types that sinks give columns.
 
 All whole numbers become `long` and all floating-point numbers `double`, so that a schema whose field was widened fits
 the column that the table has. Structs, lists, maps and unions of several types become `json`.
@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from suiro.connect.values import PREFIX_BYTES, SCHEMA_LANGUAGES
 from suiro.registry import CodecSettings, codec_of
 from suiro.registry.codecs.avro_limits import decimal_digits
 
-Fields = Mapping[str, str]
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """`json_texts`: the fields in which a capture wrote a json or jsonb of Postgres as text."""
+
+    types: Mapping[str, str]
+    json_texts: frozenset[str] = frozenset()
+
+
 FieldsReader = Callable[[bytes], Fields]
 
 SCHEMAS_MAX = 1_000
@@ -70,6 +79,7 @@ _AVRO = {
     "fixed": "binary",
     "enum": "string",
 }
+_JSON_OF_POSTGRES = ("json", "jsonb", "json[]", "jsonb[]")
 _AVRO_LOGICAL = {
     "date": "date",
     "timestamp-millis": "timestamp",
@@ -85,9 +95,12 @@ _AVRO_LOGICAL = {
 def _avro(schema: Any) -> Fields:
     """`schema`: as fastavro parses it. A type that was defined earlier is its name."""
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
-        return {}
+        return Fields({})
     named = schema.get("__named_schemas", {})
-    return {one["name"]: _avro_type(one["type"], named) for one in schema["fields"]}
+    return Fields(
+        {one["name"]: _avro_type(one["type"], named) for one in schema["fields"]},
+        frozenset(one["name"] for one in schema["fields"] if one.get("postgres.type") in _JSON_OF_POSTGRES),
+    )
 
 
 def _avro_type(kind: Any, named: Mapping[str, Any]) -> str:
@@ -120,7 +133,7 @@ _PROTOBUF = {
 
 
 def _protobuf(message: Any) -> Fields:
-    return {field.name: _protobuf_type(field) for field in message.fields}
+    return Fields({field.name: _protobuf_type(field) for field in message.fields})
 
 
 def _protobuf_type(field: Any) -> str:
@@ -144,7 +157,9 @@ def _json_schema(text: str) -> Fields:
     """Returns the fields of `properties`. Fields that other keywords allow are found in the values."""
     schema = json.loads(text)
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    return {name: _json_type(one) for name, one in properties.items()} if isinstance(properties, dict) else {}
+    if not isinstance(properties, dict):
+        return Fields({})
+    return Fields({name: _json_type(one) for name, one in properties.items()})
 
 
 def _json_type(schema: Any) -> str:

@@ -35,7 +35,7 @@ from suiro.connect.positions import (
     transactional_id,
 )
 from suiro.connect.record_spans import sink_spans
-from suiro.connect.schema_fields import Fields, fields_reader
+from suiro.connect.schema_fields import fields_reader
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
@@ -55,6 +55,7 @@ COMMIT_AGAIN_MS = 600_000
 """Brokers forget the offsets of a group without members some days after their commit (offsets.retention.minutes), even
 for a partition that has had no record since. Also for offsets behind aborted records and markers."""
 FROM = {"earliest": EARLIEST, "latest": LATEST}
+_NONE: frozenset[str] = frozenset()
 
 _log = logging.getLogger(__name__)
 
@@ -147,6 +148,7 @@ class _Running:
         self._key = decoder("key_format", settings.key_format, context.registry)
         self._value = decoder("format", settings.format, context.registry)
         self._fields = fields_reader(settings.format, context.registry)
+        self._key_fields = fields_reader(settings.key_format, context.registry)
         self._group = transactional_id(context.name)
         self._producer = client.transaction(self._group, timeout_ms=TRANSACTION_TIMEOUT_MS)
         self._topics = Topics(client, partitions=1)
@@ -405,13 +407,15 @@ class _Running:
         for offset, timestamp_ms, raw_key, raw_value, headers in zip(*columns, strict=True):
             key: Any = None
             value: Any = None
-            fields: Fields | None = None
+            fields = key_fields = None
             reason = ""
             try:
                 key = self._key(raw_key)
                 value = self._value(raw_value)
                 if self._fields is not None and raw_value is not None:
                     fields = self._fields(raw_value)
+                if self._key_fields is not None and raw_key is not None:
+                    key_fields = self._key_fields(raw_key)
             except (ValueError, RecursionError) as error:
                 reason = (
                     f"{'value' if raw_key is None or key is not None else 'key'} cannot be decoded: {error}"
@@ -426,7 +430,8 @@ class _Running:
                 headers=tuple((item["key"], item["value"]) for item in headers or ()),
                 raw_key=raw_key,
                 raw_value=raw_value,
-                fields=fields,
+                fields=None if fields is None else fields.types,
+                json_texts=_NONE.union(*(one.json_texts for one in (fields, key_fields) if one is not None)),
             )
             if reason:
                 self._reject(record, reason)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -91,6 +92,28 @@ def plain_json(value: Any) -> Any:
         case bytes():
             return "\\x" + value.hex()
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def json_text(value: Any, *, default: Callable[[Any], Any] = plain_json) -> str:
+    """Returns compact JSON, with texts for the numbers that JSON does not have: "NaN", "Infinity" and "-Infinity"."""
+    encode = json.JSONEncoder(
+        separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default
+    ).encode
+    try:
+        return encode(value)
+    except ValueError:
+        return encode(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _finite(item) for name, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+        case float() if not math.isfinite(value):
+            return json.dumps(value)
+    return value
 
 
 def _text(value: Any) -> bytes | None:

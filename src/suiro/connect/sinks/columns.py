@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +31,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from suiro.connect.connectors import SinkBatch, SinkRecord
-from suiro.connect.values import plain_json
+from suiro.connect.values import json_text, plain_json
 from suiro.errors import UsageError
 from suiro.foundation.settings import SettingError, read_settings
 
@@ -226,7 +225,7 @@ def _text(value: Any) -> str:
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, datetime.date | datetime.time | decimal.Decimal | uuid.UUID):
         return str(plain_json(value))
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=plain_json)
+    return json_text(value)
 
 
 def _type(key: str, kind: str) -> tuple[pa.DataType, Convert]:

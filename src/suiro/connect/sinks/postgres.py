@@ -12,13 +12,13 @@ offsets for each partition, which is locked and compared before anything is writ
 after a crash, and a second process that runs the same connector is refused.
 
 The user creates the table. A record sets the columns that it has fields for, like one INSERT ... ON CONFLICT DO UPDATE
-for each record; Postgres converts the JSON values to the types of the columns. The key's columns come from the value
-or, for a null value, from the record's key: a JSON object, or the value of the only column.
+for each record; Postgres converts the JSON values to the types of the columns. A text that a capture wrote for a
+column of type json or jsonb is JSON again in such a column. The key's columns come from the value or, for a null value,
+from the record's key: a JSON object, or the value of the only column.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from psycopg import sql
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord, check_expected
 from suiro.connect.datasets import postgres_table
-from suiro.connect.values import plain_json
+from suiro.connect.values import json_text, plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.postgres_network import network_parameters
@@ -75,6 +75,9 @@ _OF_A_RECORD = (
 _CHECKS_ROWS = "ExecWithCheckOptions"
 """The function of Postgres that refuses a row by row-level security. The error is that of a missing right."""
 
+_JSON_TYPES = {114: False, 3802: False, 199: True, 3807: True}
+"""By the oids of json, jsonb and their arrays, whether it is an array."""
+
 _Good = tuple[SinkRecord, dict[str, Any], dict[str, Any] | None]
 """A record, its key, and its columns; None: it deletes the row."""
 
@@ -109,6 +112,7 @@ class PostgresSink:
         self._name = about.name
         self._connection: psycopg.Connection[Any] | None = None
         self._columns: frozenset[str] = frozenset()
+        self._json_columns: dict[str, bool] = {}  # by name, whether it is an array
         schema, found, table = self._settings.table.rpartition(".")
         self._table = _named(schema, table) if found else _named(table)
         self._offsets_schema = self._settings.offsets_schema or schema or None
@@ -133,7 +137,7 @@ class PostgresSink:
             with self._transaction():
                 self._connected.execute(self._server_network(given | network))
                 self._make_offsets_table()
-                self._columns = self._read_columns()
+                self._read_columns()
         except psycopg.OperationalError as error:
             raise TransientError(f"{self._name}: cannot reach Postgres: {str(error).strip()}") from error
         for name in self._settings.key:
@@ -178,13 +182,11 @@ class PostgresSink:
 
     def _write(self, batch: SinkBatch) -> None:
         good: list[_Good] = []
-        named = {name for one in batch.records if isinstance(one.value, dict) for name in one.value}
-        if not named <= self._columns:  # the table may have new columns
-            self._columns = self._read_columns()
+        self._read_columns()  # the table may have been altered
         for record in batch.records:
             try:
                 good.append((record, *self._row(record)))
-            except _Refused as error:
+            except (_Refused, RecursionError) as error:
                 batch.reject(record, str(error))
         try:
             with self._savepoint():
@@ -231,7 +233,7 @@ class PostgresSink:
         names = self._settings.key
         value = record.value
         if value is None:
-            return self._key_of(record), None
+            return self._with_json(record, self._key_of(record)), None
         if not isinstance(value, dict):
             raise _Refused(f"the value is {type(value).__name__}, not an object")
         unknown = value.keys() - self._columns
@@ -241,7 +243,27 @@ class PostgresSink:
             value = {name: item for name, item in value.items() if name not in unknown}
         if any(value.get(name) is None for name in names):
             value = value | self._key_of(record)
+        value = self._with_json(record, value)
         return {name: value[name] for name in names}, value
+
+    def _with_json(self, record: SinkRecord, value: dict[str, Any]) -> dict[str, Any]:
+        """Returns the value with texts for columns of JSON, because `_given` takes them from texts."""
+        made: dict[str, Any] = {}
+        for name in self._json_columns.keys() & value.keys():
+            item, is_text = value[name], name in record.json_texts
+            if not self._json_columns[name]:
+                made[name] = item if item is None or is_text else json_text(item)
+            elif is_text and isinstance(item, list):
+                made[name] = _array_text(item)
+        return value | made if made else value
+
+    def _given(self, name: str, json_type: str = "json") -> sql.Composable:
+        """Returns what a column gets of a row `k`. Postgres converts json to the type of the column."""
+        column = sql.SQL("k.{}").format(_named(name))
+        if self._json_columns.get(name, True):
+            return column
+        statement = sql.SQL("({} OPERATOR(pg_catalog.#>>) '{{}}')::pg_catalog.{}")
+        return statement.format(column, sql.Identifier(json_type))
 
     def _key_of(self, record: SinkRecord) -> dict[str, Any]:
         names, key = self._settings.key, record.key
@@ -300,7 +322,8 @@ class PostgresSink:
         if not keys:
             return
         same = sql.SQL(" AND ").join(
-            sql.SQL("t.{0} = k.{0}").format(_named(name)) for name in self._settings.key
+            sql.SQL("t.{} = {}").format(_named(name), self._given(name, "jsonb"))
+            for name in self._settings.key
         )
         statement = sql.SQL(
             "DELETE FROM {table} t USING pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k WHERE {same}"
@@ -316,11 +339,12 @@ class PostgresSink:
             sets = (sql.SQL("{0} = excluded.{0}").format(_named(name)) for name in others)
             action = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets)
         statement = sql.SQL(
-            "INSERT INTO {table} ({columns}) SELECT {columns} "
-            "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) ON CONFLICT ({key}) DO {action}"
+            "INSERT INTO {table} ({columns}) SELECT {given} "
+            "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k ON CONFLICT ({key}) DO {action}"
         ).format(
             table=self._table,
             columns=columns,
+            given=sql.SQL(", ").join(map(self._given, names)),
             key=sql.SQL(", ").join(map(_named, self._settings.key)),
             action=action,
         )
@@ -368,17 +392,18 @@ class PostgresSink:
                     "runs the same connector. A restart goes on from what is stored"
                 )
 
-    def _read_columns(self) -> frozenset[str]:
+    def _read_columns(self) -> None:
         rows = self._connected.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s)::oid AND attnum > 0 "
-            "AND NOT attisdropped AND attgenerated = ''",
+            "SELECT attname, atttypid FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s)::oid "
+            "AND attnum > 0 AND NOT attisdropped AND attgenerated = ''",
             (self._table.as_string(self._connected).replace("%%", "%"),),
         ).fetchall()
         if not rows:
             raise UsageError(
                 f"{self._name}: there is no table {self._settings.table}; create it with its primary key"
             )
-        return frozenset(name for (name,) in rows)
+        self._columns = frozenset(name for name, _ in rows)
+        self._json_columns = {name: _JSON_TYPES[kind] for name, kind in rows if kind in _JSON_TYPES}
 
     @property
     def _connected(self) -> psycopg.Connection[Any]:
@@ -399,6 +424,12 @@ def _named(*names: str) -> sql.Identifier:
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
-_json = json.JSONEncoder(
-    default=lambda value: infinity_text(value) or plain_json(value), ensure_ascii=False
-).encode
+def _array_text(value: Any) -> str:
+    """Returns an array of texts as Postgres writes it."""
+    if isinstance(value, list):
+        return f"{{{','.join(map(_array_text, value))}}}"
+    return "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _json(value: Any) -> str:
+    return json_text(value, default=lambda one: infinity_text(one) or plain_json(one))

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ from suiro.clock import sleep_s
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
 from suiro.connect.datasets import http_dataset
 from suiro.connect.rules import rule
-from suiro.connect.values import plain_json
+from suiro.connect.values import json_text
 from suiro.errors import TransientError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.settings import (
@@ -136,7 +135,7 @@ class WebhookSink:
         if self._settings.body:
             fields = record.value if isinstance(record.value, dict) else {"value": record.value}
             said = {name: text.format_map(fields) for name, text in self._settings.body.items()}
-        return json.dumps(said, ensure_ascii=False, default=plain_json).encode()
+        return json_text(said).encode()
 
     def _send(self, record: SinkRecord, content: bytes) -> str | None:
         """Returns None if the receiver accepts the request, else why it does not."""
