@@ -298,3 +298,33 @@ def test_a_composite_type_gets_an_attribute(scene: CaptureScene, connection: Con
     capture = scene.start(tables="t")
     assert written(7)[5:] == [{"x": 6, "y": 6, "z": 6, "a": None}, {"x": 7, "y": 7, "z": 7, "a": "seven"}]
     assert capture.stop() == 0
+
+
+def test_types_that_were_dropped_before_the_stream_comes_to_them(
+    scene: CaptureScene, connection: Connection
+) -> None:
+    """The catalogue has neither them, nor how deep an array in a column was that was dropped or renamed."""
+    connection.execute(
+        "create domain price as numeric(6,2); create domain small as int; create type mood as enum ('ok');"
+        " create type offer as (at timestamptz, prices price[]);"
+        " create table t (k small primary key, o offer, moods mood[], deep int[][])"
+    )
+    row = "'(2024-01-01 00:00:00Z,\"{1.50,NULL}\")', '{ok}', '{{1,2},{3,4}}'"
+    connection.execute(f"insert into t values (1, {row})".encode())
+    capture = scene.start(tables="t")
+    capture.ready()
+    capture.kill()
+    connection.execute(f"insert into t values (2, {row})".encode())
+    connection.execute(
+        "alter table t drop o, alter k type int, alter moods type text[]; alter table t rename deep to deeper;"
+        " drop type offer, mood; drop domain price, small"
+    )
+    connection.execute("insert into t values (3, '{ok}', '{{5}}')")
+    scene.start(tables="t").ready()
+    scene.wait_same(connection, "t", "t", ["k"])
+    records = scene.topics.records(f"{scene.prefix}.public.t")
+    values = [scene.topics.decoded(one["value"]) for one in records if one["value"] is not None]
+    first, second = (next(value for value in values if value["k"] == key) for key in (1, 2))
+    assert second == first | {"k": 2}
+    assert (first["moods"], first["deep"]) == (["ok"], [[1, 2], [3, 4]])
+    assert str(first["o"]["prices"]) == "[Decimal('1.50'), None]"

@@ -22,6 +22,7 @@ from suiro.connect.postgres.encoding.schemas import (
     changed_meanings,
     key_schema,
     value_schema,
+    with_earlier_types,
 )
 from suiro.connect.postgres.encoding.types import TYPES_QUERY, Column, Rules, types_of
 from suiro.connect.postgres.options import CaptureOptions
@@ -168,7 +169,9 @@ class Tables:
             if facts is not None and facts.key_is_unique and set(facts.key) <= names:
                 key = facts.key
         relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
-        rival = self._by_topic.get(self._options.topic(relation.schema, relation.name))
+        topic = self._options.topic(relation.schema, relation.name)
+        relation = with_earlier_types(relation, row=row, latest=lambda: self._latest(f"{topic}-value"))
+        rival = self._by_topic.get(topic)
         if rival is not None and rival.full_name != relation.full_name:
             self.look()  # raises `ConfigError` if both tables still exist
         schema = self._table_schema(relation, is_final=True)

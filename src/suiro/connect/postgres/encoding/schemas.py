@@ -9,7 +9,7 @@ field has the declared type of its column as `postgres.type`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,8 @@ from suiro.connect.postgres.encoding.types import (
     Rules,
     Types,
     avro_field,
+    depth_of_array,
+    encoding_of_avro,
 )
 from suiro.errors import UsageError
 
@@ -42,7 +44,8 @@ class Relation:
     """A table: its columns, in the order in which pgoutput and a snapshot send them, and its key.
 
     `key` has positions in `columns`, in ascending order. `nullable_key`: no constraint keeps nulls out of the key (with
-    replica identity full and no unique key, the whole row is the key).
+    replica identity full and no unique key, the whole row is the key). `earlier`: columns whose types were dropped
+    since, as fields of the value's schema that they had.
     """
 
     oid: int
@@ -52,6 +55,7 @@ class Relation:
     key: tuple[int, ...]
     nullable_key: bool = False
     types: Types = field(default_factory=dict)
+    earlier: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
@@ -115,6 +119,31 @@ def announced(
     )
 
 
+def with_earlier_types(
+    relation: Relation, *, row: tuple[Any, ...] | None, latest: Callable[[], Mapping[str, Any] | None]
+) -> Relation:
+    """Returns a table of an announcement with what the catalogue does not have any more, as the topic's latest schema
+    of values has it: types that were dropped, and the depths of arrays in columns that were dropped or renamed."""
+    present = {name for name, _, _ in row[0]} if row is not None else set()
+
+    def is_lost(column: Column) -> bool:
+        known = relation.types.get(column.type)
+        return known is None or (known.kind == "array" and column.name not in present)
+
+    if not any(map(is_lost, relation.columns)):
+        return relation
+    fields = {one.get("postgres.name", one["name"]): one for one in (latest() or {"fields": ()})["fields"]}
+    lost = {one.name: fields[one.name] for one in relation.columns if is_lost(one) and one.name in fields}
+    columns = tuple(
+        replace(one, dimensions=depth_of_array(lost[one.name]["type"][1])) if one.name in lost else one
+        for one in relation.columns
+    )
+    earlier = {
+        one.name: lost[one.name] for one in columns if one.name in lost and one.type not in relation.types
+    }
+    return replace(relation, columns=columns, earlier=earlier)
+
+
 def key_schema(relation: Relation, rules: Rules) -> dict[str, Any]:
     """The Avro schema of the topic's keys: the key's columns, in the table's order."""
     return _record(relation, rules, "Key", relation.key, nullable=relation.nullable_key)
@@ -136,8 +165,13 @@ def encodings_of(relation: Relation, rules: Rules, *, namespace: str = "") -> li
         return full, is_first
 
     encodings = Encodings(relation.types, rules, name)
+    named: dict[str, Any] = {}
     return [
-        PRINTED if f"{relation.full_name}.{column.name}" in rules.as_text else encodings.of(column)
+        PRINTED
+        if f"{relation.full_name}.{column.name}" in rules.as_text
+        else encoding_of_avro(relation.earlier[column.name]["type"][1], named)
+        if column.name in relation.earlier
+        else encodings.of(column)
         for column in relation.columns
     ]
 
@@ -180,4 +214,7 @@ def _record(
         avro_field(column, names[position], encoding, relation.types, nullable=nullable)
         for position, column, encoding in zip(positions, chosen.columns, encodings, strict=True)
     ]
+    for column, one in zip(chosen.columns, fields, strict=True):
+        if column.name in relation.earlier:
+            one["postgres.type"] = relation.earlier[column.name]["postgres.type"]
     return {"type": "record", "name": record, "namespace": namespace, "fields": fields}

@@ -268,6 +268,42 @@ class Encodings:
         return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
 
 
+_OF_AVRO = {
+    encoding.avro if isinstance(encoding.avro, str) else encoding.avro["logicalType"]: encoding.encode
+    for encoding in (_BASE[oid][1] for oid in (16, 17, 20, 23, 25, 700, 701, 1082, 1083, 1114, 1184, 2950))
+}
+"""The rules of the widest types, by Avro's type or logical type."""
+
+
+def encoding_of_avro(avro: Any, named: dict[str, Any]) -> ColumnEncoding:
+    """How a column was written, by the type in a schema of an earlier time. `named`: the records that it has defined
+    before, and gets those of this type."""
+    return ColumnEncoding(avro=avro, encode=_rule_of_avro(avro, named), code="python", copy="print")
+
+
+def _rule_of_avro(avro: Any, named: dict[str, Any]) -> Encode:
+    found = named.get(avro, avro) if isinstance(avro, str) else avro
+    if isinstance(found, str):
+        return _OF_AVRO[found]
+    if found["type"] == "array":
+        items, depth = found["items"], depth_of_array(found)
+        for _ in range(depth - 1):
+            items = items["items"]
+        return avro_text.array_encoder(_rule_of_avro(items[1], named), dimensions=depth, delimiter=",")
+    if found["type"] == "record":
+        named[found["name"]] = found
+        rules = [_rule_of_avro(field["type"][1], named) for field in found["fields"]]
+        return avro_text.composite_encoder(found["name"], rules)
+    if found["logicalType"] == "decimal":
+        return avro_text.decimal_encoder(found["precision"], found["scale"])
+    return _OF_AVRO[found["logicalType"]]
+
+
+def depth_of_array(avro: Any) -> int:
+    """Returns the depth that a column of an array was declared with; 0 for another type."""
+    return 1 + depth_of_array(avro["items"]) if isinstance(avro, dict) and avro["type"] == "array" else 0
+
+
 def avro_field(
     column: Column, name: str, encoding: ColumnEncoding, types: Types, *, nullable: bool = True
 ) -> dict[str, Any]:
