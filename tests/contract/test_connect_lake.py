@@ -295,7 +295,9 @@ def test_offsets_of_iceberg_are_those_of_one_connector(tmp_path: Path) -> None:
     assert again.offsets([("c", 0), ("c", 1)]) == {("c", 0): 7, ("c", 1): 7}
     put(opened("a"), "b.d", 5)
     with pytest.raises(
-        UsageError, match=r"set suiro-connect\.a%2Eb\.d-0 = 5, suiro-connect\.a%2Eb\.d-1 = 5;"
+        UsageError,
+        match=r"set suiro-connect\.a%2Eb\.d-0 = 5, suiro-connect\.a%2Eb\.d-1 = 5 and remove "
+        r"suiro-connect\.a\.b\.d-0, suiro-connect\.a\.b\.d-1,",
     ):
         opened("a.b").offsets([("d", 0), ("d", 1)])
 

@@ -199,8 +199,9 @@ class IcebergSink:
             wanted = ", ".join(f"{self._property(one)} = {there[name]}" for one, name in unclear.items())
             raise UsageError(
                 f"{self._name}: table {self._settings.table} has the property {next(iter(unclear.values()))}, which "
-                f"may be an offset of this connector or of another one. If it is of this one, set {wanted}; otherwise "
-                "give the connector another name"
+                f"may be an offset of this connector or of another one. If it is of this one, set {wanted} and remove "
+                f"{', '.join(unclear.values())}, which another connector could take for its own; otherwise give the "
+                "connector another name"
             )
         return found
 
