@@ -246,3 +246,25 @@ def test_schemas_of_every_kind(schema: Any) -> None:
     random.seed(6)
     values = [{"a": None}, {"a": {"a": None}}] if "R" in str(schema) and "null" in str(schema) else None
     same(serde_of(schema), values or list(generate_many(schema, 5)))
+
+
+def test_a_value_takes_the_branch_of_its_own_type() -> None:
+    """As in Java, though an earlier branch of the union can hold it: not exactly, or as another type."""
+    fields = {
+        "number": ["null", "float", {"type": "long"}],
+        "count": ["double", "int"],
+        "parts": {"type": "array", "items": ["null", "string", "bytes"]},
+        "inner": ["null", "double", "long", {**record(n=["float", "long"]), "name": "Inner"}],
+    }
+    value = {"number": 2**53 + 1, "count": 7, "parts": [b"\xff", "text"], "inner": {"n": 2**53 + 1}}
+    url = f"mock://writing-{next(_numbers)}"
+    written = serdes.avro.with_(registry=url, schema=record(**fields))
+    data = written.serialize("t", value)
+    assert repr(written.deserialize("t", data)) == repr(value)
+    more = {**fields, "inner": ["double", "long", "null", fields["inner"][-1]], "added": ["null", "double"]}
+    reader = record(**more)
+    reader["fields"][-1]["default"] = None
+    later = serdes.avro.with_(registry=url, schema=reader)
+    assert repr(later.deserialize("t", data)) == repr(value | {"added": None})
+    edges = {"number": 1.5, "count": 2**31, "parts": [], "inner": 2**53 + 1}
+    assert later.deserialize("t", written.serialize("t", edges)) == edges | {"added": None}

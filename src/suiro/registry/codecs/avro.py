@@ -16,7 +16,7 @@ import fastavro
 from suiro.errors import ConfigError, RegistryError
 from suiro.extras import is_installed
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
-from suiro.registry.codecs.avro_schemas import own, with_infinity, with_values
+from suiro.registry.codecs.avro_schemas import for_reading, for_writing, own, with_infinity
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import InvalidSchema
 from suiro.registry.schemas import AVRO, Schema
@@ -43,7 +43,6 @@ class AvroCodec:
         self._reader: Any = None
         self._parsed_reader = False
         self._resolved: dict[int, tuple[Any, Any, frozenset[int]]] = {}
-        self._filled: tuple[Any, frozenset[int]] | None = None
         self._writers: dict[int, Any] = {}
         self._row_writers: dict[int, RowsEncoder | None] = {}
 
@@ -102,7 +101,7 @@ class AvroCodec:
         schema_id, schema = self._wire.to_write(topic, self._record_name())
         parsed = self._writers.get(schema_id)
         if parsed is None:
-            parsed = self._writers[schema_id] = with_values(self._parse(schema))[0]
+            parsed = self._writers[schema_id] = for_writing(self._parse(schema))
         out = io.BytesIO()
         out.write(PREFIX.pack(0, schema_id))
         try:
@@ -185,7 +184,7 @@ class AvroCodec:
         if found is None:
             filled: tuple[Any, frozenset[int]] = None, frozenset()
             if self.reader_schema is not None and self.reader_schema != writer:
-                filled = self._filled = self._filled or with_values(self.reader_schema)
+                filled = for_reading(writer, self.reader_schema)
             found = self._resolved[schema_id] = with_infinity(writer), *filled
         return found
 

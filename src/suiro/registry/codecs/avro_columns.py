@@ -33,7 +33,7 @@ from suiro.registry.codecs.avro_limits import (
     decimal_digits,
     what_is_wrong,
 )
-from suiro.registry.codecs.avro_schemas import with_infinity, with_values
+from suiro.registry.codecs.avro_schemas import for_reading, with_infinity
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
 Array = npt.NDArray[Any]
@@ -93,7 +93,7 @@ class ColumnDecoder:
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
         self._limits = AvroLimits.of(writer)
         self._infinite = with_infinity(writer)
-        self._resolving = None if reader is None else with_values(reader)[0]
+        self._resolving = None if reader is None else for_reading(writer, reader)[0]
         self._program: Program | None = None
         with contextlib.suppress(Unsupported):
             program = Program(writer)

@@ -1,10 +1,13 @@
-"""Schemas for fastavro's readers.
+"""Schemas for fastavro's readers and writers.
 
 Defaults are values there. fastavro uses the JSON of the schema: text for bytes, numbers for dates. It also shares a
 list or dict between all records, so that a change of one would change the others.
 
 Logical types that have infinity have names of suiro there. fastavro finds readers by name, for the whole process, so
 the names in use keep their readers.
+
+In a union, Java's Avro takes the branch of exactly the type of a value, if there is one. fastavro takes the first that
+can hold it: a float before a long, text before bytes. Its schemas have such unions in another way.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import fastavro
 
 from suiro.registry.codecs.avro_infinity import INFINITE
 from suiro.registry.codecs.avro_limits import named_types
+from suiro.registry.formats.avro_format import PRIMITIVES
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "null": type(None),
@@ -45,6 +49,129 @@ def _reader(name: str) -> Callable[..., Any]:
 
 for _name in INFINITE:
     fastavro.read.LOGICAL_READERS[_name.replace("-", "-suiro-", 1)] = _reader(_name)
+
+
+_WIDER = ("int", "long", "float", "double")
+
+
+def _only_floats(limit: int) -> Callable[[Any, Any], Any]:
+    """Returns a writer of floats that refuses whole numbers below the limit: another branch of the union takes them."""
+    return lambda value, schema: None if type(value) is int and -limit <= value < limit else value
+
+
+for _kind in ("float", "double"):
+    fastavro.write.LOGICAL_WRITERS[f"{_kind}-suiro-beside-int"] = _only_floats(1 << 31)
+    fastavro.write.LOGICAL_WRITERS[f"{_kind}-suiro-beside-long"] = _only_floats(1 << 63)
+
+
+def for_writing(schema: Any) -> Any:
+    """Returns a parsed schema for fastavro's writers."""
+    made, _ = with_values(schema)
+    for one in _parts(made):
+        kinds = [_primitive(branch) for branch in one] if isinstance(one, list) else []
+        plain = {kind[0] for kind in kinds if kind is not None and kind[1] is None}
+        if whole := plain & {"int", "long"}:
+            for place, kind in enumerate(kinds):
+                if kind is not None and kind[0] in ("float", "double"):
+                    one[place] = {"type": kind[0], "logicalType": f"suiro-beside-{max(whole)}"}
+    return made
+
+
+def for_reading(writer: Any, reader: Any) -> tuple[Any, frozenset[int]]:
+    """Returns the parsed schema of a reader for values of the writer's, and the ids of its defaults that are lists or
+    dicts."""
+    made, shared = with_values(reader)
+    holder = [made]
+    if not _Unions(writer, made).settle(holder):
+        return with_values(reader)
+    return holder[0] or None, shared
+
+
+class _Unions:
+    """The unions of a reader's schema."""
+
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self._writer = writer
+        self._writers = {one["name"]: one for one in named_types(writer)}
+        self._readers = {one["name"]: one for one in named_types(reader)}
+
+    def settle(self, holder: list[Any]) -> bool:
+        """Changes them. Returns false if a type of the reader's schema reads several types of the writer's."""
+        read: dict[str, str] = {}
+        waiting: list[tuple[Any, Any, Any]] = [(self._writer, holder, 0)]
+        while waiting:
+            written, place, key = waiting.pop()
+            written = _meant(written, self._writers)
+            while isinstance(place[key], dict) and not isinstance(place[key]["type"], str):
+                place, key = place[key], "type"
+            branches = [
+                _meant(one, self._writers) for one in (written if isinstance(written, list) else [written])
+            ]
+            readers = [place[key]]
+            if isinstance(place[key], list):
+                readers = place[key] = self._in_order(branches, place[key])
+            for one in branches:
+                for other in (_meant(each, self._readers) for each in readers):
+                    if not _is_read_by(one, other):
+                        continue
+                    if "fields" in one:
+                        known = other["name"] in read
+                        if read.setdefault(other["name"], one["name"]) != one["name"]:
+                            return False
+                        if known:
+                            continue
+                    waiting += _pairs(one, other)
+        return True
+
+    def _in_order(self, branches: list[Any], readers: list[Any]) -> list[Any]:
+        """Returns the reader's branches in the order in which fastavro finds the right one. Without branches, it reads
+        values as they were written."""
+        there = {_primitive(_meant(one, self._readers)): one for one in readers}
+        kinds = [_primitive(one) for one in branches]
+        exact = [kind for kind in kinds if kind is not None and kind in there]
+        if len(exact) == len(kinds):
+            return []
+        exact.sort(key=lambda kind: _WIDER.index(kind[0]) if kind[0] in _WIDER else -1)
+        same = [there[kind] for kind in exact]
+        return [*same, *(one for one in readers if one not in same)]
+
+
+def _meant(one: Any, named: dict[str, Any]) -> Any:
+    while isinstance(one, dict) and not isinstance(one["type"], str):
+        one = one["type"]
+    if isinstance(one, dict):
+        return named.get(one["type"], one)
+    return named.get(one, one) if isinstance(one, str) else one
+
+
+def _primitive(one: Any) -> tuple[Any, ...] | None:
+    """Returns what two primitive types have in common whose values are the same."""
+    kind, more = (one, {}) if isinstance(one, str) else (one["type"], one)
+    return (kind, *map(more.get, ("logicalType", "precision", "scale"))) if kind in PRIMITIVES else None
+
+
+def _is_read_by(one: Any, other: Any) -> bool:
+    if not isinstance(one, dict) or not isinstance(other, dict) or one["type"] != other["type"]:
+        return False
+    if "fields" not in one:
+        return one["type"] in ("array", "map")
+    name = one["name"].rpartition(".")[2]
+    return name == other["name"].rpartition(".")[2] or not {one["name"], name}.isdisjoint(
+        other.get("aliases", ())
+    )
+
+
+def _pairs(one: Any, other: Any) -> list[tuple[Any, Any, Any]]:
+    """Returns the parts of the writer's type, each with its place in the reader's."""
+    if "fields" not in one:
+        name = "items" if one["type"] == "array" else "values"
+        return [(one[name], other, name)]
+    types = {each["name"]: each["type"] for each in one["fields"]}
+    found = (
+        (each, [name for name in (each["name"], *each.get("aliases", ())) if name in types])
+        for each in other["fields"]
+    )
+    return [(types[names[0]], each, "type") for each, names in found if names]
 
 
 def with_infinity(schema: Any) -> Any:
@@ -95,18 +222,23 @@ def _copied(schema: Any) -> tuple[Any, list[dict[str, Any]]]:
         made = copy.deepcopy(schema)
     except RecursionError:
         return schema, []
-    types: list[dict[str, Any]] = []
-    waiting = [made, *named_types(made)]
+    return made, [one for one in _parts(made) if isinstance(one, dict)]
+
+
+def _parts(schema: Any) -> list[Any]:
+    """Returns all types and unions in a parsed schema that are not only names."""
+    found: list[Any] = []
+    waiting = [schema, *named_types(schema)]
     while waiting:
         one = waiting.pop()
         if isinstance(one, list):
             waiting += one
-        if not isinstance(one, dict):
-            continue
-        types.append(one)
-        waiting += [field["type"] for field in one.get("fields", ())]
-        waiting += [one[name] for name in ("type", "items", "values") if name in one]
-    return made, types
+            found.append(one)
+        if isinstance(one, dict):
+            found.append(one)
+            waiting += [field["type"] for field in one.get("fields", ())]
+            waiting += [one[name] for name in ("type", "items", "values") if name in one]
+    return found
 
 
 def _value(default: Any, schema: Any, named: dict[str, Any], raw: dict[int, Any]) -> Any:
