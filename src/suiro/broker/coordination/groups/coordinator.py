@@ -240,15 +240,14 @@ class GroupCoordinator:
             return ErrorCode.non_empty_group
         places = set(self.offsets.store.committed(group_id)) | self.offsets.store.undecided(group_id)
         try:
-            self.remove(group, places)
+            self.write(group_id, records.offset_tombstones(group_id, places) + self.tombstones(group))
         except RefusedError as refusal:
             return refusal.code
+        self.removed(group_id, places)
         return ErrorCode.none
 
-    def remove(self, group: AnyGroup, places: set[TopicPartition]) -> None:
-        """The group is over, with these offsets of it. Raises `RefusedError`."""
-        group_id = group.group_id
-        self.write(group_id, records.offset_tombstones(group_id, places) + self.tombstones(group))
+    def removed(self, group_id: str, places: set[TopicPartition]) -> None:
+        """The end of the group is written, with these offsets of it."""
         self.offsets.store.remove(group_id, places)
         self.groups.pop(group_id, None)
         self.measure(group_id)

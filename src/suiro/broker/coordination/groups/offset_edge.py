@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -14,11 +13,12 @@ from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.refusals import RefusedError, on_one_line
+from suiro.broker.storage import system_log
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.coordination.groups.owner import GroupOwner
+    from suiro.broker.coordination.groups.owner import AnyGroup, GroupOwner, KeyedRecord
     from suiro.broker.coordination.host import GroupHost
 
 logger = logging.getLogger(__name__)
@@ -136,16 +136,18 @@ class GroupOffsets:
 
     def forget_topic(self, topic: str) -> None:
         """The topic is deleted: also what an open transaction would commit for it."""
-        for group_id, places in self.store.places(of_topic=topic).items():
-            self._forget(group_id, places)
+        self._forget(self.store.places(of_topic=topic))
 
     def forget_lost_topics(self) -> None:
         """At a start: the same for topics that are gone or were made again. The node died, or its disk was full, before
         the offsets could be written off."""
-        for group_id, places in self.store.places().items():
-            lost = {place for place in places if self._is_lost(group_id, place)}
-            if lost:
-                self._forget(group_id, lost)
+        self._forget(
+            {
+                group_id: lost
+                for group_id, places in self.store.places().items()
+                if (lost := {place for place in places if self._is_lost(group_id, place)})
+            }
+        )
 
     def _is_lost(self, group_id: str, place: TopicPartition) -> bool:
         topics = self._host.topics
@@ -155,18 +157,25 @@ class GroupOffsets:
         known = self.store.committed(group_id).get(place)
         return known is not None and known.value.topic_id not in (None, topic.topic_id)
 
-    def _forget(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+    def _forget(self, lost: Mapping[str, set[TopicPartition]]) -> None:
         """At once, even if the disk refuses it: a new topic of the name must not be read from the old one's offsets."""
-        self.store.remove(group_id, places)
-        self._owed.setdefault(group_id, set()).update(places)
-        with _for_itself(group_id):
-            self._settle(group_id)
+        for group_id, places in lost.items():
+            self.store.remove(group_id, places)
+            self._owed.setdefault(group_id, set()).update(places)
+        self._settle_all()
 
     def _settle(self, group_id: str) -> None:
         """Write the tombstones that are still missing, before anything else of the group. Raises `RefusedError`."""
         owed = self._owed.get(group_id)
         if owed:
             self._coordinator.write(group_id, records.offset_tombstones(group_id, owed))
+            del self._owed[group_id]
+
+    def _settle_all(self) -> None:
+        owed = {
+            group_id: records.offset_tombstones(group_id, places) for group_id, places in self._owed.items()
+        }
+        for group_id in self._written_together(owed):
             del self._owed[group_id]
 
     def _remove(self, group_id: str, places: set[TopicPartition]) -> None:
@@ -176,12 +185,11 @@ class GroupOffsets:
 
     def expire(self) -> None:
         """Remove offsets whose retention time is over, and groups that have neither members nor offsets."""
+        self._settle_all()
         now = self._host.clock.wall_ms()
-        for group_id in list(self._owed):
-            with _for_itself(group_id):
-                self._settle(group_id)
-        for group in list(self._coordinator.groups.values()):
-            group_id = group.group_id
+        over: dict[str, AnyGroup] = {}
+        ends: dict[str, set[TopicPartition]] = {}
+        for group_id, group in self._coordinator.groups.items():
             offsets, held = self.store.committed(group_id), self.store.undecided(group_id)
             is_expired = self._expiry(group, now)
             if is_expired is None and offsets:
@@ -191,12 +199,44 @@ class GroupOffsets:
                 old = [place for place, entry in offsets.items() if is_expired(entry.value)]
                 subscribed = _subscribed(group, old)
                 expired = {place for place in old if place not in held and place[0] not in subscribed}
-            is_over = not held and len(expired) == len(offsets) and _is_empty(group)
-            with _for_itself(group_id):
-                if is_over:
-                    self._coordinator.remove(group, expired)
+            if not held and len(expired) == len(offsets) and _is_empty(group):
+                over[group_id] = group
+            if expired or group_id in over:
+                ends[group_id] = expired
+        keyed = {group_id: records.offset_tombstones(group_id, places) for group_id, places in ends.items()}
+        for group_id, group in over.items():
+            keyed[group_id] += self._coordinator.tombstones(group)
+        for group_id in self._written_together(keyed):
+            if group_id in over:
+                self._coordinator.removed(group_id, ends[group_id])
+            else:
+                self.store.remove(group_id, ends[group_id])
+
+    def _written_together(self, keyed: Mapping[str, Sequence[KeyedRecord]]) -> list[str]:
+        """Write these records of many groups, in batches: thousands may be due at once, and the loop stands still
+        meanwhile. Returns the groups whose records are written."""
+        written: list[str] = []
+        of_partition: dict[int, list[str]] = {}
+        for group_id in keyed:
+            of_partition.setdefault(self._coordinator.partition_of(group_id).index, []).append(group_id)
+        for group_ids in of_partition.values():
+            for together in system_log.in_batches(
+                group_ids, lambda group_id: sum(map(system_log.keyed_size, keyed[group_id]))
+            ):
+                every = [record for group_id in together for record in keyed[group_id]]
+                # A log may be offline, and the groups in others must not wait for it.
+                try:
+                    self._coordinator.write(together[0], every)
+                except RefusedError as error:
+                    logger.error(
+                        "that offsets of group %s and of %d others are over cannot be written down now: %s",
+                        on_one_line(together[0]),
+                        len(together) - 1,
+                        error,
+                    )
                 else:
-                    self._remove(group_id, expired)
+                    written += together
+        return written
 
     def _expiry(self, group: Group | ConsumerGroup, now: int) -> Callable[[OffsetValue], bool] | None:
         """Tells which offsets of this group are expired; None: none is, whatever its age."""
@@ -214,16 +254,6 @@ class GroupOffsets:
             return now - (value.commit_ms if since is None else since) >= retention_ms
 
         return is_expired
-
-
-@contextmanager
-def _for_itself(group_id: str) -> Iterator[None]:
-    """Logs the refusal of one group's log, which may be offline: the other groups must not wait for it."""
-    try:
-        yield
-    except RefusedError as error:
-        name = on_one_line(group_id)
-        logger.error("that offsets of group %s are over cannot be written down now: %s", name, error)
 
 
 def _subscribed(group: Group | ConsumerGroup, places: Iterable[TopicPartition]) -> set[str]:
