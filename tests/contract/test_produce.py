@@ -27,7 +27,7 @@ TIMEOUT = timedelta(seconds=10)
 
 def produce(
     wire: Wire,
-    topic: str | UUID,
+    topic: str | UUID | None,
     *batches: tuple[int, bytes | None],
     version: int = 12,
     acks: int = -1,
@@ -99,6 +99,8 @@ def test_topics_by_id(wire: Wire, new_topic: NewTopic) -> None:
     unknown = produce(wire, uuid4(), (0, batch_of("a")), (1, batch_of("b")), version=13)
     assert codes(unknown) == ["unknown_topic_id", "unknown_topic_id"]
     assert codes(produce(wire, topic_id, (5, batch_of("a")), version=13)) == ["unknown_topic_or_partition"]
+    (answer,) = produce(wire, None, (0, batch_of("a")), version=13)
+    assert (answer["topic"], answer["error_code"]) == (None, "unknown_topic_id")
 
 
 def test_a_partition_named_twice_counts_once(wire: Wire, new_topic: NewTopic, client: Client) -> None:

@@ -65,6 +65,7 @@ _TOPIC_IDS_SINCE = 13
 _PARTITION_3 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
 _NO_TAGS = b"\0"
+_NO_TOPIC_ID = bytes(16)
 
 # After these errors the log is unchanged, and Kafka says where it begins.
 _TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
@@ -438,7 +439,10 @@ def _layout(version: int, answers: _Answers) -> RawResponse:
     tags = _NO_TAGS if flexible else b""
     body = bytearray(array_length(len(answers), flexible=flexible))
     for topic, of in answers.items():
-        body += topic.bytes if version >= _TOPIC_IDS_SINCE else string(topic, flexible=flexible)
+        if version >= _TOPIC_IDS_SINCE:
+            body += _NO_TOPIC_ID if topic is None else topic.bytes
+        else:
+            body += string(topic, flexible=flexible)
         body += array_length(len(of), flexible=flexible)
         for index, answer in of.items():
             _lay_out_partition(body, version, index, answer)
