@@ -121,12 +121,24 @@ def test_joins_refused(wire: Wire, group: str, fields: dict[str, Any], code: str
     assert bool(told["member_id"]) == ("member_id" in fields or code == "member_id_required")
 
 
+def test_the_first_rebalance_does_not_wait_for_those_who_have_asked_for_an_id(wire: Wire, group: str) -> None:
+    """Clients that ended before they joined with it kept the others waiting for a whole session."""
+    assert join(wire, group, session_timeout=60_000)["error_code"] == "member_id_required"
+    told = join(wire, group, group_instance_id="i", session_timeout=60_000, rebalance_timeout=60_000)
+    assert (told["error_code"], told["generation_id"]) == ("none", 1)
+
+
 def test_what_a_group_of_others_refuses(wire: Wire, group: str, new_topic: NewTopic) -> None:
     member_id, generation = member(wire, group)
     topic = new_topic()
     other = {"name": "roundrobin", "metadata": b""}
     assert join(wire, group, protocol_type="connect")["error_code"] == "inconsistent_group_protocol"
     assert join(wire, group, protocols=[other])["error_code"] == "inconsistent_group_protocol"
+    # Also of the member itself, which has joined with other protocols.
+    assert (
+        join(wire, group, member_id=member_id, protocols=[other])["error_code"]
+        == "inconsistent_group_protocol"
+    )
     assert join(wire, group, member_id="nobody")["error_code"] == "unknown_member_id"
     assert heartbeat(wire, group) == "unknown_member_id"
     assert heartbeat(wire, group, member_id, generation + 1) == "illegal_generation"

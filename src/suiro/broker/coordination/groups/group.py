@@ -288,9 +288,8 @@ class Group:
             return ErrorCode.invalid_session_timeout
         if not request.protocol_type or not request.protocols:
             return ErrorCode.inconsistent_group_protocol
-        others = [m for m in self.members.values() if m.member_id != request.member_id]
-        if others:
-            common = self._common_protocols(others)
+        if self.members:  # a member that joins again among them, with what it had
+            common = self._common_protocols(self.members.values())
             if request.protocol_type != self.protocol_type or not common & {n for n, _ in request.protocols}:
                 return ErrorCode.inconsistent_group_protocol
         is_known = request.member_id in self.members or request.instance_id in self.static_ids
@@ -402,7 +401,10 @@ class Group:
         self.state = GroupState.PREPARING_REBALANCE
         longest = self._longest_rebalance_timeout()
         delay = self.limits.initial_rebalance_delay_ms
-        if was_empty and delay > 0:
+        if was_empty and delay <= 0:
+            # The first rebalance waits for that time alone, not for those who have asked for a member id.
+            return effects + self._complete_join(now)
+        if was_empty:
             self.initial_delay_left = max(0, longest - delay)
             self.rebalance_deadline = now + delay
             self._joined_meanwhile = False
