@@ -200,15 +200,16 @@ def test_a_classic_member_joins_a_group_of_the_new_protocol(
     )
     assert [entry["error_code"] for entry in leave["members"]] == ["none", "unknown_member_id"]
     wait_until(lambda: new.beat() and new.partitions == {0, 1}, what="both again")
-    other = ask(
-        wire,
-        "join_group",
-        3,
-        group_id=unique,
-        session_timeout=30_000,
-        rebalance_timeout=30_000,
-        member_id="",
-        protocol_type="connect",
-        protocols=[{"name": "eager", "metadata": b""}],
-    )
-    assert other["error_code"] == "inconsistent_group_protocol"
+    for session_timeout, code in ((30_000, "inconsistent_group_protocol"), (1, "invalid_session_timeout")):
+        other = ask(
+            wire,
+            "join_group",
+            3,
+            group_id=unique,
+            session_timeout=session_timeout,
+            rebalance_timeout=30_000,
+            member_id="",
+            protocol_type="connect",
+            protocols=[{"name": "eager", "metadata": b""}],
+        )
+        assert other["error_code"] == code

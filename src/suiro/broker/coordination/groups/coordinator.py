@@ -58,8 +58,6 @@ class GroupCoordinator:
         self._host = host
         settings = host.settings
         self.limits = GroupLimits(
-            min_session_timeout_ms=settings.group_min_session_timeout_ms,
-            max_session_timeout_ms=settings.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
             max_size=settings.group_max_size,
         )
@@ -290,6 +288,10 @@ class GroupCoordinator:
 
     def _join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
         """Raises `RefusedError`, and then nobody has an answer yet."""
+        settings = self._host.settings
+        low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not low <= request.session_timeout_ms <= high:
+            raise RefusedError(ErrorCode.invalid_session_timeout)
         if not request.fits_records:
             raise RefusedError(ErrorCode.invalid_request)
         group, before = self.current(group_id), 0

@@ -53,8 +53,6 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    min_session_timeout_ms: int = 6000
-    max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 0
     max_size: int = 2**31 - 1
 
@@ -283,9 +281,6 @@ class Group:
     # Joining
 
     def _check_join(self, request: JoinRequest) -> ErrorCode:
-        low, high = self.limits.min_session_timeout_ms, self.limits.max_session_timeout_ms
-        if not low <= request.session_timeout_ms <= high:
-            return ErrorCode.invalid_session_timeout
         if not request.protocol_type or not request.protocols:
             return ErrorCode.inconsistent_group_protocol
         if self.members:  # a member that joins again among them, with what it had
