@@ -345,7 +345,7 @@ def test_the_size_of_a_batch_counts_as_it_comes_and_as_it_is_stored(wire: Wire, 
 # Identities.
 
 
-def test_what_a_refused_sequence_says(wire: Wire, new_topic: NewTopic) -> None:
+def test_what_a_refused_sequence_says(wire: Wire, new_topic: NewTopic, unique: str) -> None:
     topic = new_topic()
     producer_id, epoch = wire.new_producer()
 
@@ -357,6 +357,11 @@ def test_what_a_refused_sequence_says(wire: Wire, new_topic: NewTopic) -> None:
     assert (gap["error_code"], gap["log_start_offset"]) == ("out_of_order_sequence_number", 0)
     (old,) = produce(wire, topic, (0, batch(0)))
     assert (old["error_code"], old["log_start_offset"]) == ("invalid_producer_epoch", 0)
+    producer_id, epoch = wire.new_producer(unique)
+    late = owned_batch("a", producer_id=producer_id, epoch=epoch, sequence=1, transactional=True)
+    (gap,) = produce(wire, topic, (0, late), transactional_id=unique)
+    assert (gap["error_code"], gap["log_start_offset"]) == ("out_of_order_sequence_number", 0)
+    assert "not in an open transaction" not in (gap["error_message"] or "")
 
 
 def test_two_producers_in_one_transactional_request(wire: Wire, new_topic: NewTopic, unique: str) -> None:

@@ -293,8 +293,11 @@ def _write(exchange: Exchange, request: ProduceRequest, writes: list[_Write]) ->
         counts.produce_requests += 1
         code = refused.get((partition.topic, partition.index))
         if code is not None:
-            transactional_id = shown(str(request.transactional_id))
-            write.outcome = _RefusedError(code, f"not in an open transaction of {transactional_id}")
+            why, start = f"not in an open transaction of {shown(str(request.transactional_id))}", -1
+            if code is ErrorCode.out_of_order_sequence_number:
+                why = "a transaction begins with sequence 0 in each partition; an earlier batch is missing"
+                start = partition.log.log_start_offset
+            write.outcome = _RefusedError(code, why, log_start_offset=start)
             continue
         try:
             write.outcome = appended = _append(exchange.broker, write)
