@@ -14,7 +14,7 @@ from suiro.console.web.endpoint import Call
 HIDDEN_ERROR = (
     "an error that may quote records; this console masks fields (--mask), so only admins can read it"
 )
-_NAMES = frozenset({"error", "follower_error", "trace", "reason"})
+_NAMES = frozenset({"error", "follower_error", "guard_error", "trace", "reason"})
 """The fields with which servers report errors."""
 
 

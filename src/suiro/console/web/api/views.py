@@ -131,7 +131,8 @@ def _deploy(call: Call) -> bytes:
 
 def _doing(what: str) -> Callable[[Call], bytes]:
     def do(call: Call) -> bytes:
-        return _peer(call).change("POST", _path(call, what), _said(call), call.gone, user=call.user)
+        told = _peer(call).change("POST", _path(call, what), _said(call), call.gone, user=call.user)
+        return json_without_errors(call, told)
 
     return do
 
