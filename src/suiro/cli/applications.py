@@ -185,11 +185,13 @@ def store(
     as_json: AsJson = False,
 ) -> None:
     """Show the committed rows of a store, in the order of the bytes of their keys, and the size of the store."""
-    from urllib.parse import quote, urlencode
+    from urllib.parse import urlencode
+
+    from suiro.foundation.http import segment
 
     query = urlencode({"first": first, "limit": limit, "contains": contains})
     with reporting():
-        found = _ask(app, f"{PATH}/stores/{quote(name, safe='')}?{query}")
+        found = _ask(app, f"{PATH}/stores/{segment(name)}?{query}")
         stores = _ask(app, PATH)["stores"]
     about: dict[str, Any] = next((one for one in stores if one["name"] == name), {})
     if as_json:
@@ -228,7 +230,7 @@ def explain(
 ) -> None:
     """Show the input records from which a row of a store was computed. The topology runs again, in a separate
     process, over at most 1,000,000 records and for at most 60 s."""
-    from urllib.parse import quote
+    from suiro.foundation.http import segment
 
     bounds = None
     if window is not None:
@@ -236,7 +238,7 @@ def explain(
         if not (dash and start.removeprefix("-").isdecimal() and end.isdecimal()):
             usage(f"--window {window[:80]!r}: expected START-END in ms, such as 1372636800000-1372640400000")
         bounds = [int(start), int(end)]
-    path = f"{PATH}/stores/{quote(name, safe='')}/explain"
+    path = f"{PATH}/stores/{segment(name)}/explain"
     with reporting():
         found = _ask(app, path, {"key": key, "window": bounds}, timeout_s=EXPLAIN_TIMEOUT_S)
     if as_json:

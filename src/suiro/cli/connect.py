@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import AsJson, fail, log_to_stderr, print_json, reporting, say
@@ -151,4 +150,6 @@ def _ask(method: str, url: str, path: str, token: str | None) -> Any:
 
 
 def _change(method: str, url: str, name: str, change: str, token: str | None) -> None:
-    _ask(method, url, f"/connectors/{quote(name, safe='')}/{change}", token)
+    from suiro.foundation.http import segment
+
+    _ask(method, url, f"/connectors/{segment(name)}/{change}", token)

@@ -255,11 +255,6 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
     return found
 
 
-def segment(name: str) -> str:
-    """Returns the name as one segment of a path."""
-    return quote(name, safe="")
-
-
 def _json(peer: Peer, response: httpx.Response) -> bytes:
     content = response.content
     if not content:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ask,
         is_temporary,
         retry_after_ms,
+        segment,
         summary_of,
     )
     from suiro.foundation.http.disconnects import watching_client
@@ -56,6 +57,7 @@ __all__ = [
     "requests_of_one",
     "retry_after_ms",
     "serve_metrics_page",
+    "segment",
     "summary_of",
     "url_of",
     "warn_if_open_to_all",
@@ -66,7 +68,7 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "answers": "AnswerTooLargeError ask is_temporary retry_after_ms summary_of",
+        "answers": "AnswerTooLargeError ask is_temporary retry_after_ms segment summary_of",
         "disconnects": "watching_client",
         "guard": "Guard not_allowed",
         "limits": "HttpLimits requests_of_one",

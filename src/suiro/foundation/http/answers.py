@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -95,6 +96,11 @@ def _unpacked(response: httpx.Response) -> Iterator[bytes]:
             packed = unpacker.unconsumed_tail
     if began and not unpacker.eof:  # a 304 has none
         raise httpx.DecodingError(f"the {kind} data of the response ends early")
+
+
+def segment(name: str) -> str:
+    """Return a name as one segment of a path. "." and ".." are quoted, too: httpx takes them for folders."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
 def is_temporary(response: httpx.Response) -> bool:

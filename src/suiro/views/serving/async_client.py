@@ -18,6 +18,7 @@ from typing import Any, Self
 import httpx
 
 from suiro.errors import TransientError
+from suiro.foundation.http import segment
 from suiro.views.serving.requests import (
     READ_TIMEOUT_S,
     Attempts,
@@ -55,7 +56,7 @@ class AsyncViews:
 
     async def rows(self, view: str, **options: Any) -> dict[str, Any]:
         """As `Views.rows`."""
-        answer: dict[str, Any] = await self._read(f"/views/{view}/rows", options)
+        answer: dict[str, Any] = await self._read(f"/views/{segment(view)}/rows", options)
         return answer
 
     async def changes(
@@ -79,7 +80,7 @@ class AsyncViews:
 
     async def topic(self, view: str, **options: Any) -> dict[str, Any]:
         """As `Views.topic`."""
-        answer: dict[str, Any] = await self._read(f"/views/{view}/topic", options)
+        answer: dict[str, Any] = await self._read(f"/views/{segment(view)}/topic", options)
         return answer
 
     async def views(self) -> list[dict[str, Any]]:
@@ -87,7 +88,7 @@ class AsyncViews:
         return found
 
     async def status(self, view: str) -> dict[str, Any]:
-        found: dict[str, Any] = await self._read(f"/views/{view}", {})
+        found: dict[str, Any] = await self._read(f"/views/{segment(view)}", {})
         return found
 
     async def _read(self, path: str, options: Mapping[str, Any]) -> Any:

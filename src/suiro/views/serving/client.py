@@ -19,6 +19,7 @@ import httpx
 
 from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.http import segment
 from suiro.foundation.process_user import process_user
 from suiro.views.serving.requests import (
     READ_TIMEOUT_S,
@@ -73,7 +74,7 @@ class Views:
         Options: `from_`, `to`, `prefix`, `where` (a list of "column:operator:value"), `search`, `limit`, `after`, and
         those of `get`.
         """
-        return self._read(f"/views/{view}/rows", options)
+        return self._read(f"/views/{segment(view)}/rows", options)
 
     def changes(
         self, view: str, *, after: str | int | None = None, **options: Any
@@ -96,7 +97,7 @@ class Views:
     def topic(self, view: str, **options: Any) -> dict[str, Any]:
         """Returns, under "topic", the output topic of the version that answers this caller, or of `version`. Ask again
         when the routing may have changed."""
-        return self._read(f"/views/{view}/topic", options)
+        return self._read(f"/views/{segment(view)}/topic", options)
 
     def _read(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
         attempts = Attempts(self.url, self._timeout_s)
@@ -116,15 +117,15 @@ class Views:
         return found
 
     def status(self, view: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("GET", f"/views/{view}")
+        found: dict[str, Any] = self._ask("GET", f"/views/{segment(view)}")
         return found
 
     def history(self, view: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("GET", f"/views/{view}/history")
+        found: list[dict[str, Any]] = self._ask("GET", f"/views/{segment(view)}/history")
         return found
 
     def comparisons(self, view: str) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self._ask("GET", f"/views/{view}/comparisons")
+        found: dict[str, dict[str, Any]] = self._ask("GET", f"/views/{segment(view)}/comparisons")
         return found
 
     def deploy(
@@ -190,7 +191,7 @@ class Views:
         """Returns the "result", the "share" of rows that differ, and a "text" to read. The host keeps the result under
         its "id". The host ends the work after the timeout (None: an hour), or when this process ends."""
         return self._do(
-            f"/views/{view}/compare",
+            f"/views/{segment(view)}/compare",
             old=old,
             new=new,
             tolerances=dict(tolerances or {}),
@@ -211,7 +212,7 @@ class Views:
         that of `compare`."""
         asked = [list(key) for key in keys]
         return self._do(
-            f"/views/{view}/explain", keys=asked, old=old, new=new, full=full, timeout_ms=timeout_ms
+            f"/views/{segment(view)}/explain", keys=asked, old=old, new=new, full=full, timeout_ms=timeout_ms
         )
 
     def shift(
@@ -224,7 +225,7 @@ class Views:
     ) -> dict[str, Any]:
         """Moves so many percent of the callers to the candidate. The host takes several steps one after the other."""
         return self._do(
-            f"/views/{view}/shift",
+            f"/views/{segment(view)}/shift",
             steps=list(percents),
             hold_ms=hold_ms,
             guards=dict(guards or {}),
@@ -232,20 +233,20 @@ class Views:
         )
 
     def rollback(self, view: str) -> dict[str, Any]:
-        return self._do(f"/views/{view}/rollback")
+        return self._do(f"/views/{segment(view)}/rollback")
 
     def forward(self, view: str, *, max_lag_ms: int | None = None) -> dict[str, Any]:
-        return self._do(f"/views/{view}/forward", max_lag_ms=max_lag_ms)
+        return self._do(f"/views/{segment(view)}/forward", max_lag_ms=max_lag_ms)
 
     def retire(self, view: str, version: int, *, yes: bool, last: bool = False) -> dict[str, Any]:
         """Deletes a version. Requires `yes=True`, because it cannot be undone."""
-        return self._do(f"/views/{view}/retire", version=version, yes=yes, last=last)
+        return self._do(f"/views/{segment(view)}/retire", version=version, yes=yes, last=last)
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
-        return self._do(f"/views/{view}/throttle", records_per_second=records_per_second)
+        return self._do(f"/views/{segment(view)}/throttle", records_per_second=records_per_second)
 
     def move_consumers(self, view: str, group: str, version: int) -> dict[str, Any]:
-        return self._do(f"/views/{view}/consumers", group=group, version=version)
+        return self._do(f"/views/{segment(view)}/consumers", group=group, version=version)
 
     def _do(self, path: str, **body: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._ask("POST", path, {**body, "who": self._who})

@@ -6,12 +6,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 
 from suiro.clock import monotonic_s
 from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.foundation.http import segment
 from suiro.views.state import RefusedChangeError, UnknownViewError
 
 DEFAULT_URL = "http://127.0.0.1:8085"
@@ -47,7 +47,7 @@ def host_of(url: str | None, caller: str | None) -> tuple[str, tuple[str, str] |
 
 def row_path(view: str, key: Sequence[Any]) -> str:
     parts = (part if isinstance(part, str) else json.dumps(part) for part in key)
-    return f"/views/{view}/rows/{'/'.join(map(_quoted, parts))}"
+    return f"/views/{segment(view)}/rows/{'/'.join(map(segment, parts))}"
 
 
 def params_of(options: Mapping[str, Any]) -> httpx.QueryParams:
@@ -100,7 +100,7 @@ class Following:
     ) -> None:
         self._request = {
             "method": "GET",
-            "url": f"/views/{view}/changes",
+            "url": f"/views/{segment(view)}/changes",
             "params": params_of(options),
             "timeout": httpx.Timeout(timeout_s, read=SILENT_S),
         }
@@ -148,8 +148,3 @@ def _error_of(answer: httpx.Response) -> SuiroError:
         message = f"{answer.url} answered {answer.status_code}: {answer.text[:200]}"
     kind = _ERRORS.get(answer.status_code, UsageError if answer.status_code < 500 else TransientError)
     return kind(message)
-
-
-def _quoted(part: str) -> str:
-    """Quotes a part of a path; "." and "..", too, which mean folders."""
-    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")

@@ -621,3 +621,7 @@ def test_names_are_one_segment_of_a_path(console: Callable[..., Api], ends: Exit
     api.get("/views/0/..%2F..%2Fjournal")
     api.post("/connectors/0/a%2Fb%3Fc%23d/pause")
     assert paths == ["/below/views/..%2F..%2Fjournal?", "/connectors/a%2Fb%3Fc%23d/pause?"]
+    paths.clear()
+    api.get("/views/0/%2e%2e/history")
+    api.post("/connectors/0/%2E/pause")
+    assert paths == ["/below/views/%2E%2E/history?", "/connectors/%2E/pause?"]

@@ -10,8 +10,8 @@ import msgspec
 
 from suiro.console.web.endpoint import Body, Call, Endpoint
 from suiro.console.web.errors_of_others import json_without_errors, without_errors
-from suiro.console.web.remotes import Peer, listed, peer_of, segment
-from suiro.foundation.http import Role
+from suiro.console.web.remotes import Peer, listed, peer_of
+from suiro.foundation.http import Role, segment
 
 PATH = "/api/v1/application"
 EXPLAIN_TIMEOUT_S = 120.0

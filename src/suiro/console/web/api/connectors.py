@@ -10,8 +10,8 @@ import msgspec
 
 from suiro.console.web.endpoint import Call, Endpoint, NothingBody
 from suiro.console.web.errors_of_others import without_errors
-from suiro.console.web.remotes import listed, peer_of, segment
-from suiro.foundation.http import Role
+from suiro.console.web.remotes import listed, peer_of
+from suiro.foundation.http import Role, segment
 
 LIST = "/connectors?expand=status"
 METHODS = {"pause": "PUT", "resume": "PUT", "restart": "POST"}

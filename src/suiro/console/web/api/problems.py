@@ -18,8 +18,7 @@ from suiro.console.web.api.connectors import list_connectors
 from suiro.console.web.api.views import list_views
 from suiro.console.web.endpoint import Call, Endpoint
 from suiro.console.web.model import Problem, new_dead_letters
-from suiro.console.web.remotes import segment
-from suiro.foundation.http import Role
+from suiro.foundation.http import Role, segment
 
 PROBLEMS_MAX = 100
 TEXT_CHARS = 300

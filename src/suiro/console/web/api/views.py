@@ -12,9 +12,9 @@ from msgspec import UNSET, UnsetType
 
 from suiro.console.web.endpoint import Body, Call, Endpoint, NothingBody
 from suiro.console.web.errors_of_others import json_without_errors
-from suiro.console.web.remotes import Peer, listed, peer_of, segment
+from suiro.console.web.remotes import Peer, listed, peer_of
 from suiro.errors import UsageError
-from suiro.foundation.http import Role
+from suiro.foundation.http import Role, segment
 
 LONG_TIMEOUT_MS = 10 * 60_000
 """The default timeout of a comparison or an explanation."""
