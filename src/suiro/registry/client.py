@@ -13,9 +13,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
+import msgspec
 
 from suiro.clock import SystemClock, sleep_s
 from suiro.errors import (
@@ -26,9 +27,9 @@ from suiro.errors import (
     RegistryUnavailableError,
     SchemaNotFoundError,
 )
-from suiro.foundation.http import AnswerTooLargeError, ask
+from suiro.foundation.http import AnswerTooLargeError, ask, segment
 from suiro.registry.lru import K, Lru
-from suiro.registry.schemas import RegisteredSchema, Schema
+from suiro.registry.schemas import RegisteredSchema, Schema, SchemaJson
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 DEFAULT_TIMEOUT_S = 10.0
@@ -45,6 +46,28 @@ _NOT_FOUND = 404
 _UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
 
 V = TypeVar("V")
+
+
+class _IdAnswer(msgspec.Struct):
+    id: int
+
+
+class _VersionAnswer(SchemaJson):
+    id: int
+    subject: str
+    version: int
+
+    def registered(self) -> RegisteredSchema:
+        return RegisteredSchema(id=self.id, subject=self.subject, version=self.version, schema=self.value())
+
+
+class _ConfigAnswer(msgspec.Struct):
+    level: str = msgspec.field(name="compatibilityLevel")
+
+
+class _VerdictAnswer(msgspec.Struct):
+    is_compatible: bool
+    messages: list[str] | None = None
 
 
 class RegistryClient:
@@ -113,80 +136,76 @@ class RegistryClient:
         """Registers the schema in the subject and returns its id. Raises `IncompatibleSchemaError`."""
 
         def register() -> int:
-            answer = self._call(
-                "POST", f"subjects/{_part(subject)}/versions{_normalize(normalize)}", schema.to_json()
-            )
-            return int(answer["id"])
+            path = f"subjects/{segment(subject)}/versions{_normalize(normalize)}"
+            return self._call("POST", path, _IdAnswer, schema.to_json()).id
 
         return _asked_once(self._ids, (subject, schema, normalize), register)
 
     def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
         """Returns the version of the subject with this schema. Raises `SchemaNotFoundError`."""
         try:
-            answer = self._call("POST", f"subjects/{_part(subject)}{_normalize(normalize)}", schema.to_json())
+            path = f"subjects/{segment(subject)}{_normalize(normalize)}"
+            return self._call("POST", path, _VersionAnswer, schema.to_json()).registered()
         except SchemaNotFoundError:
             self._ids.forget((subject, schema, normalize))  # it was deleted, so `register` must ask again
             raise
-        return _registered(answer)
 
     def schema(self, schema_id: int) -> Schema:
         """Raises `SchemaNotFoundError`."""
-        return _asked_once(
-            self._schemas, schema_id, lambda: Schema.from_json(self._call("GET", f"schemas/ids/{schema_id}"))
-        )
+        path = f"schemas/ids/{schema_id}"
+        return _asked_once(self._schemas, schema_id, lambda: self._call("GET", path, SchemaJson).value())
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Returns the latest version. Raises `SchemaNotFoundError` if the subject has no version."""
-        return _registered(self._call("GET", f"subjects/{_part(subject)}/versions/latest"))
+        path = f"subjects/{segment(subject)}/versions/latest"
+        return self._call("GET", path, _VersionAnswer).registered()
 
     def version(self, subject: str, version: int, *, fresh: bool = False) -> RegisteredSchema:
         """Returns a version, also a soft-deleted one, because others may reference it. `fresh`: not from the cache, as
         the number of a version that was deleted permanently may be used again. Raises `SchemaNotFoundError`."""
         if fresh:
             self._versions.forget((subject, version))
-        path = f"subjects/{_part(subject)}/versions/{version}?deleted=true"
-        return _asked_once(self._versions, (subject, version), lambda: _registered(self._call("GET", path)))
+        path = f"subjects/{segment(subject)}/versions/{version}?deleted=true"
+        return _asked_once(
+            self._versions, (subject, version), lambda: self._call("GET", path, _VersionAnswer).registered()
+        )
 
     def subjects(self) -> list[str]:
-        answer: list[str] = self._call("GET", "subjects")
-        return answer
+        return self._call("GET", "subjects", list[str])
 
     def versions(self, subject: str) -> list[int]:
         """Raises `SchemaNotFoundError`."""
-        answer: list[int] = self._call("GET", f"subjects/{_part(subject)}/versions")
-        return answer
+        return self._call("GET", f"subjects/{segment(subject)}/versions", list[int])
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Soft-deletes the subject: its schemas can still be read by id. `permanent` deletes what was soft-deleted."""
-        answer: list[int] = self._call("DELETE", f"subjects/{_part(subject)}{_permanent(permanent)}")
-        return answer
+        return self._call("DELETE", f"subjects/{segment(subject)}{_permanent(permanent)}", list[int])
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
-        path = f"subjects/{_part(subject)}/versions/{version}{_permanent(permanent)}"
-        return int(self._call("DELETE", path))
+        path = f"subjects/{segment(subject)}/versions/{version}{_permanent(permanent)}"
+        return self._call("DELETE", path, int)
 
     def compatibility(self, subject: str) -> str:
         """Returns the compatibility level of a subject, or the global one."""
-        answer = self._call("GET", f"config/{_part(subject)}?defaultToGlobal=true")
-        return str(answer["compatibilityLevel"])
+        return self._call("GET", f"config/{segment(subject)}?defaultToGlobal=true", _ConfigAnswer).level
 
     def compatible(self, subject: str, schema: Schema) -> list[str]:
         """Returns the incompatibilities with the subject by its level; empty if there are none."""
-        path = f"compatibility/subjects/{_part(subject)}/versions?verbose=true"
+        path = f"compatibility/subjects/{segment(subject)}/versions?verbose=true"
         try:
-            answer = self._call("POST", path, schema.to_json())
+            answer = self._call("POST", path, _VerdictAnswer, schema.to_json())
         except SchemaNotFoundError:
             return []  # it is the first schema of the subject
-        if answer["is_compatible"]:
+        if answer.is_compatible:
             return []
-        return list(answer.get("messages") or ("the registry gives no reason",))
+        return answer.messages or ["the registry gives no reason"]
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
         """Sets one of the seven levels, for one subject or globally."""
-        path = "config" if subject is None else f"config/{_part(subject)}"
-        self._call("PUT", path, {"compatibility": level})
+        path = "config" if subject is None else f"config/{segment(subject)}"
+        self._call("PUT", path, dict[str, Any], {"compatibility": level})
 
-    def _call(self, method: str, path: str, body: Any = None) -> Any:
+    def _call(self, method: str, path: str, kind: type[V], body: Any = None) -> V:
         pause_s = FIRST_PAUSE_S
         for attempt in range(self._retries + 1):
             url = f"{self._urls[attempt % len(self._urls)]}/{path}"
@@ -203,7 +222,7 @@ class RegistryClient:
                 raise RegistryRefusedError(f"{method} {url}: {error}", 0, 0) from None
             else:
                 if response.is_success:
-                    return _json(method, url, response)
+                    return _answer(method, url, response, kind)
                 failure = _error(method, url, response)
                 if not isinstance(failure, RegistryUnavailableError):
                     raise failure
@@ -225,12 +244,12 @@ def _asked_once(known: Lru[K, V], key: K, ask: Callable[[], V]) -> V:
     return found
 
 
-def _json(method: str, url: str, response: httpx.Response) -> Any:
+def _answer(method: str, url: str, response: httpx.Response, kind: type[V]) -> V:
     try:
-        return response.json()
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(response.content, type=kind)
+    except (ValueError, RecursionError) as error:
         raise RegistryRefusedError(
-            f"{method} {url}: the answer is no JSON; is that a schema registry?", response.status_code, 0
+            f"{method} {url}: the answer is not that of a schema registry: {error}", response.status_code, 0
         ) from None
 
 
@@ -238,7 +257,7 @@ def _error(method: str, url: str, response: httpx.Response) -> RegistryError:
     try:
         answer = response.json()
         code, message = int(answer["error_code"]), str(answer["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         code, message = response.status_code, response.text[:500] or response.reason_phrase
     status = response.status_code
     kind: type[RegistryError] = RegistryRefusedError
@@ -249,16 +268,6 @@ def _error(method: str, url: str, response: httpx.Response) -> RegistryError:
     elif status == _INCOMPATIBLE:
         kind = IncompatibleSchemaError
     return kind(f"{method} {url}: {message}", status, code)
-
-
-def _registered(answer: Any) -> RegisteredSchema:
-    return RegisteredSchema(
-        id=answer["id"], subject=answer["subject"], version=answer["version"], schema=Schema.from_json(answer)
-    )
-
-
-def _part(text: str) -> str:
-    return quote(text, safe="")
 
 
 def _normalize(asked: bool) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
+
+import msgspec
 
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 
@@ -55,12 +57,9 @@ class Schema:
         object.__setattr__(self, "references", tuple(self.references))
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
-            data["schema"],
-            data.get("schemaType") or AVRO,
-            tuple(Reference.from_json(one) for one in data.get("references") or ()),
-        )
+    def from_json(cls, data: Mapping[str, Any]) -> Schema:
+        """Raises `ValueError` for what no registry answers."""
+        return msgspec.convert(data, SchemaJson).value()
 
     def to_json(self) -> dict[str, Any]:
         """The body of a request. A registry takes a schema without a type for Avro."""
@@ -70,6 +69,17 @@ class Schema:
         if self.references:
             body["references"] = [one.to_json() for one in self.references]
         return body
+
+
+class SchemaJson(msgspec.Struct, kw_only=True):
+    """A schema in the answer of a registry."""
+
+    schema: str
+    type: str | None = msgspec.field(default=None, name="schemaType")  # registries may have others
+    references: list[Reference] | None = None
+
+    def value(self) -> Schema:
+        return Schema(self.schema, cast("SchemaType", self.type or AVRO), tuple(self.references or ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,8 +169,8 @@ def test_a_file_of_certificates_that_is_not_there_is_named(tmp_path: Path) -> No
             gzip.compress(b" " * 50_000_000, mtime=0), "more than 50000 bytes", id="long when it is unpacked"
         ),
         pytest.param(GZIP + b"is not what follows", "not valid gzip", id="no gzip"),
-        pytest.param(b"<html>Welcome</html>", "no JSON", id="another server's page"),
-        pytest.param(b"[" * 40_000, "no JSON", id="deep"),
+        pytest.param(b"<html>Welcome</html>", "not that of a schema registry", id="another server's page"),
+        pytest.param(b"[" * 40_000, "not that of a schema registry", id="deep"),
     ],
 )
 def test_an_answer_that_no_registry_gives_is_refused(
@@ -181,6 +181,40 @@ def test_an_answer_that_no_registry_gives_is_refused(
     with RegistryClient(server.url) as client, pytest.raises(RegistryRefusedError, match=reason):
         client.subjects()
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, [{}], 7.5, None, {"id": "x", "schema": 7}, {"schema": "a", "references": [7]}], ids=str
+)
+def test_an_answer_of_another_shape_is_refused(server: Scripted, answer: Any) -> None:
+    """It was a KeyError, which ended commands, connectors and applications."""
+    schema = Schema('"int"')
+    with RegistryClient(server.url) as client:
+        for call in (
+            client.subjects,
+            lambda: client.register("s", schema),
+            lambda: client.lookup("s", schema),
+            lambda: client.schema(7),
+            lambda: client.latest("s"),
+            lambda: client.version("s", 1),
+            lambda: client.versions("s"),
+            lambda: client.delete_subject("s"),
+            lambda: client.delete_version("s", 1),
+            lambda: client.compatibility("s"),
+            lambda: client.compatible("s", schema),
+        ):
+            server.answers = [(200, answer)]
+            with pytest.raises(RegistryRefusedError, match="not that of a schema registry"):
+                call()
+
+
+def test_a_subject_is_one_segment_of_a_path(server: Scripted) -> None:
+    """The level of the subject "." was set for all subjects."""
+    server.answers = [(200, {"compatibility": "NONE"}), (200, [1])]
+    with RegistryClient(server.url) as client:
+        client.set_compatibility("NONE", ".")
+        client.versions("../a?b")
+    assert [asked[1] for asked in server.asked] == ["/config/%2E", "/subjects/..%2Fa%3Fb/versions"]
 
 
 def test_a_new_schema_refers_to_what_has_the_number_of_a_version_now(unique: str) -> None:
