@@ -199,6 +199,21 @@ def test_more_than_one_fetch(call: Call, client: Client, new_topic: NewTopicFixt
     assert [value[0] for value in values(call("records", name, "--json"))] == list("012345")
 
 
+def test_a_group_goes_on_behind_records_that_are_deleted(
+    call: Call, client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    """It could not be continued, until its offsets were reset."""
+    name = new_topic()
+    written(client, name, b"0", b"1", b"2", b"3", b"4")
+    client.offset_commit(unique, {(name, 0): (1, "")})
+    client.admin.delete_records({(name, 0): 3})
+    done = call("consume", name, "--group", unique, "--timeout-ms", "10", "--json")
+    assert values(done) == ["3", "4"]
+    committed = client.offset_fetch(unique)[name, 0]
+    assert committed is not None
+    assert committed.offset == 5
+
+
 # -- written -----------------------------------------------------------------------------------------------------
 
 

@@ -137,6 +137,7 @@ def read_records(
     idle: Callable[[], bool] = lambda: True,
 ) -> Iterator[LogRecord]:
     """Reads from `start` (or the offset of each partition) to the current end of each partition; with `follow` forever.
+    Goes on behind records that are deleted meanwhile.
 
     With `follow`, `idle` is called whenever nothing came. If it returns False, reading ends.
     """
@@ -156,13 +157,17 @@ def read_records(
         asked = {place: at for place, at in positions.items() if follow or at < ends[place]}
         if not asked:
             return
-        answers = client.fetch(
-            asked,
-            read_committed=read_committed,
-            max_bytes=FETCH_BYTES,
-            partition_max_bytes=PARTITION_FETCH_BYTES,
-            max_wait_ms=FETCH_WAIT_MS,
-        )
+        try:
+            answers = client.fetch(
+                asked,
+                read_committed=read_committed,
+                max_bytes=FETCH_BYTES,
+                partition_max_bytes=PARTITION_FETCH_BYTES,
+                max_wait_ms=FETCH_WAIT_MS,
+            )
+        except OffsetOutOfRangeError as error:
+            positions[error.topic, error.partition] = behind_deleted(error)
+            continue
         moved = False
         for place in asked:
             for record, following in records_of(*place, asked[place], answers[place], read_committed):
@@ -179,6 +184,14 @@ def read_records(
             raise DeadlineExceededError(
                 f"no more records of {left} arrive, although the brokers have more; was the topic recreated?"
             )
+
+
+def behind_deleted(error: OffsetOutOfRangeError) -> int:
+    """Returns the first offset, if retention or an operator deleted the records before it. Raises the error otherwise:
+    the log has lost its end, or the topic was created again."""
+    if error.offset >= error.log_start_offset:
+        raise error
+    return error.log_start_offset
 
 
 def records_of(

@@ -29,6 +29,7 @@ from suiro.errors import (
     RetriableKafkaError,
     TransientError,
     UnknownTopicError,
+    UsageError,
 )
 from suiro.foundation.http import Role
 from suiro.protocol.records import Record, control_batch, encode_batch
@@ -312,6 +313,57 @@ def test_a_search_ends_where_the_records_are_gone() -> None:
     cluster = OneLed(1, records=3)  # of the three, one arrives
     *_, (name, said) = events_of(records._scan(asking(cluster)))
     assert (name, "no more records of t-0 arrive from offset 1 on" in said["message"]) == ("failed", True)
+
+
+class Shortened(OneLed):
+    """Its records from `first` on are there: retention deletes those before once a search has begun."""
+
+    first = 0
+
+    def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
+        found = super().list_offsets(wanted, **more)
+        self.first = 2
+        return found
+
+    def fetch(self, offsets: Mapping[Any, int], **more: Any) -> dict[Any, Fetched]:
+        ((place, at),) = offsets.items()
+        if at < self.first:
+            raise OffsetOutOfRangeError(*place, at, self.first, 3)
+        data = encode_batch([Record(offset=at, timestamp=1, key=None, value=b"{}")], base_offset=at)
+        return {
+            place: Fetched(
+                data=memoryview(data),
+                aborted=(),
+                high_watermark=3,
+                last_stable_offset=3,
+                log_start_offset=self.first,
+            )
+        }
+
+
+def test_retention_ends_neither_a_search_nor_a_file() -> None:
+    """Of a topic whose records are always deleted somewhere, none was ever complete."""
+    *told, (name, end) = events_of(records._scan(asking(Shortened(1, 1, records=3))))
+    found = [(one["partition"], one["offset"]) for kind, said in told if kind == "records" for one in said]
+    assert (found, name, end["reason"], end["deleted"]) == ([(0, 2), (1, 2)], "end", "end", 4)
+    assert b"".join(records._export(asking(Shortened(1, records=3))).parts).count(b"\n") == 1
+    behind = Shortened(1, records=1)  # nothing of what was there at the beginning is left
+    *_, (_, end) = events_of(records._scan(asking(behind)))
+    assert (end["reason"], end["matched"], end["deleted"]) == ("end", 0, 1)
+
+
+@pytest.mark.parametrize("endpoint", [records._scan, records._export])
+def test_a_topic_that_is_created_again_does_not_look_whole(endpoint: Any) -> None:
+    """Half of the records were of the topic before."""
+    cluster = OneLed(1, 1, records=1)
+    answer = endpoint(asking(cluster))
+    cluster.topic_id = uuid4()
+    if endpoint is records._export:
+        with pytest.raises(UsageError, match="created again"):
+            list(answer.parts)
+    else:
+        *_, (name, said) = events_of(answer)
+        assert (name, "created again" in said["message"]) == ("failed", True)
 
 
 def test_a_file_does_not_look_whole_where_a_partition_loses_its_leader() -> None:

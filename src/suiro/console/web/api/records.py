@@ -15,6 +15,7 @@ from suiro.console.pages import LEADER_WAIT_MS, read_page
 from suiro.console.records import (
     LogRecord,
     Start,
+    behind_deleted,
     parse_start,
     records_of,
     start_offsets,
@@ -253,7 +254,8 @@ class _Progress:
 class _Scan:
     """Reads committed records from a start to the current end of the topic, partition by partition, so that the result
     is always the same. `steps` yields the records of each step. The rest of a partition that loses its leader meanwhile
-    is left out, and the partition is in `leaderless`. If it `is_exact`, each record is decoded by its schema: it waits
+    is left out, and the partition is in `leaderless`. `deleted` counts the offsets that were deleted before they were
+    read. If it `is_exact`, each record is decoded by its schema: it waits
     for a registry that does not answer, and ends with an error."""
 
     def __init__(self, call: Call, topic: str, *, limit: int | None, is_exact: bool = False) -> None:
@@ -266,8 +268,11 @@ class _Scan:
         self.view = self.matching.view
         self.progress = _Progress()
         self.leaderless: list[int] = []
+        self.deleted = 0
         with call.console.client() as client:
-            chosen = _partitions(call, topic_info(client, topic), whole=True)
+            info = topic_info(client, topic)
+            self._topic_id = info.topic_id
+            chosen = _partitions(call, info, whole=True)
             start = parse_start(call.query.get("from", "earliest"))
             self._starts = _start_offsets(client, topic, chosen, start)
             ends = _start_offsets(client, topic, chosen, Start(kind="latest"))
@@ -287,6 +292,11 @@ class _Scan:
                 self._done += self._ends[partition] - self._starts[partition]
             else:
                 self.progress.share = 1.0
+            now = client.metadata([self._topic]).get(self._topic)
+            if now is not None and now.topic_id != self._topic_id:
+                raise UsageError(
+                    f"topic {self._topic!r} was deleted and created again meanwhile; begin again"
+                )
         yield self._found
 
     @property
@@ -319,6 +329,10 @@ class _Scan:
                 # It took its time. The next partitions may have lost theirs, too.
                 yield from self._step()
                 return
+            except OffsetOutOfRangeError as error:
+                before, at = at, behind_deleted(error)
+                self.deleted += min(at, end) - before
+                continue
             progress.bytes += len(fetched.data)
             before = at
             for record, following in records_of(*place, at, fetched, True):
@@ -384,6 +398,7 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
             "scanned": progress.scanned,
             "matched": progress.matched,
             "leaderless": scan.leaderless,
+            "deleted": scan.deleted,
             **scan.matching.unclear,
         }
         yield event("end", end)

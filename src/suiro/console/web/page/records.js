@@ -175,6 +175,7 @@ function Filter({ filter, live, held, onStop, onAgain }) {
       ${ended?.reason === 'cancelled' && html`<span class="muted">cancelled</span>`}
       ${ended?.reason === 'end' && html`<span class="muted">complete</span>`}
       ${ended?.leaderless?.length > 0 && html`<${Badge} tone="warn">not complete: ${without(ended.leaderless)}<//>`}
+      ${ended?.deleted > 0 && html`<${Badge} tone="warn">${plural(ended.deleted, 'offset')} deleted meanwhile<//>`}
       <${Unclear} of=${ended} />
     </span>`}
   </form>`;
