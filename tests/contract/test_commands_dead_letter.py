@@ -19,6 +19,7 @@ from support.dead_letters import Headers, committed, of_streams, put_aside, valu
 from support.waiting import wait_until
 
 from suiro.client import LATEST, Client
+from suiro.console import dead_letters
 from suiro.console.dead_letters import JOURNAL_TOPIC, before_error
 from suiro.console.dead_letters import Done as DoneOffsets
 from suiro.errors import RefusedError
@@ -133,6 +134,29 @@ def test_of_two_errors_the_last_is_told(call: Call, client: Client, new_topic: N
 
 def _refused(*arguments: Any, **more: Any) -> None:
     raise RefusedError("create topic: Authorization failed.", "TOPIC_AUTHORIZATION_FAILED")
+
+
+def test_a_topic_that_this_user_may_not_read_hides_no_other(
+    call: Call, client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All dead letters were an error; of a source that may be described, the record was said to be gone."""
+    source, dead, other = new_topic(), new_topic(), new_topic()
+    for topic in (dead, other):
+        put_aside(client, topic, (b"a", of_streams(source)))
+    monkeypatch.setattr(dead_letters, "dead_letter_at", _refused)
+    shown = call("show", dead)
+    assert (shown.code, "value: a" in shown.out) == (0, True)
+    assert "the original record cannot be shown: create topic: Authorization failed" in shown.out
+    reading = dead_letters.read_records
+
+    def read(client: Client, topic: str, **more: Any) -> Any:
+        return _refused() if topic == other else reading(client, topic, **more)
+
+    monkeypatch.setattr(dead_letters, "read_records", read)
+    listed = call("list", other, dead, "--json")
+    assert (listed.code, f"{other}: " in listed.err) == (1, True)
+    assert [one["topic"] for one in json.loads(listed.out)] == [dead]
+    assert call("list", other, "--json").out == ""
 
 
 def test_chosen_ones_and_later_the_rest(

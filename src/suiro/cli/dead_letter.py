@@ -41,16 +41,22 @@ def list_(
     group: _Group = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count dead letters by reason, without the numbers in a reason. Reads each topic to its end."""
+    """Count dead letters by reason, without the numbers in a reason. Reads each topic to its end. If this user may not
+    read one of them, the exit status is 1."""
     with connected(connection) as client:
-        from suiro.console.dead_letters import Letters, find_topics, summarise
+        from suiro.console.dead_letters import DeadLetterGroup, Letters, find_topics, summarise
         from suiro.console.text import iso_time
+        from suiro.errors import RefusedError
 
-        found = [
-            (name, one)
-            for name in topics or find_topics(client)
-            for one in summarise(Letters(client, name, group=group)).groups
-        ]
+        found: list[tuple[str, DeadLetterGroup]] = []
+        refusals: list[str] = []
+        for name in topics or find_topics(client):
+            try:
+                found += [(name, one) for one in summarise(Letters(client, name, group=group)).groups]
+            except RefusedError as error:
+                refusals.append(f"{name}: {error}")
+        if refusals and not found:
+            fail("; ".join(refusals))
         print_rows(
             [{"topic": name, **asdict(one)} for name, one in found],
             as_json,
@@ -69,6 +75,8 @@ def list_(
                 for name, one in found
             ),
         )
+        if refusals:
+            fail("; ".join(refusals))
 
 
 @dead_letter.command
@@ -89,6 +97,7 @@ def show(
         from suiro.console.formats import decoder, exact_value
         from suiro.console.records import Start, read_records
         from suiro.console.text import iso_time
+        from suiro.errors import RefusedError
 
         start = Start(kind="earliest") if offset is None else Start(kind="offset", value=offset)
         if partition is None and offset is not None:
@@ -99,7 +108,11 @@ def show(
             place = topic if partition is None else f"{topic}-{partition}"
             fail(f"{place} is empty" if offset is None else f"{place} has no record at offset {offset}")
         letter = dead_letter_of(record)
-        origin = origin_record(client, letter)
+        origin, why = None, "it is not in the log any more"
+        try:
+            origin = origin_record(client, letter)
+        except RefusedError as error:
+            why = str(error)
         key_of, value_of = decoder("string"), decoder(value_format)
         if as_json:
             shown = {
@@ -138,7 +151,7 @@ def show(
         if letter.refusal is not None:
             say(f"it cannot be sent back: {letter.refusal}")
         elif origin is None:
-            say("the original record is not in the log any more")
+            say(f"the original record cannot be shown: {why}")
         else:
             same = (origin.key, origin.value) == (record.key, record.value)
             say(f"original record: {'the same' if same else value_of(origin.value).text}")

@@ -441,12 +441,13 @@ def dead_letter_at(client: Client, topic: str, partition: int, offset: int) -> D
 
 
 def origin_record(client: Client, letter: DeadLetter) -> LogRecord | None:
-    """Returns the source record; None if the log does not have it any more, or the headers do not name it."""
+    """Returns the source record; None if the log does not have it any more, or the headers do not name it. Raises
+    `RefusedError` if the user may not read it."""
     origin = letter.origin
-    if origin is None or origin.offset is None or origin.topic not in client.metadata([origin.topic]):
+    if origin is None or origin.offset is None:
         return None
-    try:
-        found = dead_letter_at(client, origin.topic, origin.partition, origin.offset)
-    except UsageError:
+    info = client.metadata([origin.topic]).get(origin.topic)
+    if info is None or origin.partition >= len(info.partitions):
         return None
+    found = dead_letter_at(client, origin.topic, origin.partition, origin.offset)
     return None if found is None else found.record
