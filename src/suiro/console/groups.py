@@ -14,6 +14,7 @@ from suiro.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, 
 from suiro.foundation.types import TopicPartition
 
 TIME_FETCH_BYTES = 64 * 1024
+TIMES_FETCH_BYTES = 4 * 1024 * 1024
 TIME_MAX_MS = (1 << 63) - 1
 TOPICS_NAMED_MAX = 10_000
 """The most topics in a request. A member may name any number, and a node closes the connection for 50,000."""
@@ -70,12 +71,22 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
     }
     there = [place for place in places if place in led]
     ends = client.list_offsets(dict.fromkeys(there, LATEST)) if there else {}
+    behind = {
+        place: found.offset
+        for place in there
+        if (found := committed.get(place)) is not None and found.offset < ends[place].offset
+    }
+    waits_since = {} if now_ms is None else first_waits_since(client, behind)
     rows = []
     for place in places:
         found = committed.get(place)
         offset = None if found is None else found.offset
         end = ends[place].offset if place in ends else None
         lag = None if offset is None or end is None else max(end - offset, 0)
+        lag_ms = None
+        if now_ms is not None and lag is not None:
+            since = now_ms if not lag else waits_since[place]
+            lag_ms = None if since is None else max(now_ms - since, 0)
         owner = owners.get(place)
         rows.append(
             GroupLag(
@@ -84,7 +95,7 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
                 committed=offset,
                 end_offset=end,
                 lag=lag,
-                lag_ms=_waited_ms(client, place, offset, lag, now_ms),
+                lag_ms=lag_ms,
                 member_id=None if owner is None else owner.member_id,
                 client_id=None if owner is None else owner.client_id,
                 host=None if owner is None else owner.host,
@@ -109,36 +120,46 @@ def _visible(client: Client, topics: Sequence[str]) -> dict[str, TopicInfo]:
     return client.metadata()
 
 
-def _waited_ms(
-    client: Client, place: TopicPartition, offset: int | None, lag: int | None, now_ms: int | None
-) -> int | None:
-    if now_ms is None or offset is None or lag is None:
-        return None
-    if lag == 0:
-        return 0
-    since = first_waits_since(client, place, offset)
-    return None if since is None else max(now_ms - since, 0)
-
-
 def first_waits_since(
-    client: Client, place: TopicPartition, offset: int, *, leader_wait_ms: int | None = None
-) -> int | None:
-    """Returns the timestamp in ms of the first record from an offset on; None if no record can be read."""
-    first = client.list_offsets({place: EARLIEST}, leader_wait_ms=leader_wait_ms)[place].offset
-    position = max(offset, first)
-    try:
-        answer = client.fetch(
-            {place: position},
-            max_bytes=TIME_FETCH_BYTES,
-            partition_max_bytes=TIME_FETCH_BYTES,
-            max_wait_ms=0,
-            leader_wait_ms=leader_wait_ms,
-        )[place]
-        found = next((one for one, _ in records_of(*place, position, answer, True) if one is not None), None)
-    # The user may describe the topic but not read it; or the record is damaged, or gone by now.
-    except (KafkaError, CorruptRecordError, OffsetOutOfRangeError):
-        return None
-    return None if found is None else found.timestamp
+    client: Client, offsets: Mapping[TopicPartition, int], *, leader_wait_ms: int | None = None
+) -> dict[TopicPartition, int | None]:
+    """Returns the timestamp in ms of the first record from an offset on, of each partition; None if no record can be
+    read."""
+    if not offsets:
+        return {}
+    firsts = client.list_offsets(dict.fromkeys(offsets, EARLIEST), leader_wait_ms=leader_wait_ms)
+    found: dict[TopicPartition, int | None] = dict.fromkeys(offsets)
+    asked = {place: max(offset, firsts[place].offset) for place, offset in offsets.items()}
+    while asked:
+        try:
+            answers = client.fetch(
+                asked,
+                max_bytes=TIMES_FETCH_BYTES,
+                partition_max_bytes=TIME_FETCH_BYTES,
+                max_wait_ms=0,
+                leader_wait_ms=leader_wait_ms,
+            )
+        except OffsetOutOfRangeError as error:  # the record is gone by now
+            del asked[error.topic, error.partition]
+            continue
+        except KafkaError:  # the user may describe one of the topics, and not read it
+            by_topic: dict[str, dict[TopicPartition, int]] = {}
+            for place, position in asked.items():
+                by_topic.setdefault(place[0], {})[place] = position
+            for part in by_topic.values() if len(by_topic) > 1 else ():
+                found |= first_waits_since(client, part, leader_wait_ms=leader_wait_ms)
+            return found
+        # Brokers return a batch of the first partition at least, whatever its size.
+        read = {next(iter(asked))}
+        for place, position in asked.items():
+            with suppress(CorruptRecordError):
+                for record, _ in records_of(*place, position, answers[place], True):
+                    read.add(place)
+                    if record is not None:
+                        found[place] = record.timestamp
+                        break
+        asked = {place: position for place, position in asked.items() if place not in read}
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

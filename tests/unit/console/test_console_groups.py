@@ -50,7 +50,32 @@ def gone(*arguments: Any, **more: Any) -> Any:
 )
 def test_a_record_that_cannot_be_read_has_no_time(client: Client) -> None:
     """A group whose next record is damaged must not take the list of all groups with it."""
-    assert first_waits_since(client, PLACE, 0) is None
+    assert first_waits_since(client, {PLACE: 0}) == {PLACE: None}
+
+
+def test_the_times_of_many_partitions_take_few_requests() -> None:
+    """Each partition took two. A batch that is larger than a partition's share comes when its turn is first."""
+    places = [("t", number) for number in range(300)] + [("hidden", number) for number in range(3)]
+    asked: list[int] = []
+
+    def list_offsets(wanted: Any, **more: Any) -> Any:
+        asked.append(len(wanted))
+        return dict.fromkeys(wanted, ListedOffset(offset=0, timestamp=-1, leader_epoch=-1))
+
+    def fetch(offsets: Any, **more: Any) -> Any:
+        asked.append(len(offsets))
+        if any(topic == "hidden" for topic, _ in offsets):
+            raise RefusedError("fetch from hidden-0", "TOPIC_AUTHORIZATION_FAILED")
+        first = next(iter(offsets))
+        return {
+            (topic, number): fetched(b"" if number in (7, 8, 9) and number != first[1] else batch_of("a"))
+            for topic, number in offsets
+        }
+
+    client: Any = SimpleNamespace(list_offsets=list_offsets, fetch=fetch)
+    found = first_waits_since(client, dict.fromkeys(places, 0))
+    assert {place for place, since in found.items() if since is None} == {("hidden", n) for n in range(3)}
+    assert asked == [303, 303, 300, 300, 3, 2, 1, 3, 3]
 
 
 def metadata(topics: Any = None) -> dict[str, TopicInfo]:

@@ -322,20 +322,16 @@ class Model:
             members = len(described.members)
         known = self._known.get(listed.group)
         waits = {} if known is None else known.waits
-        lag, since, found_waits = 0, None, {}
         now_ms = self._clock.wall_ms()
-        for place, offset in committed.items():
-            end = self._ends.get(place)
-            behind = 0 if end is None else max(end - offset, 0)
-            lag += behind
-            if behind:
-                before = waits.get(place)
-                at = before[1] if before is not None and before[0] == offset else None
-                if at is None:
-                    at = first_waits_since(client, place, offset, leader_wait_ms=LEADER_WAIT_MS)
-                found_waits[place] = (offset, at)
-                if at is not None and (since is None or at < since):
-                    since = at
+        behind = {place: offset for place, offset in committed.items() if offset < self._ends.get(place, 0)}
+        lag = sum(self._ends[place] - offset for place, offset in behind.items())
+        found_waits = {
+            place: one for place, one in waits.items() if one[0] == behind.get(place) and one[1] is not None
+        }
+        unknown = {place: offset for place, offset in behind.items() if place not in found_waits}
+        for place, at in first_waits_since(client, unknown, leader_wait_ms=LEADER_WAIT_MS).items():
+            found_waits[place] = (behind[place], at)
+        since = min((at for _, at in found_waits.values() if at is not None), default=None)
         lag_ms = None if since is None else max(now_ms - since, 0)
         if committed and lag == 0:
             lag_ms = 0

@@ -108,7 +108,9 @@ def client(clock: ManualClock) -> ToldClient:
 @pytest.fixture
 def model(client: ToldClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Model:
     since = clock.wall_ms() - 5_000
-    monkeypatch.setattr(modelling, "first_waits_since", lambda client, place, offset, **limits: since)
+    monkeypatch.setattr(
+        modelling, "first_waits_since", lambda client, offsets, **limits: dict.fromkeys(offsets, since)
+    )
     return Model(lambda: client, clock=clock)  # type: ignore[arg-type, return-value]
 
 
