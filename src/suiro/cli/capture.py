@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import log_to_stderr
+from suiro.cli.everyday import fail, log_to_stderr
 from suiro.errors import ConfigError, SuiroError
 
 if TYPE_CHECKING:
@@ -194,8 +194,7 @@ def _started() -> Iterator[None]:
     try:
         yield
     except SuiroError as error:
-        print(f"suiro capture: {error}", file=sys.stderr)
-        sys.exit(1)
+        fail(str(error), "suiro capture")
 
 
 def _run(capture: PostgresCapture, openlineage: str | None) -> None:

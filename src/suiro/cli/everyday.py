@@ -272,11 +272,21 @@ def ask_password(of: str = "") -> str:
     return password
 
 
+class _Formatter(logging.Formatter):
+    """A message may quote a record, or the answer of another server. Control characters are escaped, and its further
+    lines are indented, so that none of them looks like one of the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from suiro.console.text import printable
+
+        return "\n    ".join(map(printable, super().format(record).split("\n")))
+
+
 def log_to_stderr() -> None:
     """Sends logs to standard error, because the standard output of services is for programs."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

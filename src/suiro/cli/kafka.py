@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import reporting
+from suiro.cli.everyday import fail, reporting
 from suiro.clock import sleep_s
 
 kafka = Group("kafka", "Run a real Apache Kafka, or hand the data of a node over to one.")
@@ -106,8 +106,7 @@ def up(
     except _Asked:
         pass
     except (SuiroError, OSError) as error:
-        print(f"suiro kafka up: {error}", file=sys.stderr)
-        sys.exit(1)
+        fail(str(error), "suiro kafka up")
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)

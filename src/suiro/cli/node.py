@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import log_to_stderr
+from suiro.cli.everyday import fail, log_to_stderr
 from suiro.errors import ConfigError, SuiroError
 
 node = Group("node", "")
@@ -128,8 +127,7 @@ def node_(
             while_stdin_is_open=while_stdin_is_open,
         )
     except SuiroError as error:
-        print(f"suiro node: {error}", file=sys.stderr)
-        sys.exit(1)
+        fail(str(error), "suiro node")
 
 
 def _options_of(

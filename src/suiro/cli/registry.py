@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import ask_password, log_to_stderr, usage
+from suiro.cli.everyday import ask_password, log_to_stderr, note, usage
 from suiro.errors import SuiroError, TransientError
 
 TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
@@ -92,7 +92,7 @@ def registry_(
             while_stdin_is_open=while_stdin_is_open,
         )
     except (SuiroError, OSError) as error:
-        print(f"suiro registry: {error}", file=sys.stderr)
+        note(str(error), "suiro registry")
         sys.exit(TRY_LATER if isinstance(error, TransientError) else 1)
 
 

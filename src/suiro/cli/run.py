@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import note
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
 from suiro.foundation.settings import assignments
@@ -218,7 +219,7 @@ def run_(
     except KeyboardInterrupt:
         code = 130
     except SuiroError as error:
-        print(f"suiro run: {error}", file=sys.stderr)
+        note(str(error), "suiro run")
         code = code_of(error)
     sys.exit(code)
 
@@ -299,7 +300,7 @@ def until_stopped(streams: Any, until_done: bool) -> int:
     finally:
         streams.close()
     if failure is not None:
-        print(f"suiro run: {streams.application_id} ended: {failure}", file=sys.stderr)
+        note(f"{streams.application_id} ended: {failure}", "suiro run")
         return code_of(failure)
     if until_done and not is_done:
         print("suiro run: stopped before all was processed; run it again to continue", file=sys.stderr)

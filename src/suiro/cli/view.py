@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, Yes, log_to_stderr, print_json, reporting, require_yes, usage
+from suiro.cli.everyday import AsJson, Yes, log_to_stderr, print_json, reporting, require_yes, say, usage
 from suiro.cli.view_output import (
     busy,
     done,
@@ -276,7 +276,7 @@ def deploy(
             print_json(made)
             return
         position = made["position"]
-        print(f"{name} v{number} {'is being built' if not wait else 'is ready'}; the view is {position}")
+        say(f"{name} v{number} {'is being built' if not wait else 'is ready'}; the view is {position}")
 
 
 @view.command

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from suiro.cli.everyday import print_json, print_table, say
+from suiro.cli.everyday import note, print_json, print_table, say
 from suiro.clock import monotonic_s, sleep_s
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def done(found: dict[str, Any], as_json: bool, more: str = "") -> None:
     if as_json:
         print_json(found)
         return
-    print(f"{found['view']} is {found['position']}{more}")
+    say(f"{found['view']} is {found['position']}{more}")
     print_status(found)
 
 
 def print_status(found: dict[str, Any]) -> None:
     routing = found["routing"]
-    print(f"{found['view']}: {found['position']}")
+    say(f"{found['view']}: {found['position']}")
     rows = []
     for one in found["versions"]:
         if one["state"] == "retired":
@@ -67,7 +67,7 @@ def print_status(found: dict[str, Any]) -> None:
             say(f"{what}: {_beginning_of(error, found['view'])}")
     guide = routing["guide"]
     if guide is not None:
-        print(f"steps: {', '.join(f'{step / 100:g} %' for step in guide['steps'])}, at {guide['at'] + 1}")
+        say(f"steps: {', '.join(f'{step / 100:g} %' for step in guide['steps'])}, at {guide['at'] + 1}")
 
 
 def _beginning_of(error: str, view: str) -> str:
@@ -135,8 +135,10 @@ class _Line:
 
     def _write(self, text: str) -> None:
         if self._is_shown:
+            from suiro.console.text import printable
+
             width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            sys.stderr.write(f"\r\x1b[K{printable(text)[:width]}")
             sys.stderr.flush()
 
 
@@ -175,7 +177,7 @@ def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) 
     while True:
         routing = found["routing"]
         if routing["share"] != seen and not quiet:
-            print(f"{routing['share'] / 100:g} % of the callers are on v{routing['candidate']}")
+            say(f"{routing['share'] / 100:g} % of the callers are on v{routing['candidate']}")
         seen = routing["share"]
         if routing["guide"] is None:
             break
@@ -183,7 +185,7 @@ def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) 
         found = views.status(name)
     tripped = [event for event in views.history(name)[-1:] if event["command"] == "trip"]
     for event in tripped:
-        print(f"suiro view: all callers were moved back: {event['detail']['reason']}", file=sys.stderr)
+        note(f"all callers were moved back: {event['detail']['reason']}", "suiro view")
     return found
 
 

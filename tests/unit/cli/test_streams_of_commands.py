@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.commands import suiro
+
+from suiro.cli.everyday import log_to_stderr
 
 TIMEOUT_S = 60
 
@@ -48,3 +52,22 @@ def test_what_the_locale_cannot_write_is_escaped(tmp_path: Path) -> None:
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = _shell(f"suiro connect check {tmp_path / 'c.toml'}", **locale)
     assert (done.stdout, done.stderr) == ("source.w\\xe4rme: files\n", "")
+
+
+def test_a_message_of_a_log_is_no_other_line_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Services write what a record has, or another server says, to a terminal."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.root.level)
+    log_to_stderr()
+    logging.getLogger("suiro.test").warning("refused: %s", "\x1b]0;owned\x07\n2026-11-27 INFO all is well")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(r"WARNING suiro.test: refused: \x1b]0;owned\x07")
+    assert second == "    2026-11-27 INFO all is well"
+
+
+def test_why_a_service_does_not_start_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = suiro("node", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "file" / "\x1b[2J"))
+    assert (done.code, r"\x1b[2J" in done.err, "\x1b" in done.err) == (1, True, False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.commands import suiro
 from support.http_peer import Answer, HttpPeer
 
-from suiro.cli.view_output import print_history, print_json, print_status
+from suiro.cli.view_output import print_history, print_json, print_status, watch_steps
 
 
 def version(number: int, state: str, **more: Any) -> dict[str, Any]:
@@ -66,10 +67,19 @@ def test_values_of_records_do_not_speak_to_the_terminal(capsys: pytest.CaptureFi
     with HttpPeer(lambda asked: Answer(body=said)) as peer:
         for command in ("compare", "explain"):
             print(suiro("view", command, "delays", "--url", peer.url).out)
+    routing = {"serving": 1, "candidate": "\x1b[2J", "share": 100, "guide": None}
+    status = {"view": "\x1b[2J", "position": "\x1b[8m", "routing": routing, "versions": []}
+    with HttpPeer(lambda asked: Answer(body=status)) as peer:
+        for command in ("status", "rollback"):
+            print(suiro("view", command, "delays", "--url", peer.url).output)
+    tripped: Any = SimpleNamespace(
+        history=lambda name: [{"command": "trip", "detail": {"reason": "\x1b[2J"}}]
+    )
+    watch_steps(tripped, "delays", status, quiet=False)
     print_json({"name": "\x9b2J"})
     event = {"revision": 1, "time_ms": 0, "who": "ada\x1b[2J", "command": "retire", "version": 1}
     print_history([event | {"detail": {"reason": "\x1b[8m"}, "before": "serving", "after": "retired"}])
-    shown = capsys.readouterr().out
+    shown = "".join(capsys.readouterr())
     assert shown.count("by pattern\n") == 2
     assert "caf\u00e9" in shown
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
