@@ -309,26 +309,26 @@ def test_a_leader_that_left_the_cluster_is_looked_up_before_anything_is_sent(
     assert {item.offset for item in client.list_offsets(both).values()} == {5}
 
 
+def fetched(request: Any, code: ErrorCode, partition: int | None = None) -> Any:
+    """Without a partition that which is asked for."""
+    message = response_class(API_KEYS["fetch"], request.__version__)
+    (asked,) = request.topics[0].partitions
+    item = nested(message, "PartitionData")(
+        partition_index=asked.partition if partition is None else partition,
+        error_code=code,
+        high_watermark=0,
+        aborted_transactions=None,
+        records=None,
+    )
+    topic = nested(message, "FetchableTopicResponse")(topic="t", partitions=(item,))
+    return message(throttle_time=NO_TIME, error_code=ErrorCode.none, session_id=0, responses=(topic,))
+
+
 def test_an_unread_answer_is_not_taken_for_the_next_one(
     client: Client, brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
 ) -> None:
     """The answer of the first leader ends the fetch, that of the second is still on its way."""
     leaders["t", 1] = 2
-
-    def fetched(request: Any, code: ErrorCode) -> Any:
-        message = response_class(API_KEYS["fetch"], request.__version__)
-        partition_class = nested(message, "PartitionData")
-        (asked,) = request.topics[0].partitions
-        partition = partition_class(
-            partition_index=asked.partition,
-            error_code=code,
-            high_watermark=0,
-            aborted_transactions=None,
-            records=None,
-        )
-        topic = nested(message, "FetchableTopicResponse")(topic="t", partitions=(partition,))
-        return message(throttle_time=NO_TIME, error_code=ErrorCode.none, session_id=0, responses=(topic,))
-
     brokers[0].script["fetch"] = lambda request: fetched(request, ErrorCode.topic_authorization_failed)
     brokers[1].script["fetch"] = lambda request: fetched(request, ErrorCode.none)
     with pytest.raises(RefusedError):
@@ -353,6 +353,13 @@ def test_the_wait_for_a_leader_may_end_before_the_deadline(
 def test_an_answer_that_cannot_be_read(client: Client, brokers: list[ScriptedBroker]) -> None:
     brokers[0].script["fetch"] = lambda request: b"\0\0\0\1garbage"
     with pytest.raises(DeadlineExceededError, match=r"127\.0\.0\.1:\d+"):
+        client.fetch({("t", 0): 0}, timeout_ms=100)
+
+
+def test_an_answer_of_another_partition(client: Client, brokers: list[ScriptedBroker]) -> None:
+    """The offset of that partition was looked up among those that were asked for, which is a KeyError."""
+    brokers[0].script["fetch"] = lambda request: fetched(request, ErrorCode.offset_out_of_range, 1)
+    with pytest.raises(DeadlineExceededError, match="it names t-1, which was not asked for"):
         client.fetch({("t", 0): 0}, timeout_ms=100)
 
 

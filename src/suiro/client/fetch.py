@@ -192,6 +192,8 @@ class _Response:
         if self._version >= 11:
             self._take(4)  # preferred read replica
         data = self._take(self._length(_INT))
+        if (topic, partition) not in self._offsets:
+            raise ValueError(f"it names {topic}-{partition}, which was not asked for")
         region = self._tags().get(file_regions.TAG)
         if region is not None:
             if not self._takes_files:
@@ -200,7 +202,7 @@ class _Response:
         if code == ErrorCode.offset_out_of_range:
             raise _OutOfRange(topic, partition)
         if code:
-            offset = self._offsets.get((topic, partition))
+            offset = self._offsets[topic, partition]
             return partition, error_for(ErrorCode(code), f"fetch from {topic}-{partition} at offset {offset}")
         return partition, Fetched(
             data=data,
