@@ -1,4 +1,4 @@
-"""Replaces files as a whole, and makes them durable; the user's home."""
+"""Replaces files as a whole, makes them durable, and tells whether one is another than before; the user's home."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def replace_file(path: Path, content: str | bytes, *, sync: bool = True, mode: i
         raise
     if sync:
         sync_folder(path.parent)
+
+
+def stamp_of(path: Path | str) -> tuple[int, ...]:
+    """Return what differs if a file was written or replaced since. Its time alone does not: archives and `cp -p` set
+    it, and two writes may have the same. Raises `OSError`."""
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def home_folder() -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 from suiro.broker.net.listeners import Listener, SecurityProtocol
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
+from suiro.foundation.files import stamp_of
 
 logger = logging.getLogger(__name__)
 
@@ -134,14 +135,12 @@ def _made_of(listener: Listener, settings: NodeSettings) -> tuple[object, ...]:
     return (*set_here, _client_auth(listener, settings), *_stamps(own))
 
 
-def _stamps(own: NodeSettings) -> tuple[tuple[str, int, int], ...]:
-    """The time and the size of each file, by which a new one is seen."""
+def _stamps(own: NodeSettings) -> tuple[tuple[str, tuple[int, ...]], ...]:
     stamps = []
     for path in (own.ssl_keystore_location, own.ssl_truststore_location):
         with contextlib.suppress(OSError):
             if path:
-                found = os.stat(path)
-                stamps.append((path, found.st_mtime_ns, found.st_size))
+                stamps.append((path, stamp_of(path)))
     return tuple(stamps)
 
 

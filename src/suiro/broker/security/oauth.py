@@ -21,6 +21,7 @@ from suiro.clock import Clock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
 from suiro.extras import require
+from suiro.foundation.files import stamp_of
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
@@ -68,7 +69,7 @@ class TokenValidator:
             )
         self._path = Path(unquote(parts.path))
         self._source = source
-        self._read_at = -1
+        self._stamp: tuple[int, ...] = ()
         self._keys: tuple[_Key, ...] = ()
         self._audiences = [part for part in settings.sasl_oauthbearer_expected_audience.split(",") if part]
         self._read()
@@ -139,14 +140,14 @@ class TokenValidator:
     def _read(self) -> None:
         """Read the key set if the file is another one than before. A bad new file leaves the keys as they are."""
         try:
-            changed_at = self._path.stat().st_mtime_ns
-            if changed_at == self._read_at:
+            stamp = stamp_of(self._path)
+            if stamp == self._stamp:
                 return
             content = json.loads(self._path.read_bytes())["keys"]
             keys = tuple(_keys_of(content))
             if not keys:
                 raise ValueError("it has no key of a kind that can sign tokens")
-            self._keys, self._read_at = keys, changed_at
+            self._keys, self._stamp = keys, stamp
         except (OSError, ValueError, KeyError, TypeError) as error:
             if not self._keys:
                 raise ConfigError(

@@ -22,6 +22,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from suiro.errors import ConfigError
+from suiro.foundation.files import stamp_of
 
 _PREFIX = "scrypt:"
 _COST = {"n": 1 << 14, "r": 8, "p": 1}
@@ -81,9 +82,9 @@ class Users:
         self._wrong = 0  # refused entries in `_judged`
         self._stamp, self._users = self._read()
 
-    def _read(self) -> tuple[tuple[int, int], dict[str, _User]]:
+    def _read(self) -> tuple[tuple[int, ...], dict[str, _User]]:
         try:
-            stat = self._path.stat()
+            stamp = stamp_of(self._path)
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise ConfigError(f"cannot read the file of users {self._path}: {error.strerror}") from None
@@ -107,7 +108,7 @@ class Users:
             users[name.strip()] = _User(password.strip(), role)
         if not users:
             raise ConfigError(f"the file of users {self._path} has no users, so nobody could log in")
-        return (stat.st_mtime_ns, stat.st_size), users
+        return stamp, users
 
     def recall(self, header: str) -> Verdict | None:
         """Return the cached verdict at once, or None if only `verify` can tell. `header` is the Authorization."""
@@ -157,8 +158,7 @@ class Users:
 
     def _refresh(self) -> None:
         try:
-            stat = self._path.stat()
-            if (stat.st_mtime_ns, stat.st_size) != self._stamp:
+            if stamp_of(self._path) != self._stamp:
                 self._stamp, self._users = self._read()
                 self._judged, self._wrong = {}, 0
         except (OSError, ConfigError):
