@@ -42,6 +42,8 @@ RSA_BITS_MIN = 2_048
 LEEWAY_S = 60
 USER_CHARS_MAX = 256
 EVERYBODY = "*"
+_NO_SUCH_ANSWER = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
+"""What the libraries raise for JSON of any shape. The errors of msgspec are values' errors."""
 
 _Read = TypeVar("_Read")
 
@@ -178,7 +180,7 @@ class Provider:
             )
         except OAuth2Error as error:
             raise LoginRefusedError(f"{document.token_endpoint} refuses the code: {error}") from None
-        except (ValueError, httpx.HTTPStatusError) as error:
+        except (*_NO_SUCH_ANSWER, httpx.HTTPStatusError) as error:
             raise LoginRefusedError(f"{document.token_endpoint}: {error}") from None
         id_token = answer.get("id_token") if isinstance(answer, dict) else None
         if not isinstance(id_token, str) or len(id_token) > TOKEN_CHARS_MAX:
@@ -229,7 +231,7 @@ class Provider:
                 params={"nonce": nonce, "client_id": settings.client_id, "access_token": access_token},
             )
             claims.validate(now=self._clock.wall_ms() // 1_000, leeway=LEEWAY_S)
-        except (JoseError, ValueError, TypeError, KeyError) as error:
+        except (JoseError, *_NO_SUCH_ANSWER) as error:
             raise LoginRefusedError(f"the ID token is refused: {type(error).__name__}: {error}") from None
         return found.claims
 
@@ -281,7 +283,7 @@ class Provider:
         url = f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration"
         try:
             found = msgspec.json.decode(self._get(url), type=_Document)
-        except msgspec.MsgspecError as error:
+        except _NO_SUCH_ANSWER as error:
             raise LoginRefusedError(f"{url}: {error}") from None
         if found.issuer != self._settings.issuer:
             raise LoginRefusedError(
@@ -346,7 +348,7 @@ def _keys(url: str, content: bytes) -> tuple[Key, ...]:
         listed = msgspec.json.decode(content)["keys"]
         if not isinstance(listed, list):
             raise TypeError
-    except (msgspec.MsgspecError, KeyError, TypeError):
+    except _NO_SUCH_ANSWER:
         raise LoginRefusedError(f"{url} is no set of keys") from None
     found: list[Key] = []
     for one in listed[:MAX_KEYS]:
@@ -354,7 +356,7 @@ def _keys(url: str, content: bytes) -> tuple[Key, ...]:
             continue
         try:
             key = JWKRegistry.import_key(one)
-        except (JoseError, ValueError, TypeError, KeyError):
+        except (JoseError, *_NO_SUCH_ANSWER):
             continue
         if isinstance(key, ECKey) or (isinstance(key, RSAKey) and key.raw_value.key_size >= RSA_BITS_MIN):
             found.append(key)

@@ -234,9 +234,12 @@ def test_a_new_key_is_found_and_unknown_names_ask_seldom(served: Served, provide
         lambda: Response(b" " * 1_000_000),
         lambda: Response(b"<html>"),
         lambda: JSONResponse([1]),
+        lambda: Response(b"[" * 100_000),
+        lambda: Response(b'{"expires_in": {"a": 1}}'),
+        lambda: Response(b'{"expires_in": 1e999}'),
         lambda: JSONResponse({"issuer": "https://example.com", "keys": [{"kty": "oct", "k": "AAAA" * 8}, 7]}),
     ],
-    ids=["fails", "large", "html", "list", "other"],
+    ids=["fails", "large", "html", "list", "deep", "no number", "infinite", "other"],
 )
 def test_a_provider_that_answers_with_something_else(
     served: Served, provider: OidcProvider, path: str, wrong: Any
