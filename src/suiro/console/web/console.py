@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,8 +86,9 @@ class Console:
         self.clock = clock or SystemClock()
         self.model = Model(self._new_client, clock=self.clock)
         # Refused changes have their own list, so that a user without rights cannot push out the changes of others.
-        self._done: deque[AuditEvent] = deque(maxlen=AUDIT_EVENTS)
-        self._refused: deque[AuditEvent] = deque(maxlen=AUDIT_EVENTS)
+        self._done: deque[tuple[int, AuditEvent]] = deque(maxlen=AUDIT_EVENTS)
+        self._refused: deque[tuple[int, AuditEvent]] = deque(maxlen=AUDIT_EVENTS)
+        self._numbers = count()
         self._idle: list[Client] = []
         self._lent: set[Client] = set()
         self._lock = threading.Lock()
@@ -108,12 +111,14 @@ class Console:
         """Adds to the list of changes and to the log. Characters that are not printable are escaped."""
         what = printable(what)
         events = self._refused if 400 <= status < 500 else self._done
-        events.append(AuditEvent(at=self.clock.wall_ms(), user=user, what=what, status=status))
+        event = AuditEvent(at=self.clock.wall_ms(), user=user, what=what, status=status)
+        events.append((next(self._numbers), event))
         audit_logger.info("%s: %s: %d", user or "-", what, status)
 
     def audit(self) -> list[AuditEvent]:
-        """Returns the changes, the newest first."""
-        return sorted((*self._refused, *self._done), key=lambda event: event.at)[::-1]
+        """Returns the changes, the newest first, also if the clock was set back."""
+        found = sorted((*self._refused, *self._done), key=itemgetter(0), reverse=True)
+        return [event for _, event in found]
 
     def _new_client(self) -> Client:
         settings = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **self.settings.client_settings}

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from support.console_api import console_api
 
-from suiro.console.web import Remote
+from suiro.clock import ManualClock
+from suiro.console.web import Console, ConsoleSettings, Remote
 from suiro.console.web import console as console_module
 
 
@@ -61,6 +62,16 @@ def test_refused_requests_do_not_push_out_what_was_done(
     assert [event["what"].split()[1] for event in events[:2]] == [
         f"/api/v1/topics/{n}/delete" for n in (4, 3)
     ]
+
+
+def test_the_newest_change_is_first_although_the_clock_was_set_back() -> None:
+    """It stood below older ones."""
+    clock = ManualClock(wall_ms=86_400_000)
+    console = Console(ConsoleSettings(bootstrap_servers="127.0.0.1:1"), clock=clock)
+    for what, status in (("first", 200), ("second", 403), ("third", 200)):
+        console.note("ada", what, status)
+        clock._wall_ms -= 1_000
+    assert [event.what for event in console.audit()] == ["third", "second", "first"]
 
 
 def test_a_reset_is_noted_with_the_offset_that_it_moves_to(tmp_path: Path) -> None:
