@@ -19,7 +19,7 @@ from support.view_stores import Described, cut
 from support.waiting import wait_until
 
 from suiro.errors import TransientError
-from suiro.foundation.http import HttpServer, listen_on
+from suiro.foundation.http import Guard, HttpServer, Users, listen_on
 from suiro.views import Views
 from suiro.views.cuts import Cut
 from suiro.views.serving.read_metrics import ReadMetrics
@@ -332,6 +332,28 @@ def test_changes_are_pushed_cut_by_cut(http: httpx.Client, filled: TwoVersions) 
         assert [events.next()[0], events.next()[0]] == ["1.1", "1.2"]
     with Events(http, "?after=1") as events:
         assert events.next()[0] == "1.2"
+
+
+def test_changes_end_with_the_access_of_their_reader(filled: TwoVersions, tmp_path: Path) -> None:
+    """A user who was removed from the file went on to get all rows, for as long as the connection lasted."""
+    file = tmp_path / "users"
+    file.write_text("ada:secret\nbob:secret\n")
+    guard = Guard(Starlette(routes=routes(filled)), origins=None, users=Users(file), max_body_bytes=0)
+    server = HttpServer(guard, listen_on("127.0.0.1", 0, name="views-test"), name="views-test")
+    url = f"http://127.0.0.1:{server.port}"
+    with (
+        httpx.Client(base_url=url, auth=("ada", "secret"), timeout=30) as ada,
+        httpx.Client(base_url=url, auth=("bob", "secret"), timeout=30) as bob,
+        Events(ada) as hers,
+        Events(bob) as his,
+    ):
+        assert (hers.next()[0], his.next()[0]) == ("1.1", "1.1")
+        file.write_text("bob:secret\n")
+        filled.followed[1].apply(2, {UA: {"n": 2}})
+        assert his.next()[0] == "1.2"
+        with pytest.raises(AssertionError, match="the stream ended"):
+            hers.next()
+    server.stop()
 
 
 def test_a_large_cut_comes_in_parts_and_counts_as_one(http: httpx.Client, filled: TwoVersions) -> None:

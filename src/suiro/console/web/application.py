@@ -13,7 +13,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from suiro.console.web.endpoint import (
 from suiro.console.web.files import PageFiles
 from suiro.console.web.openapi import document
 from suiro.errors import SuiroError, UsageError
-from suiro.foundation.http import Guard, Origins, Role, Users, error_json, watching_client
+from suiro.foundation.http import Guard, Origins, Role, Users, error_json, is_let_in, watching_client
 
 if TYPE_CHECKING:
     from suiro.console.web.login import Login
@@ -78,7 +78,6 @@ class ConsoleApplication:
 
     def __init__(self, console: Console, users: Users | None = None, login: Login | None = None) -> None:
         self._console = console
-        self._users = users
         self._login = login
         self._guard = Guard(
             self._answer,
@@ -198,7 +197,7 @@ class ConsoleApplication:
                 if scope["method"] == "HEAD":
                     # The client does not wait for an end: it would hold the connection and a stream until it leaves.
                     answer = replace(answer, parts=iter(()))
-                await self._stream(answer, send, gone, lambda: self._is_let_in(scope), user)
+                await self._stream(answer, scope, send, gone)
             else:
                 await _json(answer, status)(scope, receive, send)
 
@@ -220,28 +219,10 @@ class ConsoleApplication:
             logger.exception("a request failed")
             return 500, error_json(500, f"the console failed: {type(error).__name__}; its log says more")
 
-    async def _is_let_in(self, scope: Scope) -> bool:
-        """Whether the user still has access: a stream may outlive the session of its reader, or the user's line in the
-        file."""
-        authorization = _header(scope, b"authorization")
-        if self._login is not None and not authorization:
-            return self._login.sessions.known(_header(scope, b"cookie")) is not None
-        if self._users is None:
-            return True
-        verdict = self._users.recall(authorization)
-        if verdict is None:  # the file has changed, and verifying a hash takes long
-            loop = asyncio.get_running_loop()
-            verdict = await loop.run_in_executor(None, self._users.verify, authorization)
-        return (verdict.name, verdict.role) == (scope["suiro.user"], scope["suiro.role"])
-
     async def _stream(
-        self,
-        answer: Events | Download,
-        send: Send,
-        gone: threading.Event,
-        is_let_in: Callable[[], Awaitable[bool]],
-        user: str | None,
+        self, answer: Events | Download, scope: Scope, send: Send, gone: threading.Event
     ) -> None:
+        user = scope.get("suiro.user")
         is_users = user is not None and self._streams_of[user] >= MAX_STREAMS_OF_USER
         if is_users or self.streams >= MAX_STREAMS:
             count = f"{MAX_STREAMS_OF_USER} of your" if is_users else str(MAX_STREAMS)
@@ -266,7 +247,7 @@ class ConsoleApplication:
             )  # sends the headers now
             async with contextlib.aclosing(parts):
                 async for part in parts:
-                    if gone.is_set() or self._console.is_stopped or not await is_let_in():
+                    if gone.is_set() or self._console.is_stopped or not await is_let_in(scope):
                         if isinstance(answer, Download):
                             return  # without an end, so that half a file does not look complete
                         break

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         summary_of,
     )
     from suiro.foundation.http.disconnects import watching_client
-    from suiro.foundation.http.guard import Guard, not_allowed
+    from suiro.foundation.http.guard import Guard, is_let_in, not_allowed
     from suiro.foundation.http.limits import HttpLimits, requests_of_one
     from suiro.foundation.http.origins import Origins
     from suiro.foundation.http.page import MetricsPage, serve_metrics_page
@@ -50,14 +50,15 @@ __all__ = [
     "error_answer",
     "error_json",
     "hash_password",
+    "is_let_in",
     "is_loopback",
     "is_temporary",
     "listen_on",
     "not_allowed",
     "requests_of_one",
     "retry_after_ms",
-    "serve_metrics_page",
     "segment",
+    "serve_metrics_page",
     "summary_of",
     "url_of",
     "warn_if_open_to_all",
@@ -70,7 +71,7 @@ __getattr__ = on_first_use(
     {
         "answers": "AnswerTooLargeError ask is_temporary retry_after_ms segment summary_of",
         "disconnects": "watching_client",
-        "guard": "Guard not_allowed",
+        "guard": "Guard is_let_in not_allowed",
         "limits": "HttpLimits requests_of_one",
         "origins": "Origins",
         "page": "MetricsPage serve_metrics_page",

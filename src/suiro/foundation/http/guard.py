@@ -1,8 +1,8 @@
 """Checks every request before the application runs: its origin, its user and the size of its body.
 
 The application receives the complete body, which counts against the limit until the response is sent. The user's name
-is in `scope["suiro.user"]` and the role in `scope["suiro.role"]`. A refusal is
-`{"error_code": status, "message": text}`.
+is in `scope["suiro.user"]` and the role in `scope["suiro.role"]`; a stream asks `is_let_in` before each part. A refusal
+is `{"error_code": status, "message": text}`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from starlette.responses import Response
@@ -108,6 +109,7 @@ class Guard:
                 return
             user = scope["suiro.user"] = verdict.name
             scope["suiro.role"] = verdict.role
+            scope["suiro.is_let_in"] = partial(self._is_let_in, headers, verdict)
             if self._in_progress[user] >= requests_of_one(self._limits):
                 message = f"{user} has too many requests in progress; try again when some have ended"
                 await self._refuse(503, message, **{"retry-after": "1"})(scope, receive, send)
@@ -130,6 +132,15 @@ class Guard:
         if self._users is None:
             return REFUSED
         return await self._login(self._users, headers.get("authorization", ""))
+
+    async def _is_let_in(self, headers: Mapping[str, str], verdict: Verdict) -> bool:
+        header = headers.get("authorization", "")
+        if self._users is None or (self._sessions is not None and not header):
+            return await self._verdict(headers) == verdict
+        found = self._users.recall(header)
+        if found is None:  # the file has changed
+            found = await asyncio.get_running_loop().run_in_executor(self._logins, self._users.verify, header)
+        return found == verdict
 
     def _unauthorized(self, headers: Mapping[str, str]) -> Response:
         if self._sessions is not None and "authorization" not in headers:
@@ -206,6 +217,13 @@ def _first(message: Message, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return next_one
+
+
+async def is_let_in(scope: Scope) -> bool:
+    """Whether the user of a request still has access. A stream may outlive the session of its reader, or the user's
+    line in the file. On a server without users, everyone has."""
+    still = scope.get("suiro.is_let_in")
+    return still is None or await still()
 
 
 def not_allowed(scope: Scope, role: Role) -> str | None:

@@ -25,8 +25,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
@@ -37,7 +38,7 @@ from starlette.types import Receive, Scope, Send
 
 from suiro.clock import stopwatch_ns
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
-from suiro.foundation.http import HttpLimits, requests_of_one
+from suiro.foundation.http import HttpLimits, is_let_in, requests_of_one
 from suiro.views.cuts import Cut
 from suiro.views.serving.answers import WaitedError, error_answer, json_answer
 from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
@@ -171,9 +172,8 @@ class _Reads:
                 return self._router.version(served.view, served.version)
             return self._router.serving(served.view, caller)
 
-        return _Events(
-            Subscription(served, after, follows, self._for_subscription).events(), self._end_subscription
-        )
+        subscription = Subscription(served, after, follows, self._for_subscription)
+        return _Events(_while_let_in(request.scope, subscription.events()), self._end_subscription)
 
     async def topic(self, request: Request) -> Response:
         try:
@@ -248,6 +248,14 @@ class _Reads:
         return await asyncio.get_running_loop().run_in_executor(
             self._subscription_threads, question, *arguments
         )
+
+
+async def _while_let_in(scope: Scope, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+    async with aclosing(events):
+        async for event in events:
+            if not await is_let_in(scope):
+                return
+            yield event
 
 
 def _look_up(served: Served, request: Request, question: _Question, token: PageToken | None) -> str:
