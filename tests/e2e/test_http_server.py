@@ -149,6 +149,19 @@ def test_an_answer_that_nobody_takes_is_given_up() -> None:
         assert len(all_of(peer)) < len(LARGE)
 
 
+def test_answers_that_nobody_takes_hold_no_more_than_their_share() -> None:
+    """A thousand connections that take a byte now and then held gigabytes."""
+    with serving(held_answer_bytes=100 << 20, **PATIENT) as server, ExitStack() as stack:
+        request = b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        connections = server._server.server_state.connections
+        stack.enter_context(connected(server, request))
+        wait_until(lambda: any(one.unsent for one in connections), what="a client that is behind")
+        (first,) = connections
+        late = stack.enter_context(connected(server, request))
+        wait_until(lambda: first not in connections, what="its end")
+        assert len(all_of(late)) > len(LARGE)
+
+
 def test_a_head_without_end_is_refused() -> None:
     with (
         serving(max_head_bytes=10_000, **PATIENT) as server,

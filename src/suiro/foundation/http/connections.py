@@ -2,8 +2,8 @@
 
 Connections count from the moment they are accepted, before TLS and HTTP. When the maximum is reached, a new connection
 replaces a silent one: first those with an incomplete TLS handshake or request head, then idle ones, then those that
-send a body; in each group, the one that has waited longest. A request that is being answered is never interrupted. So a
-thousand silent connections do not lock anyone out. One periodic check closes connections that exceed a limit of
+send a body; in each group, the one that has waited longest. A request that is being answered is never ended for it. So
+a thousand silent connections do not lock anyone out. One periodic check closes connections that exceed a limit of
 `HttpLimits`, instead of a timer for each request.
 """
 
@@ -47,8 +47,9 @@ class Connection(HttpToolsProtocol):
         self._answering = 0  # requests; more than one if the client pipelines
         self._head_bytes = 0
         self._body_bytes = 0
-        self._unsent = 0  # at the last check
+        self.unsent = 0  # bytes at the last check
         self._unsent_since = 0.0
+        self.behind_since = 0.0
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -118,11 +119,12 @@ class Connection(HttpToolsProtocol):
 
     def _is_stuck(self, now: float) -> bool:
         """The client does not read its response."""
-        unsent = self.transport.get_write_buffer_size()
-        if not unsent or unsent < self._unsent or not self._unsent:
-            self._unsent, self._unsent_since = unsent, now
+        before, self.unsent = self.unsent, self.transport.get_write_buffer_size()
+        if not before:
+            self.behind_since = now
+        if self.unsent < before or not before:
+            self._unsent_since = now
             return False
-        self._unsent = unsent
         return (now - self._unsent_since) * 1_000 > self._limits.write_timeout_ms
 
     def _close_late(self) -> None:
@@ -231,6 +233,16 @@ class Connections:
             now = self._loop.time()
             for connection in list(self._open):
                 connection.close_if_over_a_limit(now)
+            self._limit_unsent()
+
+    def _limit_unsent(self) -> None:
+        """Responses may have megabytes, and a client may take a byte now and then."""
+        held = sum(connection.unsent for connection in self._open)
+        for connection in sorted(self._open, key=lambda one: (not one.unsent, one.behind_since)):
+            if held <= self._limits.held_answer_bytes:
+                return
+            held -= connection.unsent
+            connection.transport.abort()
 
     def _warn(self, message: str, *values: object) -> None:
         """At most once a minute, so that refused connections cannot fill the log."""

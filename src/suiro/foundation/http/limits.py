@@ -31,6 +31,9 @@ class HttpLimits:
     """Between two requests of a connection. Longer than clients keep idle connections, so that they close first."""
     held_body_bytes: int = 64 * 1024 * 1024
     """For all requests together, from the first byte until the response."""
+    held_answer_bytes: int = 256 * 1024 * 1024
+    """For all responses together, of what their clients have not taken yet. Above it, the clients that have been behind
+    for longest are disconnected."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
