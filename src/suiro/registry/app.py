@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from suiro.clock import SystemClock
 from suiro.errors import RefusedError, SuiroError, TransientError
 from suiro.foundation.http import Guard, Origins, Users, error_json, not_allowed, watching_client
+from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
 from suiro.registry import api_errors as api_errors
 from suiro.registry.api_errors import ApiError
 from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Call, Endpoint, PlainText, role_of
@@ -198,6 +199,8 @@ async def _body(request: Request) -> Any:
     data = await request.body()
     if not data:
         return None
+    if has_too_many_values(data):
+        raise ApiError(413, 413, f"The request has more than {MAX_VALUES} values")
     try:
         # Given bytes, `json` accepts half of a surrogate pair.
         body = json.loads(data.decode("utf-8-sig"))

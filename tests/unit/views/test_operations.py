@@ -109,6 +109,7 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         ("shift", b'{"steps": [10], "hold_ms": -1}', "'hold_ms' is -1; expected milliseconds from 0 on"),
         ("forward", b'{"max_lag_ms": -1}', "'max_lag_ms' is -1"),
         ("shift", b"[" * 100_000, "not JSON"),
+        ("compare", b'{"ignored": [' + b"[]," * 150_001 + b"1]}", "more than 300000 values"),
         ("shift", b'{"steps": [10], "hold": 5}', "there is no field 'hold'"),
         ("retire", b'{"version": "1"}', "'version' is \"1\"; expected int"),
         ("retire", b'{"version": true}', "'version' is true"),

@@ -51,6 +51,7 @@ from starlette.types import ASGIApp
 from suiro.errors import FatalError, SuiroError, UsageError
 from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed, watching_client
 from suiro.foundation.metrics import CONTENT_TYPE, family, render
+from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
 from suiro.views.control.host import Host
 from suiro.views.control.journal import MAX_CODE_BYTES
 from suiro.views.serving.answers import error_answer, json_answer
@@ -203,6 +204,8 @@ class _Operations:
             gone = threading.Event()
 
             def run() -> Any:
+                if has_too_many_values(text):
+                    raise UsageError(f"the request's body has more than {MAX_VALUES} values")
                 try:
                     data = json.loads(text or b"{}")
                 except (ValueError, RecursionError) as error:
