@@ -15,7 +15,7 @@ MAX_NESTING = 500
 """Levels of arrays and objects in JSON; levels of elements in a record of XML."""
 
 MAX_VALUES = 300_000
-"""Values of the JSON in a request of a stranger."""
+"""Values of JSON in the request of a stranger, or in the answer of another server."""
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 """What may be half of a surrogate pair."""
 

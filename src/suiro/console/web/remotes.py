@@ -26,6 +26,7 @@ from suiro.console.web.endpoint import Call, ConflictError, ForbiddenError, NotF
 from suiro.console.web.turns import LOOK_S, Turns
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.foundation.http import AnswerTooLargeError, ask, is_temporary
+from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
 
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 10.0
@@ -192,6 +193,7 @@ class Peer:
         content, failure = b"", None
         try:
             content = _json(self, self._ask(self._http, "GET", path))
+            require_few_values(self.url, content)
         except BaseException as error:  # noqa: BLE001 - the callers that wait get it
             failure = error
         with self._lock:
@@ -255,12 +257,18 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
     return found
 
 
+def require_few_values(url: str, content: bytes) -> None:
+    """For answers that are parsed. Raises `RemoteError`."""
+    if has_too_many_values(content):
+        raise RemoteError(f"{url} answers with more than {MAX_VALUES} values")
+
+
 def _json(peer: Peer, response: httpx.Response) -> bytes:
     content = response.content
     if not content:
         return b"{}"
     try:
-        msgspec.json.decode(content)
+        msgspec.json.decode(content, type=msgspec.Raw)  # makes no objects
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise RemoteError(
             f"{peer.url} answers with what is no JSON; is it the address of such a server?"

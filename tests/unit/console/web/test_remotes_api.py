@@ -256,6 +256,18 @@ def test_servers_that_answer_with_nonsense_break_no_list_of_problems(
     assert [one.link for one in related_to(call, "a-t")] == ["#/applications/5"]  # on the page of a topic
 
 
+def test_a_server_with_a_million_values_is_an_entry_with_an_error(
+    console: Callable[..., Api], ends: ExitStack
+) -> None:
+    """Nobody else was answered while they were parsed, for seconds."""
+    many = (Remote(url=answering(ends, b"[" + b"[]," * 500_000 + b"[]]")),)
+    api = console(apps=many, connect=many, views=many, masks=Masks.parse(["cards=number"]))
+    for path in ("/apps", "/connectors", "/views"):
+        assert "answers with more than 300000 values" in str(api.get(path)), path
+    assert "more than 300000 values" in api.get("/views/0/delays", status=500)
+    assert len(api.get("/views/0/delays", role="admin")) == 500_001
+
+
 # -- connectors ----------------------------------------------------------------------------------------------
 
 
