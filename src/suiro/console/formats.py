@@ -19,6 +19,7 @@ from suiro.clock import Clock, SystemClock
 from suiro.console.registry_waits import schema_waits
 from suiro.console.text import plain
 from suiro.errors import RegistryError, RegistryUnavailableError, SchemaNotFoundError, UsageError
+from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
 
 if TYPE_CHECKING:
     from suiro.console.records import LogRecord
@@ -29,6 +30,11 @@ UNKNOWN_PAUSE_MS = 10_000
 """The pause for an id that the registry does not have, so that a page of a hundred records asks once. The bytes of a
 long begin like a schema id."""
 UNKNOWN_IDS_MAX = 1_000
+BYTES_MAX = 16 * 1024 * 1024
+"""The most bytes of a value that are decoded where others wait. A kilobyte of a batch may be a hundred megabytes."""
+SCHEMA_BYTES_MAX = 4 * 1024 * 1024
+"""The same of a value with a schema, each byte of which may be an object."""
+SHOWN_BYTES = 1_024
 _LONG = struct.Struct(">q")
 _SCHEMA_ID = struct.Struct(">bI")
 
@@ -115,6 +121,9 @@ def decoder(
     def decoded(data: bytes | None) -> Decoded:
         if data is None:
             return Decoded(value=None, text="null")
+        if not is_patient and len(data) > BYTES_MAX:
+            text = data[:SHOWN_BYTES].hex()
+            return Decoded(value=text, text=f"0x{text}", error=_too_large(data, BYTES_MAX), format="hex")
         try:
             return decode(data)
         except (ValueError, RecursionError) as error:
@@ -136,7 +145,7 @@ def value_reader(
     parse = msgspec.json.decode
 
     def value_of(data: bytes | None) -> Any:
-        if data is not None and data[:1] in (b"{", b"["):
+        if data is not None and data[:1] in (b"{", b"[") and not has_too_many_values(data):
             try:
                 return parse(data)
             except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -153,7 +162,7 @@ def _decode_of(
         return _avro(registry, is_patient)
     if name == "auto":
         return _Guessing(registry, is_exact)
-    plainly = {"string": _string, "json": _json, "long": _long, "hex": _hex}
+    plainly = {"string": _string, "json": _json if is_patient else _small_json, "long": _long, "hex": _hex}
     if name in plainly:
         return plainly[name]
     raise UsageError(f"there is no format {name!r}; use one of {', '.join(FORMATS)}")
@@ -178,6 +187,16 @@ def _json(data: bytes) -> Decoded:
     return Decoded(value=parse_json(data), text=data.decode(), format="json")
 
 
+def _small_json(data: bytes) -> Decoded:
+    if has_too_many_values(data):
+        raise ValueError(f"has more than {MAX_VALUES} values, and is not decoded here")
+    return _json(data)
+
+
+def _too_large(data: bytes, most: int) -> str:
+    return f"has {len(data)} bytes, more than the {most} that are decoded here"
+
+
 def _long(data: bytes) -> Decoded:
     if len(data) != _LONG.size:
         raise ValueError(f"is no long: it has {len(data)} bytes, a long has {_LONG.size}")
@@ -196,6 +215,8 @@ def _avro(registry: str | None, is_patient: bool) -> Callable[[bytes], Decoded]:
         schema_id = _schema_id(data)
         try:
             if schema_id is not None and not is_patient:
+                if len(data) > SCHEMA_BYTES_MAX:
+                    raise ValueError(_too_large(data, SCHEMA_BYTES_MAX))
                 schema_waits(registry).wait(schema_id, partial(_by_schema, registry, schema_id, data))
             return _of_schema(codec.decode(data), "avro", schema_id)
         # The registry may have the schema and not one that it refers to.
@@ -256,6 +277,9 @@ class _Guessing:
         schema_id = _schema_id(data)
         if schema_id is None or self._registry is None or self._is_unknown(schema_id):
             return self._by_bytes(data)
+        if len(data) > SCHEMA_BYTES_MAX:
+            error = _too_large(data, SCHEMA_BYTES_MAX)
+            return replace(self._by_bytes(data), error=error, schema_id=schema_id)
         try:
             decode = partial(_by_schema, self._registry, schema_id, data)
             schema_waits(self._registry).wait(schema_id, decode)
@@ -285,10 +309,10 @@ class _Guessing:
             text = None
         if text is not None and text[:1] in ("{", "["):
             try:
-                return _json(data)
+                return _small_json(data)
             except (ValueError, RecursionError):
                 pass
-        if text is not None and all(one.isprintable() or one in "\n\r\t" for one in text):
+        if text is not None and text.translate(_SPACES).isprintable():
             return Decoded(value=text, text=text, format="string")
         return _long(data) if len(data) == _LONG.size else _hex(data)
 

@@ -21,6 +21,9 @@ from suiro.protocol.records import control_type, decode_batch, iter_batch
 
 FETCH_BYTES = 256 * 1024
 PAGE_BYTES = 16 * 1024 * 1024
+HELD_BYTES = 64 * 1024 * 1024
+"""Beyond it, a page has no records of further partitions: a kilobyte of a batch may be a record of a hundred
+megabytes."""
 PAGES_MAX = 1_000
 """The most fetches for one page: a log may have any number of batches without records."""
 STEP_GROWTH = 4
@@ -75,10 +78,15 @@ def read_page(
     starts: dict[int, int] = {}
     found: dict[int, list[LogEntry]] = {}
     reached: dict[int, int] = {}
+    held = 0
     for partition, position in positions.items():
         first, end = ranges[partition]
         start = starts[partition] = min(max(position, first), end)
+        if held > HELD_BYTES:
+            found[partition], reached[partition] = [], start
+            continue
         found[partition], reached[partition] = read(partition, start, first, end, limit)
+        held += sum(size_of(one.record) for one in found[partition])
     merged = list(heapq.merge(*found.values(), key=lambda one: (one.record.timestamp, one.record.partition)))
     kept = merged[:limit] if is_forward else merged[-limit:]
     before, after = {}, {}

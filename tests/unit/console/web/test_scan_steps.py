@@ -16,7 +16,7 @@ import pytest
 from suiro import registry
 from suiro.client import EARLIEST, NO_LEADER, Fetched, ListedOffset, PartitionInfo, TopicInfo
 from suiro.clock import ManualClock
-from suiro.console import registry_waits
+from suiro.console import formats, pages, registry_waits
 from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.web import Masks
 from suiro.console.web.api import records
@@ -339,6 +339,40 @@ class Shortened(OneLed):
                 log_start_offset=self.first,
             )
         }
+
+
+BOMBS = {
+    "values": b"[" + b"[]," * 300_000 + b"[]]",
+    "bytes": b"a" * (formats.BYTES_MAX + 1),
+    "schema": struct.pack(">bI", 0, 7) + b"\0" * formats.SCHEMA_BYTES_MAX,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.parametrize("kind", ["auto", "json", "avro"])
+def test_a_small_batch_that_becomes_a_large_value_is_not_parsed(bomb: str, kind: str) -> None:
+    """A kilobyte of a producer's batch stopped the console for as long as it parsed a hundred megabytes."""
+    decoded = formats.decoder(kind, "mock://of-a-test", is_patient=False)(BOMBS[bomb])
+    as_text = (bomb, kind) == ("values", "auto")
+    assert (decoded.format, decoded.error is None) == (("string", True) if as_text else ("hex", False))
+
+
+def test_a_page_and_a_tail_hold_few_large_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each of 200 partitions, and forty of a tail, were in memory at once, of 128 MiB each."""
+    monkeypatch.setattr(pages, "HELD_BYTES", 1_500)
+    monkeypatch.setattr(records, "TAIL_BYTES", 1_500)
+    cluster = OneLed(1, 1, 1, 1, records=1)
+    cluster.value = b"x" * 1_000
+    page = records._page(asking(cluster, **{"from": "earliest"}))
+    assert [one.partition for one in page.records] == [0, 1]
+    assert {number: edges.after for number, edges in page.positions.items()} == {0: 1, 1: 1, 2: 0, 3: 0}
+    cluster = OneLed(1, 1, 1, 1, records=0)
+    cluster.value = b"x" * 1_000
+    parts: Any = iter(records._tail(asking(cluster)).parts)
+    next(parts)
+    cluster._records = 1
+    told = next(parts)
+    assert (told.count(b'"offset":0'), b'"dropped":3' in told) == (1, True)
 
 
 def test_retention_ends_neither_a_search_nor_a_file() -> None:

@@ -16,6 +16,7 @@ from suiro.console.records import (
     LogRecord,
     Start,
     behind_deleted,
+    bytes_of,
     parse_start,
     records_of,
     start_offsets,
@@ -60,6 +61,7 @@ TAIL_BEHIND_MAX = 2_000
 """The most offsets by which a tail may be behind in one partition, before it continues near the end."""
 TAIL_LOOKED_AT = 200
 """The same without a filter. Transaction markers and gaps of compaction count."""
+TAIL_BYTES = 64 * 1024 * 1024  # the most of one step
 TAIL_WAIT_MS = 250
 TAIL_LOOKS_MS = 10_000
 """The time after which a tail looks for new partitions."""
@@ -389,9 +391,7 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
     progress = scan.progress
     try:
         for found in scan.steps():
-            told = b""
-            if found:
-                told = event("records", [scan.view.shown(*one) for one in found])
+            told = event("records", [scan.view.shown(*one) for one in found]) if found else b""
             yield told + event("progress", progress)
         end = {
             "reason": "limit" if progress.matched >= limit else "leaderless" if scan.leaderless else "end",
@@ -495,7 +495,7 @@ def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[by
         yield event("records", {"records": [], "dropped": 0, "leaderless": sorted(followed.leaderless)})
         while True:
             last: deque[tuple[LogRecord, tuple[Decoded, Decoded] | None]] = deque(maxlen=TAIL_RECORDS)
-            seen = dropped = 0
+            seen = dropped = held = 0
             before = matching.unclear, followed.leaderless
             # The client is lent for one step, so that twenty tails can share clients.
             with call.console.client() as client:
@@ -510,7 +510,8 @@ def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[by
                     at[place] = following
                     if record is None:
                         continue
-                    if clock.monotonic_ms() >= until:
+                    held += bytes_of(record)
+                    if clock.monotonic_ms() >= until or held > TAIL_BYTES:
                         dropped += 1
                         continue
                     found = matching.look(record) if is_filtered else None
