@@ -247,7 +247,7 @@ def test_a_search_gives_the_same_answer_twice(api: Api, client: Client, new_topi
         values = [b'{"n": %d, "s": "<script>"}' % number for number in range(200)]
         client.produce({(topic, partition): batch(*values)})
     first = scanned(api, topic, filter="n >= 190 and s == '<script>'")
-    known = {"unclear": 0, "first_unclear": None, "leaderless": []}
+    known = {"unclear": 0, "first_unclear": None, "leaderless": [], "deleted": 0}
     assert first == ([*range(190, 200)] * 2, {"reason": "end", "scanned": 400, "matched": 20} | known)
     assert scanned(api, topic, filter="n >= 190 and s == '<script>'") == first
     limited = scanned(api, topic, filter="n >= 190", limit=3)
@@ -615,7 +615,15 @@ def test_masked_fields_are_for_admins(
     assert scanned(viewer, topic, filter="card.number == '4111'")[0] == []
     assert scanned(admin, topic, filter="card.number == '4111'") == (
         [0],
-        {"reason": "end", "scanned": 2, "matched": 1, "leaderless": [], "unclear": 1, "first_unclear": ANY},
+        {
+            "reason": "end",
+            "scanned": 2,
+            "matched": 1,
+            "leaderless": [],
+            "deleted": 0,
+            "unclear": 1,
+            "first_unclear": ANY,
+        },
     )
     assert "4111" not in viewer.http.get(f"/topics/{topic}/export").text
     copied = viewer.refused("POST", f"/topics/{topic}/copy", {"partition": 0, "offset": 0, "to": topic})
