@@ -278,8 +278,8 @@ class _Guessing:
         if schema_id is None or self._registry is None or self._is_unknown(schema_id):
             return self._by_bytes(data)
         if len(data) > SCHEMA_BYTES_MAX:
-            error = _too_large(data, SCHEMA_BYTES_MAX)
-            return replace(self._by_bytes(data), error=error, schema_id=schema_id)
+            said = _too_large(data, SCHEMA_BYTES_MAX)
+            return replace(self._by_bytes(data), error=said, schema_id=schema_id)
         try:
             decode = partial(_by_schema, self._registry, schema_id, data)
             schema_waits(self._registry).wait(schema_id, decode)
