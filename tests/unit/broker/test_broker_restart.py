@@ -7,19 +7,19 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
+from support import brokers
 from support.cleaning import batches, clean_log
 
-from suiro.broker import Broker, BrokerConfig
+from suiro.broker import Broker
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
 from suiro.broker.coordination.transactions.state import V1
 from suiro.clock import ManualClock
-from suiro.config import NodeSettings
 from suiro.errors import ConfigError
 from suiro.log import DataDirectory, PartitionLog, StorageError
 from suiro.protocol.messages import ErrorCode
@@ -28,25 +28,7 @@ from suiro.protocol.records import Record, encode_batch
 PLACE = ("t", 0)
 
 
-@contextmanager
-def started(path: Path, clock: ManualClock, *, crash: bool = False) -> Iterator[Broker]:
-    loop = uvloop.new_event_loop()
-    broker = Broker(
-        BrokerConfig(data=path, port=0, settings=NodeSettings(offsets_topic_num_partitions=1)),
-        loop=loop,
-        clock=clock,
-    )
-    broker.start()
-    try:
-        yield broker
-    finally:
-        if crash:
-            broker.server.close()
-            assert broker._directory is not None
-            broker._directory.abandon()
-        else:
-            broker.stop()
-        loop.close()
+started = partial(brokers.started, offsets_topic_num_partitions=1)
 
 
 def offset(value: int, clock: ManualClock) -> OffsetValue:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvloop
+from support.brokers import started
 from support.logs import batch
 
-from suiro.broker import Broker, BrokerConfig
+from suiro.broker import Broker
 from suiro.broker.coordination.transactions.state import V1, TransactionState
 from suiro.clock import ManualClock
 
@@ -28,12 +28,8 @@ def clock() -> SettableClock:
 
 @pytest.fixture
 def broker(tmp_path: Path, clock: SettableClock) -> Iterator[Broker]:
-    loop = uvloop.new_event_loop()
-    made = Broker(BrokerConfig(data=tmp_path, port=0), loop=loop, clock=clock)
-    made.start()
-    yield made
-    made.stop()
-    loop.close()
+    with started(tmp_path, clock) as made:
+        yield made
 
 
 def test_records_are_synced_when_flush_ms_is_over(broker: Broker, clock: SettableClock) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
+from support import brokers
 
-from suiro.broker import Broker, BrokerConfig
+from suiro.broker import Broker
 from suiro.broker.coordination.groups import group as group_module
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
@@ -25,7 +25,6 @@ from suiro.broker.coordination.transactions.state import V1
 from suiro.broker.refusals import RefusedError
 from suiro.broker.storage import system_log
 from suiro.clock import ManualClock
-from suiro.config import NodeSettings
 from suiro.log import StorageError
 from suiro.protocol.fields import FieldWriter
 from suiro.protocol.messages import ErrorCode
@@ -34,18 +33,7 @@ PLACE = ("t", 0)
 WEEK_MS = 7 * 24 * 3600 * 1000
 
 
-@contextmanager
-def started(path: Path, clock: ManualClock, **settings_: Any) -> Iterator[Broker]:
-    loop = uvloop.new_event_loop()
-    settings_ = {"offsets_topic_num_partitions": 1, **settings_}
-    settings = NodeSettings(group_consumer_assignment_interval_ms=0, **settings_)
-    broker = Broker(BrokerConfig(data=path, port=0, settings=settings), loop=loop, clock=clock)
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.stop()
-        loop.close()
+started = partial(brokers.started, offsets_topic_num_partitions=1, group_consumer_assignment_interval_ms=0)
 
 
 @pytest.fixture

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.batches import TIMESTAMP, owned_batch
+from support.brokers import started
 
-from suiro.broker import Broker, BrokerConfig
+from suiro.broker import Broker
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
-from suiro.config import NodeSettings
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 S = TransactionState
 TIMEOUT_MS = 60_000
-
-
-@contextmanager
-def started(data: Path, clock: ManualClock, **settings: str) -> Iterator[Broker]:
-    loop = asyncio.new_event_loop()
-    config = BrokerConfig(
-        data=data,
-        port=0,
-        settings=NodeSettings.from_mapping(
-            {name.replace("_", "."): value for name, value in settings.items()}
-        ),
-    )
-    broker = Broker(config, loop=loop, clock=clock)
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.stop()
-        loop.close()
 
 
 def partition_of(broker: Broker, topic: str) -> Partition:
