@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.tiering import TOPIC, TieredNode
+from support.tiering import TieredNode
 
 from suiro.log import Cleaned, CleanerSettings, CleaningJob, GroupCleaned, dirtiness
 from suiro.log.cleaning import clean
@@ -47,7 +47,11 @@ class World:
         )
         self.model: dict[bytes, bytes] = {}
 
-    def do(self, action: str, key: int) -> None:
+    def do(self, *actions: str, key: int = 0) -> None:
+        for action in actions:
+            self._do(action, key)
+
+    def _do(self, action: str, key: int) -> None:
         node = self.node
         match action:
             case "write":
@@ -59,10 +63,10 @@ class World:
                     self.append(KEYS, b"filler-%d" % node.log.log_end_offset)
             case "age":  # what was cleaned once is cleaned again when tombstones may go
                 for _ in range(2):
-                    self.do("fill", 0)
+                    self.do("fill")
                     self.clean()
-                    self.do("time", 0)
-                self.do("fill", 0)
+                    self.do("time")
+                self.do("fill")
                 self.clean()
             case "clean":
                 self.clean()
@@ -73,26 +77,20 @@ class World:
             case "time":
                 node.clock.advance(DELETE_RETENTION_MS + 1)
             case "settle":  # only the tier has what was written so far
-                self.do("fill", 0)
+                self.do("fill")
                 self.clean()
                 node.until_idle()
                 node.log.retention.apply()
                 node.until_idle()
             case "copy" | "copy nothing":
-                topic = node.broker.topics.topic(TOPIC)
-                assert topic is not None
                 local = {"local.retention.bytes": "1"}
                 if action == "copy nothing":
                     local = {"local.retention.bytes": "-2", "remote.log.copy.disable": "true"}
-                kept = {
-                    name: text for name, text in topic.configs.items() if name != "remote.log.copy.disable"
-                }
-                node.broker.topics.alter_configs(topic, kept | local)
+                configs = node.topic.configs
+                kept = {name: text for name, text in configs.items() if name != "remote.log.copy.disable"}
+                node.broker.topics.alter_configs(node.topic, kept | local)
             case "keep all" | "compact":
-                topic = node.broker.topics.topic(TOPIC)
-                assert topic is not None
-                policy = {"cleanup.policy": "compact" if action == "compact" else "delete"}
-                node.broker.topics.alter_configs(topic, topic.configs | policy)
+                node.alter(cleanup_policy="compact" if action == "compact" else "delete")
             case "kill":
                 node.tier.work()
                 node.broker.write_cleaner_offsets()
@@ -172,7 +170,7 @@ def test_every_key_has_its_last_value(steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as directory:
         world = World(Path(directory))
         for action, key in steps:
-            world.do(action, key)
+            world.do(action, key=key)
             if action in ("tier", "retain", "kill", "settle"):
                 world.check()
         world.check()
@@ -181,14 +179,11 @@ def test_every_key_has_its_last_value(steps: list[tuple[str, int]]) -> None:
 
 def test_a_deleted_key_does_not_come_back_from_the_tier(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.do("write", 0)
-    world.do("settle", 0)
+    world.do("write", "settle")
     assert world.node.log.local_log_start_offset > 0
-    world.do("delete", 0)
-    world.do("age", 0)
+    world.do("delete", "age")
     world.check()
-    world.do("settle", 0)
-    world.do("age", 0)
+    world.do("settle", "age")
     world.check()
     world.node.stop()
 
@@ -196,15 +191,9 @@ def test_a_deleted_key_does_not_come_back_from_the_tier(tmp_path: Path) -> None:
 def test_a_key_that_is_deleted_while_nothing_is_copied_stays_deleted(tmp_path: Path) -> None:
     """Its records in the tier are not cleaned meanwhile, so its tombstone must not go here."""
     world = World(tmp_path)
-    world.do("write", 0)
-    world.do("settle", 0)
-    world.do("copy nothing", 0)
-    world.do("delete", 0)
-    world.do("age", 0)
+    world.do("write", "settle", "copy nothing", "delete", "age")
     world.check()
-    world.do("copy", 0)
-    world.do("settle", 0)
-    world.do("age", 0)
+    world.do("copy", "settle", "age")
     world.check()
     assert world.node.log.cleaned_offset > 0
     world.node.stop()
@@ -217,15 +206,10 @@ def test_a_key_that_is_deleted_once_its_topic_is_compacted_stays_deleted(
     """What was copied while the topic kept all was not cleaned with the keys that came after it."""
     world = World(tmp_path)
     if was_compacted:
-        world.do("settle", 0)
-    world.do("keep all", 0)
-    world.do("write", 0)
-    world.do("settle", 0)
-    world.do("compact", 0)
-    world.do("tier", 0)
-    world.do("delete", 0)
+        world.do("settle")
+    world.do("keep all", "write", "settle", "compact", "tier", "delete")
     for action in ("settle", "age", "settle", "age", "settle"):
-        world.do(action, 0)
+        world.do(action)
         world.check()
     assert world.remote_records() < 20
     world.node.stop()
@@ -234,17 +218,15 @@ def test_a_key_that_is_deleted_once_its_topic_is_compacted_stays_deleted(
 def test_the_tier_holds_little_more_than_the_last_values(tmp_path: Path) -> None:
     world = World(tmp_path)
     for number in range(300):
-        world.do("write" if number % 7 else "delete", number % KEYS)
+        world.do("write" if number % 7 else "delete", key=number % KEYS)
         if number % 20 == 19:
-            world.do("settle", 0)
-            world.do("time", 0)
+            world.do("settle", "time")
             world.check()
-    world.do("settle", 0)
+    world.do("settle")
     log = world.node.log
     assert log.local_log_start_offset > 250
     assert world.remote_records() <= KEYS + 8
     world.check()
     world.node.restart()
     world.check()
-    assert world.node.broker.topics.topic(TOPIC) is not None
     world.node.stop()

@@ -6,19 +6,20 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
 
 from suiro.broker import Broker, BrokerConfig
-from suiro.broker.storage.topics import Partition
+from suiro.broker.storage.topics import Partition, Topic
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log.tier import DirectoryStore, RemoteStore, RemoteStoreError
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import Record, control_type, decode_batch, encode_batch
+from support.brokers import abandon
 
 T = TypeVar("T")
 
@@ -35,6 +36,23 @@ TIERED = {
 }
 
 
+class Held:
+    """Calls of one kind, which wait in the store's threads until they may go on."""
+
+    def __init__(self, operation: str, of: Callable[[str], bool]) -> None:
+        self.operation, self.of = operation, of
+        self.names: list[str] = []
+        """Objects that were asked for so far."""
+        self._may_go = threading.Event()
+
+    def wait(self, name: str) -> None:
+        self.names.append(name)
+        self._may_go.wait(DEADLINE_S)
+
+    def release(self) -> None:
+        self._may_go.set()
+
+
 class ScriptedStore:
     """A store that does what it is told before it does its work: fail, wait, or stop for good.
 
@@ -46,6 +64,7 @@ class ScriptedStore:
         self.store = store
         self.before: Callable[[str, str], None] = lambda operation, name: None
         self.operations: list[tuple[str, str]] = []
+        self.held: list[Held] = []
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         self._step("put", name)
@@ -78,6 +97,11 @@ class ScriptedStore:
     def work_again(self) -> None:
         self.before = lambda operation, name: None
 
+    def hold(self, operation: str, of: Callable[[str], bool] = lambda name: True) -> Held:
+        """From now on, calls of this kind for such objects wait. They go on when the node stops, at the latest."""
+        self.held.append(Held(operation, of))
+        return self.held[-1]
+
     def stop_at(self, number: int) -> threading.Event:
         """Never answer the call with this number, counted from now on, nor any later one. Set once it came."""
         reached, begin = threading.Event(), len(self.operations)
@@ -93,6 +117,9 @@ class ScriptedStore:
     def _step(self, operation: str, name: str) -> None:
         self.operations.append((operation, name))
         self.before(operation, name)
+        for held in self.held:
+            if held.operation == operation and held.of(name):
+                held.wait(name)
 
 
 class TieredNode:
@@ -123,6 +150,8 @@ class TieredNode:
         self.broker.start()
 
     def stop(self) -> None:
+        for held in self.store.held:
+            held.release()
         self.broker.stop()
         self.loop.close()
 
@@ -133,9 +162,7 @@ class TieredNode:
             if tiered.task is not None:
                 tiered.task.cancel()
         self.loop.run_until_complete(asyncio.sleep(0))
-        self.broker.server.close()
-        assert self.broker._directory is not None
-        self.broker._directory.abandon()
+        abandon(self.broker)
         self.loop.close()
         self.store = ScriptedStore(self.store.store)
 
@@ -147,6 +174,12 @@ class TieredNode:
     def tier(self) -> Any:
         assert self.broker.tier is not None
         return self.broker.tier
+
+    @property
+    def topic(self) -> Topic:
+        found = self.broker.topics.topic(TOPIC)
+        assert found is not None
+        return found
 
     @property
     def partition(self) -> Partition:
@@ -178,6 +211,21 @@ class TieredNode:
         own = {name.replace("_", "."): value for name, value in configs.items()}
         self.broker.create_topic(TOPIC, partitions=1, configs={**TIERED, **own})
 
+    def alter(self, **configs: str) -> None:
+        own = {name.replace("_", "."): value for name, value in configs.items()}
+        self.broker.topics.alter_configs(self.topic, {**self.topic.configs, **own})
+
+    def fill(self, count: int = 20, **configs: str) -> None:
+        """The topic with so many records. Its closed segments are here and in the store."""
+        self.create(**configs)
+        self.produce(count)
+        self.until_copied()
+
+    def only_in_store(self, count: int = 20, **configs: str) -> None:
+        """The same, but closed segments are only in the store."""
+        self.fill(count, **configs)
+        assert self.log.retention.apply() > 0
+
     def produce(self, count: int, *, first: int | None = None, timestamp: int | None = None) -> None:
         """`count` batches of one record, `value-<offset>`, each a millisecond after the last, ten seconds ago."""
         for _ in range(count):
@@ -201,6 +249,10 @@ class TieredNode:
 
         return self.loop.run_until_complete(waiting())
 
+    def result(self, awaited: Awaitable[T]) -> T:
+        """Run the loop until it is there."""
+        return self.loop.run_until_complete(asyncio.wait_for(awaited, DEADLINE_S))
+
     def until_copied(self) -> None:
         """All closed segments are in the store, and no work is left."""
         end = self.log.segments[-1].base_offset
@@ -223,9 +275,8 @@ class TieredNode:
         try:
             return self.log.read(offset, max_bytes=max_bytes, read_committed=read_committed)
         except InRemoteTierError:
-            return self.loop.run_until_complete(
-                self.tier.read(self.partition, offset, max_bytes=max_bytes, read_committed=read_committed)
-            )
+            read = self.tier.read(self.partition, offset, max_bytes=max_bytes, read_committed=read_committed)
+            return self.result(read)
 
     def read_all(self, *, max_bytes: int = 1 << 20) -> list[str]:
         """Every record as `offset:value`, markers as `offset:commit`, reading on as a consumer does."""
@@ -242,6 +293,11 @@ class TieredNode:
                 offset = header.next_offset
             assert offset > before, f"nothing at offset {offset}"
         return found
+
+
+def base_of(name: str) -> int:
+    """The first offset of the segment of which an object in the store is a part."""
+    return int(name.rpartition("/")[2][:20])
 
 
 def expected(first: int, end: int) -> list[str]:

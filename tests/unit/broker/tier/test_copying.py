@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tiering import SEGMENT_BYTES, TOPIC, TieredNode, expected
+from support.cleaning import clean_log
+from support.logs import batch
+from support.tiering import SEGMENT_BYTES, TieredNode, base_of, expected
 
 from suiro.broker.storage.topics import TIER_TOPIC
 from suiro.errors import ConfigError
-from suiro.log import InRemoteTierError
+from suiro.log import Cleaned, CleaningJob, InRemoteTierError
+from suiro.log.cleaning import clean
 from suiro.log.tier import open_store
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import decode_batch
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[TieredNode]:
-    made = TieredNode(tmp_path)
-    yield made
-    made.stop()
 
 
 def test_closed_segments_are_copied_in_order_and_the_active_one_is_not(node: TieredNode) -> None:
@@ -33,7 +27,7 @@ def test_closed_segments_are_copied_in_order_and_the_active_one_is_not(node: Tie
     assert len(bases) >= 4
     node.until_copied()
     names = node.stored(".log")
-    assert [int(name.split("/")[-1][:20]) for name in names] == bases[:-1]
+    assert [base_of(name) for name in names] == bases[:-1]
     assert (
         len(node.stored(".index"))
         == len(node.stored(".timeindex"))
@@ -64,22 +58,17 @@ def test_local_retention_takes_only_what_was_copied_and_reads_go_on(node: Tiered
 
 
 def test_total_retention_removes_remote_segments_and_moves_the_start(node: TieredNode) -> None:
-    node.create(retention_bytes="2000", local_retention_ms="-2", local_retention_bytes="400")
-    node.produce(60)
-    node.until_copied()
-    node.log.retention.apply()
+    node.only_in_store(60, retention_bytes="2000", local_retention_ms="-2", local_retention_bytes="400")
     start = node.log.log_start_offset
     assert start > 0
     remote = sum((node.objects / name).stat().st_size for name in node.stored(".log"))
     assert 2000 - 800 < remote + node.log.segments[-1].size < 2000 + 400
     assert node.read_all() == expected(start, 60)
-    assert int(node.stored(".log")[0].split("/")[-1][:20]) == start
+    assert base_of(node.stored(".log")[0]) == start
 
 
 def test_retention_by_time_removes_remote_segments(node: TieredNode) -> None:
-    node.create(retention_ms="1000000")
-    node.produce(20)
-    node.until_copied()
+    node.fill(retention_ms="1000000")
     told: list[int] = []  # a fetch that waits is woken, and a fetch session tells its client the new start
     node.partition.waiters["a fetch"] = lambda: told.append(node.log.log_start_offset)
     node.clock.advance(990_010)
@@ -87,7 +76,7 @@ def test_retention_by_time_removes_remote_segments(node: TieredNode) -> None:
     node.until(lambda: node.log.log_start_offset > 0, "retention")
     node.until_idle()
     assert told[-1] == node.log.log_start_offset
-    assert node.log.log_start_offset == int(node.stored(".log")[0].split("/")[-1][:20])
+    assert node.log.log_start_offset == base_of(node.stored(".log")[0])
     assert node.read_all() == expected(node.log.log_start_offset, 20)
 
 
@@ -100,24 +89,19 @@ def test_records_without_a_time_are_as_old_as_their_file(node: TieredNode) -> No
 
 
 def test_delete_records_removes_what_lies_before(node: TieredNode) -> None:
-    node.create()
-    node.produce(20)
-    node.until_copied()
+    node.fill()
     before = len(node.stored(".log"))
     node.log.retention.delete_records_before(9)
     node.until(lambda: len(node.stored(".log")) < before, "the removal")
     node.until_idle()
     assert node.read_all() == expected(9, 20)
-    bases = [int(name.split("/")[-1][:20]) for name in node.stored(".log")]
+    bases = [base_of(name) for name in node.stored(".log")]
     assert bases[0] <= 9 < bases[1]
 
 
 def test_deleting_a_topic_deletes_its_objects_and_a_new_one_begins_empty(node: TieredNode) -> None:
-    node.create()
-    node.produce(20)
-    node.until_copied()
-    topic = node.broker.topics.topic(TOPIC)
-    assert topic is not None
+    node.fill()
+    topic = node.topic
     failed: list[Any] = []
     node.loop.set_exception_handler(lambda _, context: failed.append(context))
     node.broker.delete_topic(topic)
@@ -138,18 +122,11 @@ def test_deleting_a_topic_deletes_its_objects_and_a_new_one_begins_empty(node: T
 
 
 def test_turning_the_tier_off_deletes_what_is_only_there(node: TieredNode) -> None:
-    node.create()
-    node.produce(20)
-    node.until_copied()
-    node.log.retention.apply()
+    node.only_in_store()
     local = node.log.local_log_start_offset
-    topic = node.broker.topics.topic(TOPIC)
-    assert topic is not None
     with pytest.raises(ConfigError, match=r"remote\.log\.delete\.on\.disable"):
-        node.broker.topics.alter_configs(topic, {**topic.configs, "remote.storage.enable": "false"})
-    node.broker.topics.alter_configs(
-        topic, {**topic.configs, "remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
-    )
+        node.alter(remote_storage_enable="false")
+    node.alter(remote_storage_enable="false", remote_log_delete_on_disable="true")
     node.tier.work()
     node.until(lambda: node.stored() == [], "the removal")
     assert node.log.log_start_offset == local
@@ -159,19 +136,14 @@ def test_turning_the_tier_off_deletes_what_is_only_there(node: TieredNode) -> No
 
 
 def test_turning_the_tier_off_and_on_copies_again_before_anything_goes(node: TieredNode) -> None:
-    node.create(local_retention_ms="-2")
-    node.produce(20)
-    node.until_copied()
-    topic = node.broker.topics.topic(TOPIC)
-    assert topic is not None
-    on = {**topic.configs, "remote.log.delete.on.disable": "true"}
-    node.broker.topics.alter_configs(topic, {**on, "remote.storage.enable": "false"})
+    node.fill(local_retention_ms="-2")
+    node.alter(remote_storage_enable="false", remote_log_delete_on_disable="true")
     node.tier.work()
     node.until(lambda: node.stored() == [], "the removal")
     node.until_idle()
     start = node.log.log_start_offset
     node.store.fail("put")
-    node.broker.topics.alter_configs(topic, {**on, "local.retention.ms": "0"})
+    node.alter(remote_storage_enable="true", local_retention_ms="0")
     node.log.retention.apply()
     assert node.read_all() == expected(start, 20)
     node.store.work_again()
@@ -182,13 +154,9 @@ def test_turning_the_tier_off_and_on_copies_again_before_anything_goes(node: Tie
 
 
 def test_copy_disabled_keeps_what_is_there_readable(node: TieredNode) -> None:
-    node.create(local_retention_ms="-2")
-    node.produce(20)
-    node.until_copied()
+    node.fill(local_retention_ms="-2")
     copied = node.copied
-    topic = node.broker.topics.topic(TOPIC)
-    assert topic is not None
-    node.broker.topics.alter_configs(topic, {**topic.configs, "remote.log.copy.disable": "true"})
+    node.alter(remote_log_copy_disable="true")
     node.produce(20)
     node.until_idle()
     assert node.copied == copied
@@ -198,18 +166,10 @@ def test_copy_disabled_keeps_what_is_there_readable(node: TieredNode) -> None:
 def test_copy_disabled_leaves_no_hole_behind_the_tier(node: TieredNode) -> None:
     """`retention.bytes` then takes local segments that are nowhere else; what the tier has before them goes with them.
     A consumer would come to the hole, begin anew at the start, and come to the hole again."""
-    node.create()
-    node.produce(20)
-    node.until_copied()
-    node.log.retention.apply()
-    topic = node.broker.topics.topic(TOPIC)
-    assert topic is not None
-    altered = {
-        "remote.log.copy.disable": "true",
-        "local.retention.ms": "-2",
-        "retention.bytes": str(3 * SEGMENT_BYTES),
-    }
-    node.broker.topics.alter_configs(topic, {**topic.configs, **altered})
+    node.only_in_store()
+    node.alter(
+        remote_log_copy_disable="true", local_retention_ms="-2", retention_bytes=str(3 * SEGMENT_BYTES)
+    )
     node.produce(40)
     node.log.retention.apply()
     node.until_idle()
@@ -222,8 +182,6 @@ def test_copy_disabled_leaves_no_hole_behind_the_tier(node: TieredNode) -> None:
 
 
 def test_an_open_transaction_holds_the_copy_back(node: TieredNode) -> None:
-    from support.logs import batch
-
     node.create()
     node.produce(4)
     node.log.append(batch(producer_id=7, epoch=0, sequence=0, transactional=True))
@@ -248,11 +206,6 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
 ) -> None:
     """Its records were copied raw, and its marker is here. They passed for committed ones, and took the place of older
     ones of their keys."""
-    from support.cleaning import clean_log
-    from support.logs import batch
-
-    from suiro.log import Cleaned, CleaningJob
-    from suiro.log.cleaning import clean
 
     def cleaned_here(job: CleaningJob) -> int:
         (last,) = [done for done in clean(job, compiled=compiled) if isinstance(done, Cleaned)]
@@ -285,9 +238,7 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
     node.log.retention.apply()
     assert node.log.local_log_start_offset == 2
     assert committed() == [b"committed"]
-    topic = node.broker.topics.topic(TOPIC)
-    assert topic is not None
-    node.broker.topics.alter_configs(topic, topic.configs | {"cleanup.policy": "compact"})
+    node.alter(cleanup_policy="compact")
     if in_tier_first:
         node.log.cleaning.is_running = True  # It would replace the files with the markers.
         node.until_idle()
@@ -305,10 +256,7 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
 
 
 def test_a_restart_knows_what_is_in_the_tier(node: TieredNode) -> None:
-    node.create()
-    node.produce(20)
-    node.until_copied()
-    node.log.retention.apply()
+    node.only_in_store()
     node.restart()
     assert node.copied > 0
     assert node.read_all() == expected(0, 20)
@@ -318,9 +266,7 @@ def test_a_restart_knows_what_is_in_the_tier(node: TieredNode) -> None:
 
 
 def test_the_metadata_topic_is_compacted_and_written_again_when_deleted(node: TieredNode) -> None:
-    node.create()
-    node.produce(20)
-    node.until_copied()
+    node.fill()
     topic = node.broker.topics.topic(TIER_TOPIC)
     assert topic is not None
     assert topic.partitions[0].log.config.compacted

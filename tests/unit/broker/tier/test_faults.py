@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 from support.logs import batch
-from support.tiering import NOW_MS, TieredNode, expected
+from support.tiering import NOW_MS, TOPIC, TieredNode, base_of, expected
 
 from suiro.log import FlushJob, StorageError
 from suiro.log.tier import DirectoryStore, RemoteStoreError
 
 
 @pytest.mark.parametrize("operation", ["put", "size"])
-def test_a_store_that_fails_stops_neither_appends_nor_loses_anything(tmp_path: Path, operation: str) -> None:
-    node = TieredNode(tmp_path)
+def test_a_store_that_fails_stops_neither_appends_nor_loses_anything(
+    node: TieredNode, operation: str
+) -> None:
     node.store.fail(operation, "delete")
     node.create()
     node.produce(20)
@@ -32,8 +33,7 @@ def test_a_store_that_fails_stops_neither_appends_nor_loses_anything(tmp_path: P
     node.log.retention.apply()
     assert node.read_all() == expected(0, 40)
     logs = node.stored(".log")  # once: more may come between two looks
-    assert len(logs) == len({name.split("/")[-1][:20] for name in logs})
-    node.stop()
+    assert len(logs) == len({base_of(name) for name in logs})
 
 
 class ShortStore(DirectoryStore):
@@ -46,8 +46,7 @@ class ShortStore(DirectoryStore):
         super().put(name, [data[: len(data) // 2] if self.short else data])
 
 
-def test_half_an_object_is_no_copy(tmp_path: Path) -> None:
-    node = TieredNode(tmp_path)
+def test_half_an_object_is_no_copy(node: TieredNode) -> None:
     short = ShortStore(node.objects)
     node.store.store = short
     node.create()
@@ -59,7 +58,6 @@ def test_half_an_object_is_no_copy(tmp_path: Path) -> None:
     node.until_copied()
     node.log.retention.apply()
     assert node.read_all() == expected(0, 20)
-    node.stop()
 
 
 @pytest.mark.parametrize(
@@ -71,13 +69,9 @@ def test_half_an_object_is_no_copy(tmp_path: Path) -> None:
     ],
 )
 def test_an_object_that_changed_in_the_store_is_an_error_and_never_records(
-    tmp_path: Path, ending: str, damage: Callable[[bytes], bytes]
+    node: TieredNode, ending: str, damage: Callable[[bytes], bytes]
 ) -> None:
-    node = TieredNode(tmp_path)
-    node.create()
-    node.produce(20)
-    node.until_copied()
-    node.log.retention.apply()
+    node.only_in_store()
     victim = node.objects / node.stored(ending)[0]
     whole = victim.read_bytes()
     victim.write_bytes(damage(whole))
@@ -85,36 +79,25 @@ def test_an_object_that_changed_in_the_store_is_an_error_and_never_records(
         node.read_all()
     victim.write_bytes(whole)
     assert node.read_all() == expected(0, 20)
-    node.stop()
 
 
-def test_a_read_that_fails_says_so_and_the_next_one_works(tmp_path: Path) -> None:
-    node = TieredNode(tmp_path)
-    node.create()
-    node.produce(20)
-    node.until_copied()
-    node.log.retention.apply()
+def test_a_read_that_fails_says_so_and_the_next_one_works(node: TieredNode) -> None:
+    node.only_in_store()
     node.store.fail("get")
     with pytest.raises(RemoteStoreError):
         node.read(0)
     node.store.work_again()
     assert node.read_all() == expected(0, 20)
-    node.stop()
 
 
-def test_consumers_of_the_same_old_records_are_one_request(tmp_path: Path) -> None:
-    node = TieredNode(tmp_path)
-    node.create()
-    node.produce(20)
-    node.until_copied()
-    node.log.retention.apply()
+def test_consumers_of_the_same_old_records_are_one_request(node: TieredNode) -> None:
+    node.only_in_store()
     node.read_all()
     once = node.gets
     assert once > 0
     node.read_all()
     node.read_all(max_bytes=1)
     assert node.gets == once
-    node.stop()
 
 
 def test_the_caches_stay_within_their_limits(tmp_path: Path) -> None:
@@ -123,10 +106,7 @@ def test_the_caches_stay_within_their_limits(tmp_path: Path) -> None:
         remote_log_chunk_cache_total_size_bytes="1000",
         remote_log_index_file_cache_total_size_bytes="100",
     )
-    node.create()
-    node.produce(60)
-    node.until_copied()
-    node.log.retention.apply()
+    node.only_in_store(60)
     assert node.read_all() == expected(0, 60)
     assert node.tier._reader._chunk_bytes <= 1000
     assert node.tier._reader._index_bytes <= 100
@@ -172,16 +152,14 @@ def test_a_death_at_any_step_of_copying_loses_nothing_and_leaves_nothing_behind(
         node.until_copied()
         assert len(node.stored()) >= whole
         assert node.stored(".tmp") == []
-        starts = [name.split("/")[-1][:20] for name in node.stored(".log")]
+        starts = [base_of(name) for name in node.stored(".log")]
         assert starts == sorted(set(starts))
         node.stop()
 
 
 def test_a_death_at_any_step_of_deleting_is_finished_by_the_next_start(tmp_path: Path) -> None:
     node = TieredNode(tmp_path / "counting")
-    node.create()
-    node.produce(12)
-    node.until_copied()
+    node.fill(12)
     begin = len(node.store.operations)
     node.log.retention.delete_records_before(12)
     node.tier.work()
@@ -192,10 +170,7 @@ def test_a_death_at_any_step_of_deleting_is_finished_by_the_next_start(tmp_path:
     assert calls > 10
     for number in range(calls):
         node = TieredNode(tmp_path / str(number))
-        node.create()
-        node.produce(12)
-        node.until_copied()
-        node.log.retention.apply()
+        node.only_in_store(12)
         reached = node.store.stop_at(number)
         node.log.retention.delete_records_before(12)
         node.tier.work()
@@ -209,31 +184,33 @@ def test_a_death_at_any_step_of_deleting_is_finished_by_the_next_start(tmp_path:
         node.stop()
 
 
-def test_a_log_whose_end_was_lost_goes_on_behind_the_tier(tmp_path: Path) -> None:
-    node = TieredNode(tmp_path)
+def lose_the_end(node: TieredNode) -> int:
+    """The disk loses what was written last, as at a power cut if it lies about syncs. Returns the end of the tier."""
+    end = node.copied + 1
+    node.kill()
+    for path in (node.data / f"{TOPIC}-0").glob("*.log"):
+        if int(path.stem) > 4:
+            path.unlink()
+    node.start()
+    return end
+
+
+def test_a_log_whose_end_was_lost_goes_on_behind_the_tier(node: TieredNode) -> None:
     node.create()
     node.produce(8)
     node.log.begin_epoch(3)
     node.produce(12)
     node.until_copied()
-    end = node.copied + 1
-    node.kill()
-    # The disk lost what was written last, as after a power cut on a disk that lies about syncs.
-    for path in (node.data / "flights-0").glob("*.log"):
-        if int(path.stem) > 4:
-            path.unlink()
-    node.start()
+    end = lose_the_end(node)
     assert node.log.log_end_offset == end
     assert node.log.leader_epoch > 3
     assert node.log.end_offset_for_epoch(0) == (0, 8)
     assert node.read_all() == expected(0, end)
     node.produce(5)
     assert node.read_all() == expected(0, end + 5)
-    node.stop()
 
 
-def test_a_transaction_that_the_lost_end_had_ended_holds_nobody_up(tmp_path: Path) -> None:
-    node = TieredNode(tmp_path)
+def test_a_transaction_that_the_lost_end_had_ended_holds_nobody_up(node: TieredNode) -> None:
     node.create()
     first = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
     node.log.append(first)
@@ -242,23 +219,16 @@ def test_a_transaction_that_the_lost_end_had_ended_holds_nobody_up(tmp_path: Pat
     node.log.append_control(True, 7, 0, 0, NOW_MS)
     node.produce(12)
     node.until_copied()
-    end = node.copied + 1
-    node.kill()
-    for path in (node.data / "flights-0").glob("*.log"):
-        if int(path.stem) > 4:
-            path.unlink()
-    node.start()
+    end = lose_the_end(node)
     assert node.log.log_end_offset == node.log.last_stable_offset == end
     # Nor is the producer, which has gone on meanwhile, held against what the disk remembers.
     node.log.append(batch(producer_id=7, epoch=0, sequence=2))
-    node.stop()
 
 
 def test_how_far_the_tier_is_cleaned_is_written_again_after_a_full_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: TieredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next start took what was copied since then for cleaned."""
-    node = TieredNode(tmp_path)
     node.tier._set_cleaned("id:0", 5)
 
     def full(*_: object, **__: object) -> None:
@@ -271,14 +241,12 @@ def test_how_far_the_tier_is_cleaned_is_written_again_after_a_full_disk(
     node.tier._set_cleaned("id:0", None)
     node.restart()
     assert node.tier._cleaned == {}
-    node.stop()
 
 
 def test_a_failed_sync_is_not_tried_again_before_the_local_copy_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: TieredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second sync would succeed with the bytes gone: what says where the copy is must have reached the disk."""
-    node = TieredNode(tmp_path)
     node.create()
     with monkeypatch.context() as patch:
         failed: list[int] = []
@@ -297,4 +265,3 @@ def test_a_failed_sync_is_not_tried_again_before_the_local_copy_goes(
     node.start()
     node.until_copied()
     assert node.read_all() == expected(0, 20)
-    node.stop()

@@ -55,9 +55,7 @@ def test_a_foreign_record_is_refused() -> None:
 @pytest.mark.kafka
 def test_kafkas_tool_reads_the_metadata_topic(tmp_path: Path) -> None:
     node = TieredNode(tmp_path)
-    node.create()
-    node.produce(8)
-    node.until_copied()
+    node.fill(8)
     count = len(node.stored(".log"))
     node.stop()
     log = node.data / "__remote_log_metadata-0" / f"{0:020d}.log"
