@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ import pytest
 from support.share import examples
 
 from suiro.client import LATEST, Client, NewTopic
+from suiro.kafka import KafkaProcess, KafkaUnavailable
 
 # How long an example takes is the machine's doing, not the code's: no property is held to a time.
 hypothesis.settings.register_profile(
@@ -44,6 +46,26 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@contextmanager
+def _skipped_without_kafka() -> Iterator[None]:
+    try:
+        yield
+    except KafkaUnavailable as error:
+        pytest.skip(f"no Apache Kafka here: {error}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, Any, Any]:
+    with _skipped_without_kafka():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    with _skipped_without_kafka():
+        return (yield)
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are named by their parameter and position. Some hold the time at which they were made, and then two workers
     collect tests of different names: nothing runs."""
@@ -61,14 +83,18 @@ class LogUnderTest:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Apache Kafka for the whole session (`suiro.kafka.KafkaProcess`)."""
-    from suiro.kafka import KafkaProcess, KafkaUnavailable
-
-    try:
-        process = KafkaProcess.start(tmp_path_factory.mktemp("kafka"), settings=SETTINGS)
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
+    process = KafkaProcess.start(tmp_path_factory.mktemp("kafka"), settings=SETTINGS)
     yield process
     process.kill()  # nobody reads what a clean stop would write
+
+
+@pytest.fixture(scope="session")
+def tools() -> Iterator[Any]:
+    """Kafka's command-line tools (`support.kafka_tools.KafkaTools`)."""
+    from support.kafka_tools import KafkaTools
+
+    with KafkaTools() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

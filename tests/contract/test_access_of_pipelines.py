@@ -103,21 +103,15 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def kafka_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from suiro.kafka import KafkaProcess, KafkaUnavailable
+    from suiro.kafka import KafkaProcess
 
-    try:
-        process = KafkaProcess.start(
-            tmp_path_factory.mktemp("kafka"),
-            settings={
-                **SETTINGS,
-                # By default it would call itself without SASL, whatever its listener is mapped to.
-                "inter.broker.listener.name": "PLAINTEXT",
-                "sasl.mechanism.inter.broker.protocol": "PLAIN",
-            },
-        )
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    with process:
+    settings = {
+        **SETTINGS,
+        # By default it would call itself without SASL, whatever its listener is mapped to.
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    }
+    with KafkaProcess.start(tmp_path_factory.mktemp("kafka"), settings=settings) as process:
         yield process.bootstrap_servers
 
 

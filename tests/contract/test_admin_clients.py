@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
+from support.kafka_tools import KafkaTools
 from support.waiting import wait_until
 
 NewTopicFixture = Callable[..., str]
@@ -97,28 +97,18 @@ def test_a_topics_settings(admin: AdminClient, new_topic: NewTopicFixture) -> No
 
 
 @pytest.mark.kafka
-def test_kafkas_tools_administer_the_node(suiro_node: Any, tmp_path: Path) -> None:
-    from suiro.kafka import KafkaUnavailable, kafka_tool
-
-    def run(tool: str, *arguments: str) -> str:
-        try:
-            command = kafka_tool(tool, ["--bootstrap-server", suiro_node.bootstrap_servers, *arguments])
-        except KafkaUnavailable as error:
-            pytest.skip(f"no Apache Kafka here: {error}")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
+def test_kafkas_tools_administer_the_node(suiro_node: Any, tools: KafkaTools, tmp_path: Path) -> None:
+    at = ("--bootstrap-server", suiro_node.bootstrap_servers)
     name = f"admin-{uuid4().hex[:12]}"
-    run("org.apache.kafka.tools.TopicCommand", "--create", "--topic", name, "--config", "retention.ms=60000")
+    tools("kafka-topics", *at, "--create", "--topic", name, "--config", "retention.ms=60000")
     of_topic = ("--entity-type", "topics", "--entity-name", name)
-    run("kafka.admin.ConfigCommand", "--alter", *of_topic, "--add-config", "cleanup.policy=[compact,delete]")
-    said = run("kafka.admin.ConfigCommand", "--describe", *of_topic)
+    tools("kafka-configs", *at, "--alter", *of_topic, "--add-config", "cleanup.policy=[compact,delete]")
+    said = tools("kafka-configs", *at, "--describe", *of_topic)
     assert "cleanup.policy=compact,delete sensitive=false" in said
     assert "retention.ms=60000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=60000}" in said
     plan = tmp_path / "plan.json"
     move = {"topic": name, "partition": 0, "replicas": [1]}
     plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
-    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-    said = run(tool, "--reassignment-json-file", str(plan), "--execute", "--throttle", "1000000")
+    execute = ("--reassignment-json-file", str(plan), "--execute", "--throttle", "1000000")
+    said = tools("kafka-reassign-partitions", *at, *execute)
     assert f"Successfully started partition reassignment for {name}-0" in said

@@ -13,7 +13,7 @@ from support.batches import batch_of, read_all
 
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, DeadlineExceededError, RefusedError
-from suiro.kafka import KafkaProcess, KafkaUnavailable
+from suiro.kafka import KafkaProcess
 
 pytestmark = pytest.mark.kafka
 
@@ -31,11 +31,7 @@ def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.plaintext.plain.sasl.jaas.config": PLAIN_USERS,
     }
-    try:
-        process = KafkaProcess.start(tmp_path_factory.mktemp("guarded"), settings=settings)
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    with process:
+    with KafkaProcess.start(tmp_path_factory.mktemp("guarded"), settings=settings) as process:
         yield process
 
 
@@ -101,11 +97,7 @@ def tls_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, P
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(certificate),
     }
-    try:
-        process = KafkaProcess.start(directory / "kafka", settings=settings)
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    with process:
+    with KafkaProcess.start(directory / "kafka", settings=settings) as process:
         yield process, certificate
 
 

@@ -106,17 +106,11 @@ def guarded_node() -> Iterator[Guarded]:
 
 @pytest.fixture(scope="module")
 def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    from suiro.kafka import KafkaProcess, KafkaUnavailable
+    from suiro.kafka import KafkaProcess
 
-    try:
-        process = KafkaProcess.start(
-            tmp_path_factory.mktemp("guarded"),
-            settings={**SETTINGS, "sasl.mechanism.inter.broker.protocol": "PLAIN"},
-            format_options=ADD_SCRAM,
-        )
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    with process:
+    settings = {**SETTINGS, "sasl.mechanism.inter.broker.protocol": "PLAIN"}
+    directory = tmp_path_factory.mktemp("guarded")
+    with KafkaProcess.start(directory, settings=settings, format_options=ADD_SCRAM) as process:
         yield Guarded("kafka", process.bootstrap_servers)
 
 

@@ -1,5 +1,5 @@
-"""What tests of captures share: a registry, and a database of its own for each test. Also Kafka's tools,
-and a host of views with what feeds them."""
+"""What tests of captures share: a registry, and a database of its own for each test. Also a host of views with what
+feeds them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 from support.capturing import CaptureScene, Connection, dsn_of
-from support.kafka_tools import KafkaTools
 from support.postgres import Postgres, Standby, remove_database
 from support.views import Feed, HostProcess, fed, hosted
 
-from suiro.kafka import KafkaUnavailable
 from suiro.registry import RegistryProcess
 
 
@@ -32,16 +30,6 @@ def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Itera
     )
     yield running
     running.stop()
-
-
-@pytest.fixture(scope="session")
-def tools() -> Iterator[KafkaTools]:
-    try:
-        running = KafkaTools()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    with running:
-        yield running
 
 
 @pytest.fixture

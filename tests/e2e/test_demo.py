@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suiro.kafka import KafkaUnavailable, java_command, kafka_classpath
+from suiro.kafka import java_command, kafka_classpath
 
 FLIGHTS = 12_000
 REJECTED = 40  # of them; counted in the CSV file
@@ -23,20 +23,13 @@ def _demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
-def _kafka_or_skip() -> None:
-    try:
-        java_command(), kafka_classpath()
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-
-
 @pytest.mark.spark
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.soak  # `.ci/run` runs the demo on a sample anyway
 @pytest.mark.parametrize("log", ["node", pytest.param("kafka", marks=pytest.mark.kafka)])
 def test_every_count_adds_up_with_all_kills(log: str, tmp_path: Path) -> None:
     if log == "kafka":
-        _kafka_or_skip()
+        java_command(), kafka_classpath()
     chosen = ("--kafka",) if log == "kafka" else ()
     done = _demo("--flights", str(FLIGHTS), "--data", str(tmp_path / "demo"), *chosen)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 from support.certificates import Authority
 
 from suiro.client import Client, NewTopic
-from suiro.kafka import KafkaProcess, KafkaUnavailable
+from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.kafka]
@@ -80,12 +80,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]:
     if request.param == "node":
         running: Any = NodeProcess.start(settings=SETTINGS | store)
     else:
-        try:
-            running = KafkaProcess.start(
-                tmp_path / "kafka", settings=SETTINGS | OF_KAFKA | store, heap="512m"
-            )
-        except KafkaUnavailable as error:
-            pytest.skip(f"no Apache Kafka here: {error}")
+        running = KafkaProcess.start(tmp_path / "kafka", settings=SETTINGS | OF_KAFKA | store, heap="512m")
     with running:
         yield Guarded(bootstrap_servers=running.bootstrap_servers, trusted=authority.certificate)
 

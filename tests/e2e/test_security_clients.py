@@ -21,7 +21,7 @@ from support.franz_client import franz
 from support.kafka_tools import KafkaTools
 from support.waiting import wait_until
 
-from suiro.kafka import KafkaProcess, KafkaUnavailable
+from suiro.kafka import KafkaProcess
 from suiro.node import InProcessNode, NodeProcess
 
 COUNT = 100
@@ -105,10 +105,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "node":
         running: Any = NodeProcess.start(settings=SETTINGS | store)
     else:
-        try:
-            running = KafkaProcess.start(work / "kafka", settings=SETTINGS | OF_KAFKA | store, heap="512m")
-        except KafkaUnavailable as error:
-            pytest.skip(f"no Apache Kafka here: {error}")
+        running = KafkaProcess.start(work / "kafka", settings=SETTINGS | OF_KAFKA | store, heap="512m")
     with running:
         yield Guarded(bootstrap_servers=running.bootstrap_servers, trusted=authority.certificate)
 

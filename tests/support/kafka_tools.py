@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -29,8 +30,13 @@ TOOLS = {
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
 }
+
+
+COMPLAINTS = ("ismatch", "out of order", "isvalid: false", "not found", "Exception", "corrupt", "skipping")
+"""Of DumpLogSegments."""
 
 
 class KafkaTools:
@@ -59,6 +65,12 @@ class KafkaTools:
         """What the tool printed; it must have succeeded."""
         code, printed = self.run(tool, *arguments, stdin=stdin)
         assert code == 0, f"{tool} {' '.join(arguments)}: exit {code}\n{printed}"
+        return printed
+
+    def dumped(self, files: Iterable[Path], *options: str) -> str:
+        """What DumpLogSegments prints of files; it must find nothing wrong."""
+        printed = self("kafka-dump-log", *options, "--files", ",".join(sorted(map(str, files))))
+        assert [complaint for complaint in COMPLAINTS if complaint in printed] == [], printed
         return printed
 
     def __enter__(self) -> KafkaTools:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from support.kafka_tools import KafkaTools
 from support.tiering import TieredNode
 
-from suiro.kafka import KafkaUnavailable, kafka_tool
 from suiro.log.errors import CorruptBatchError
 from suiro.log.tier import RemoteSegment, SegmentState, StoredObject, decode, encode
 
@@ -53,21 +52,14 @@ def test_a_foreign_record_is_refused() -> None:
 
 
 @pytest.mark.kafka
-def test_kafkas_tool_reads_the_metadata_topic(tmp_path: Path) -> None:
+def test_kafkas_tool_reads_the_metadata_topic(tmp_path: Path, tools: KafkaTools) -> None:
     node = TieredNode(tmp_path)
     node.fill(8)
     count = len(node.stored(".log"))
     node.stop()
     log = node.data / "__remote_log_metadata-0" / f"{0:020d}.log"
-    try:
-        command = kafka_tool(
-            "org.apache.kafka.tools.DumpLogSegments", ["--remote-log-metadata-decoder", "--files", str(log)]
-        )
-    except KafkaUnavailable as error:
-        pytest.skip(f"no Apache Kafka here: {error}")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.count("state=COPY_SEGMENT_STARTED") == count
-    assert done.stdout.count("state=COPY_SEGMENT_FINISHED") == count
-    assert "startOffset=0, endOffset=2, brokerId=1" in done.stdout
-    assert "segmentLeaderEpochs={0=0}" in done.stdout
-    assert "skipping" not in done.stdout
+    printed = tools.dumped([log], "--remote-log-metadata-decoder")
+    assert printed.count("state=COPY_SEGMENT_STARTED") == count
+    assert printed.count("state=COPY_SEGMENT_FINISHED") == count
+    assert "startOffset=0, endOffset=2, brokerId=1" in printed
+    assert "segmentLeaderEpochs={0=0}" in printed
