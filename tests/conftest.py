@@ -12,10 +12,11 @@ from uuid import uuid4
 
 import hypothesis
 import pytest
+from support import kafka_archive
 from support.share import examples
 
 from suiro.client import LATEST, Client, NewTopic
-from suiro.kafka import KafkaProcess, KafkaUnavailable
+from suiro.kafka import KafkaUnavailable
 
 # How long an example takes is the machine's doing, not the code's: no property is held to a time.
 hypothesis.settings.register_profile(
@@ -28,6 +29,7 @@ hypothesis.settings.load_profile("any machine")
 
 # Java's second compiler takes a fifth of the processor time of a short session, and the tests start Java many times.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+kafka_archive.use()
 
 SETTINGS = {
     "log.cleaner.backoff.ms": "50",  # a test that waits for the cleaner does not wait for long
@@ -83,9 +85,8 @@ class LogUnderTest:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Apache Kafka for the whole session (`suiro.kafka.KafkaProcess`)."""
-    process = KafkaProcess.start(tmp_path_factory.mktemp("kafka"), settings=SETTINGS)
-    yield process
-    process.kill()  # nobody reads what a clean stop would write
+    with kafka_archive.broker(tmp_path_factory.mktemp("kafka"), SETTINGS) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from suiro.kafka import java_command, kafka_classpath
+from support import kafka_archive
 
 _RUNNER = Path(__file__).parent / "ToolRunner.java"
 
@@ -44,7 +45,7 @@ class KafkaTools:
 
     def __init__(self) -> None:
         options = ["-XX:TieredStopAtLevel=1", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
-        command = [java_command(), *options, "-cp", kafka_classpath(), str(_RUNNER)]
+        command = [java_command(), *options, *kafka_archive.options(), "-cp", kafka_classpath(), str(_RUNNER)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
