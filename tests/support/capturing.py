@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,6 +18,7 @@ from suiro.connect import CaptureOptions, PostgresCapture
 from suiro.connect.postgres.encoding import engine
 from suiro.protocol import columnar
 from suiro.registry import RegistryClient
+from support.forking import Forked
 from support.postgres import Postgres
 from support.waiting import wait_until
 
@@ -46,19 +44,13 @@ class Capture:
         arguments = []
         for name, value in options.items():
             arguments += [f"--{name.replace('_', '-')}", str(value)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "suiro", "capture", "postgres", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=log.open("ab"),
-            text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )
+        with log.open("ab") as errors:
+            self.process = Forked("capture", "postgres", *arguments, stderr=errors)
         self.events: list[Row] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.events.append(json.loads(line))
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +14,7 @@ from suiro.connect import Runtime, read_configuration, sink_task
 from suiro.connect.sources import webhook
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
+from support.forking import Forked
 from support.waiting import wait_until
 
 
@@ -46,13 +44,8 @@ class Running:
     """`suiro connect run` as a process of its own, to be killed."""
 
     def __init__(self, path: Path, *, environment: dict[str, str] | None = None) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "suiro", "connect", "run", str(path)],
-            stdout=subprocess.PIPE,
-            stderr=(path.parent / "connect.log").open("ab"),
-            env=os.environ | (environment or {}),
-        )
-        assert self._process.stdout is not None
+        with (path.parent / "connect.log").open("ab") as errors:
+            self._process = Forked("connect", "run", str(path), stderr=errors, env=environment)
         line = self._process.stdout.readline()
         assert line, (path.parent / "connect.log").read_text()
         self.url: str = json.loads(line)["url"]

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -29,6 +27,8 @@ from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
 from suiro.views import Views
 from suiro.views.state import Routing, View, version_for
+from support import forking
+from support.forking import Forked
 
 PARTITIONS = 2
 CARRIERS = ("AA", "B6", "HA", "UA", "YV")
@@ -143,22 +143,8 @@ class HostProcess:
 
     def start(self, *, environment: Mapping[str, str] | None = None) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "suiro",
-                    "view",
-                    "serve",
-                    *self._arguments,
-                    "--listen",
-                    self._listen,
-                ],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=os.environ | (environment or {}),
-            )
-        assert self.process.stdout is not None
+            arguments = (*self._arguments, "--listen", self._listen)
+            self.process = Forked("view", "serve", *arguments, stderr=log, env=environment)
         line = self.process.stdout.readline()
         assert line, self.log.read_text()[-4_000:]
         self.url = json.loads(line)["url"]
@@ -174,13 +160,7 @@ class HostProcess:
 
     def cli(self, *arguments: str, ok: bool = True) -> Any:
         """`suiro view ... --json`; the answer, or what it said on stderr where it must fail."""
-        done = subprocess.run(
-            [sys.executable, "-m", "suiro", "view", *arguments, "--url", self.url, "--json"],
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
+        done = forking.run("view", *arguments, "--url", self.url, "--json", timeout=900)
         assert (done.returncode == 0) == ok, f"{arguments}: {done.stdout}{done.stderr}\n{self.tail()}"
         return json.loads(done.stdout) if ok else done.stderr
 
