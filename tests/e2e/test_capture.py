@@ -2,86 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import Capture, Topics, difference, table_rows
+from support.capturing import CaptureScene, Connection, records
 from support.postgres import Postgres
 from support.waiting import wait_until
 
-from suiro.clock import monotonic_s
 from suiro.connect import CaptureOptions, PostgresCapture, request_snapshot
+from suiro.connect.postgres import session
 from suiro.connect.postgres.server.publication import Table
+from suiro.connect.postgres.session import Session
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError
-from suiro.registry import RegistryProcess
-
-Starter = Callable[..., Capture]
 
 
-@pytest.fixture
-def topics(suiro_node: Any, registry: RegistryProcess) -> Iterator[Topics]:
-    made = Topics(suiro_node.bootstrap_servers, registry.url)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def dsn(postgres: Postgres, prefix: str, connection: Any) -> str:
-    return postgres.dsn.replace("/postgres?", f"/{prefix}?")
-
-
-@pytest.fixture
-def start(
-    suiro_node: Any, registry: RegistryProcess, prefix: str, dsn: str, tmp_path: Path
-) -> Iterator[Starter]:
-    started: list[Capture] = []
-
-    def begin(**options: Any) -> Capture:
-        chosen = {
-            "dsn": dsn,
-            "bootstrap": suiro_node.bootstrap_servers,
-            "registry": registry.url,
-            "topic_prefix": prefix,
-        }
-        started.append(Capture(tmp_path / "capture.log", **(chosen | options)))
-        return started[-1]
-
-    yield begin
-    for one in started:
-        if one.process.poll() is None:
-            one.kill()
-
-
-def lasting(seconds: float) -> Iterator[None]:
-    """Work that goes on for so long."""
-    ends = monotonic_s() + seconds
-    while monotonic_s() < ends:
-        yield
-
-
-def wait_same(topics: Topics, connection: Any, topic: str, table: str, key: list[str]) -> None:
-    def compared() -> bool:
-        return not difference(topics.fold(topic), table_rows(connection, table, key))
-
-    wait_until(compared, 60, f"{topic} equal to {table}")
-
-
-def test_every_record_says_where_it_comes_from(
-    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
-) -> None:
+def test_every_record_says_where_it_comes_from(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key, name text)")
     connection.execute("insert into t values (1, 'one'), (2, 'two')")
-    capture = start()
+    capture = scene.start()
     ready = capture.ready()
-    assert ready["topics"] == [f"{prefix}.public.t"]
+    assert ready["topics"] == [f"{scene.prefix}.public.t"]
     assert ready["rows"] == 2
     with connection.transaction():
         connection.execute("insert into t values (3, 'three')")
@@ -89,11 +38,11 @@ def test_every_record_says_where_it_comes_from(
         connection.execute("delete from t where id = 2")
         (xid,) = connection.execute("select pg_current_xact_id()::text").fetchone() or ()
     connection.execute("truncate t")
-    topic = f"{prefix}.public.t"
-    wait_until(lambda: len(topics.records(topic)) == 8, 60, "eight records")
-    records = topics.records(topic, headers=True)
-    said = [{header["key"]: header["value"].decode() for header in record["headers"]} for record in records]
-    keys = [topics.decoded(record["key"])["id"] for record in records]
+    topic = f"{scene.prefix}.public.t"
+    wait_until(lambda: len(records(scene)) == 8, 60, "eight records")
+    found = records(scene)
+    said = [{header["key"]: header["value"].decode() for header in record["headers"]} for record in found]
+    keys = [scene.topics.decoded(record["key"])["id"] for record in found]
     assert [(key, one["op"], one["origin"]) for key, one in zip(keys, said, strict=True)][:6] == [
         (1, "read", "snapshot"),
         (2, "read", "snapshot"),
@@ -107,62 +56,57 @@ def test_every_record_says_where_it_comes_from(
         (4, "update"),
     ]
     assert {one["xid"] for one in said[2:6]} == {xid}
-    assert len({record["timestamp"] for record in records[2:6]}) == 1
+    assert len({record["timestamp"] for record in found[2:6]}) == 1
     assert [one["lsn"] for one in said[2:]] == sorted(one["lsn"] for one in said[2:])
-    configs = topics.client.describe_configs([topic])[topic]
+    configs = scene.topics.client.describe_configs([topic])[topic]
     assert configs["cleanup.policy"] == "compact"
     assert capture.stop() == 0
 
 
-def test_a_snapshot_that_is_killed_goes_on_where_it_was(
-    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
-) -> None:
+def test_a_snapshot_that_is_killed_goes_on_where_it_was(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key, name text)")
     connection.execute("insert into t select g, repeat('x', 100) from generate_series(1, 120000) g")
-    topic = f"{prefix}.public.t"
-    capture = start(chunk_rows=2000)
-    wait_until(lambda: topics.records(topic), 60, "the first rows")
+    capture = scene.start(chunk_rows=2000)
+    wait_until(lambda: records(scene), 60, "the first rows")
     capture.kill()
-    before = len(topics.records(topic))
+    before = len(records(scene))
     assert 0 < before < 120_000
     connection.execute("update t set name = 'changed' where id % 1000 = 0")
     connection.execute("delete from t where id in (1, 2, 119999)")
     connection.execute("update t set id = -id where id in (5, 110000)")
-    capture = start()
+    capture = scene.start()
     ready = capture.ready()
     assert ready["rows"] <= 120_000 - before + 2, "what was there is not read again"
-    wait_same(topics, connection, topic, "t", ["id"])
+    scene.wait_same(connection, "t", "t", ["id"])
     assert capture.stop() == 0
 
 
 @pytest.mark.soak  # CI's time
 def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(
-    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str, dsn: str
+    scene: CaptureScene, connection: Connection
 ) -> None:
     connection.execute("create table t (id int primary key, name text)")
     connection.execute("insert into t select g, 'x' from generate_series(1, 100) g")
-    capture = start()
-    capture.ready()
+    capture = scene.started()
     capture.kill()
-    slot = f"suiro_{prefix}"
+    slot = f"suiro_{scene.prefix}"
     gone = "select count(*) from pg_replication_slots where slot_name = %s and not active"
     wait_until(lambda: connection.execute(gone, (slot,)).fetchone() == (1,), 30, "the slot's release")
     connection.execute("select pg_drop_replication_slot(%s)", (slot,))
     connection.execute("delete from t where id > 90")
 
-    refused = start()
+    refused = scene.start()
     assert refused.ended() == 1
     assert "does not exist any more" in refused.said()
     assert "--snapshot new" in refused.said()
 
-    capture = start(snapshot="new")
-    capture.ready()
-    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
+    capture = scene.started(snapshot="new")
+    scene.wait_same(connection, "t", "t", ["id"])
 
     # One table again, as asked, while changes go on.
-    before = len(topics.records(f"{prefix}.public.t"))
-    request_snapshot(dsn, topic_prefix=prefix, table="t")
-    wait_until(lambda: len(topics.records(f"{prefix}.public.t")) >= before + 90, 60, "the table again")
+    before = len(records(scene))
+    request_snapshot(scene.options["dsn"], topic_prefix=scene.prefix, table="t")
+    wait_until(lambda: len(records(scene)) >= before + 90, 60, "the table again")
     assert capture.stop() == 0
 
 
@@ -194,24 +138,10 @@ def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(
     ],
 )
 def test_what_cannot_be_captured_is_refused_with_what_mends_it(
-    suiro_node: Any,
-    registry: RegistryProcess,
-    connection: psycopg.Connection[Any],
-    dsn: str,
-    prefix: str,
-    statements: str,
-    tables: str,
-    words: list[str],
+    scene: CaptureScene, connection: Connection, statements: str, tables: str, words: list[str]
 ) -> None:
     connection.execute(statements)
-    options = CaptureOptions(
-        dsn=dsn,
-        bootstrap_servers=suiro_node.bootstrap_servers,
-        registry=registry.url,
-        topic_prefix=prefix,
-        tables=(tables,) if tables else (),
-        publication="pub",
-    )
+    options = CaptureOptions(**scene.within_options(tables=(tables,) if tables else (), publication="pub"))
     with pytest.raises(ConfigError) as refused:
         PostgresCapture(options).run()
     for word in words:
@@ -222,13 +152,7 @@ def test_what_cannot_be_captured_is_refused_with_what_mends_it(
 
 
 def test_a_table_that_comes_and_goes_between_two_looks_ends_nothing(
-    suiro_node: Any,
-    registry: RegistryProcess,
-    connection: psycopg.Connection[Any],
-    dsn: str,
-    topics: Topics,
-    prefix: str,
-    monkeypatch: pytest.MonkeyPatch,
+    scene: CaptureScene, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The catalogue had it when it was looked at, and has it no more when its snapshot begins."""
     look, dropped = Tables.look, threading.Event()
@@ -242,61 +166,32 @@ def test_a_table_that_comes_and_goes_between_two_looks_ends_nothing(
 
     monkeypatch.setattr(Tables, "look", look_and_drop)
     connection.execute("create table t (id int primary key, name text)")
-    options = CaptureOptions(
-        dsn=dsn,
-        bootstrap_servers=suiro_node.bootstrap_servers,
-        registry=registry.url,
-        topic_prefix=prefix,
-        heartbeat_s=0.1,
-    )
-    ready = threading.Event()
-    capture = PostgresCapture(options, on_event=lambda event: ready.set())
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            capture.run()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        wait_until(lambda: ready.is_set() or failed, 60, "ready")
+    with scene.within(heartbeat_s=0.1) as capture:
+        capture.reaches(capture.is_ready, "ready")
         connection.execute("create table u (id int primary key)")
-        wait_until(lambda: dropped.is_set() or failed, 60, "a look at the catalogue")
+        capture.reaches(dropped.is_set, "a look at the catalogue")
         connection.execute("insert into t values (1, 'one')")
-        wait_until(lambda: topics.records(f"{prefix}.public.t") or failed, 60, "the row")
-    finally:
-        capture.stop()
-        thread.join(60)
-    assert not failed
+        capture.reaches(lambda: records(scene), "the row")
+    assert capture.failed is None
 
 
 @pytest.mark.soak  # CI's time
-def test_a_second_capture_takes_over(
-    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
-) -> None:
+def test_a_second_capture_takes_over(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key, name text)")
-    first = start(heartbeat=0.3)
-    first.ready()
+    first = scene.started(heartbeat=0.3)
     os.kill(first.process.pid, signal.SIGSTOP)  # it lives, and does not know
-    second = start()
-    second.ready()
+    second = scene.started()
     connection.execute("insert into t values (1, 'one')")
     os.kill(first.process.pid, signal.SIGCONT)
     assert first.ended() == 1
     assert "another capture took over" in first.said()
-    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
+    scene.wait_same(connection, "t", "t", ["id"])
     assert second.stop() == 0
 
 
-def test_far_behind_it_reads_by_sql(
-    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
-) -> None:
+def test_far_behind_it_reads_by_sql(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key, name text)")
-    capture = start()
-    capture.ready()
+    capture = scene.started()
     assert capture.stop() == 0
     for number in range(20):
         connection.execute(
@@ -304,57 +199,83 @@ def test_far_behind_it_reads_by_sql(
             (number * 2_000, number * 2_000 + 1_999),
         )
     connection.execute("delete from t where id % 3 = 0")
-    capture = start(catch_up_mb=1)
-    capture.ready()
-    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
+    capture = scene.started(catch_up_mb=1)
+    scene.wait_same(connection, "t", "t", ["id"])
     assert "by SQL" in capture.said()
     assert capture.stop() == 0
 
 
 DECODED = "select bool_and(sent_lsn >= pg_current_wal_lsn()) from pg_stat_replication"
+LOOKS_MS = 50
+
+
+@pytest.fixture
+def streaming(
+    scene: CaptureScene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Callable[[], AbstractContextManager[Callable[[], bool]]]:
+    """A capture of the table t that asks often how far behind it is. It never reads by SQL. What it gives says whether
+    it has asked ten times."""
+    is_far_behind = Session._is_far_behind
+    asked: set[int] = set()
+
+    def asks(capture: Session, stream: Any) -> bool:
+        asked.add(capture._clock.monotonic_ms() // LOOKS_MS)
+        return is_far_behind(capture, stream)
+
+    @contextmanager
+    def started() -> Iterator[Callable[[], bool]]:
+        monkeypatch.setattr(session, "LAG_INTERVAL_MS", LOOKS_MS)
+        monkeypatch.setattr(Session, "_is_far_behind", asks)
+        caplog.set_level(logging.INFO)
+        with scene.within(tables=("t",), heartbeat_s=60, catch_up_bytes=4 << 20) as capture:
+            capture.reaches(capture.is_ready, "ready")
+            asked.clear()
+            yield lambda: len(asked) >= 10
+            assert capture.failed is None
+        assert "by SQL" not in caplog.text
+
+    return started
 
 
 def test_what_others_write_does_not_end_the_stream(
-    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+    streaming: Any, scene: CaptureScene, connection: Connection
 ) -> None:
     """The position stands, but the stream is at the end of the log. To read by SQL would be to decode all of it again,
     each time from the oldest open transaction on."""
     connection.execute(
         "create table t (id int primary key, name text); create table others (id int, name text)"
     )
-    capture = start(tables="t", heartbeat=60)
-    capture.ready()
-    for _ in lasting(3.5):  # it looks once a second
-        connection.execute("insert into others select g, repeat('x', 1000) from generate_series(1, 1000) g")
-        wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
-    connection.execute("insert into t values (1, 'one')")
-    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
-    assert "by SQL" not in capture.said()
-    assert capture.stop() == 0
+    with streaming() as has_looked:
+        megabytes = 0
+        while megabytes < 10 or not has_looked():
+            connection.execute(
+                "insert into others select g, repeat('x', 1000) from generate_series(1, 1000) g"
+            )
+            wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
+            megabytes += 1
+        connection.execute("insert into t values (1, 'one')")
+        scene.wait_same(connection, "t", "t", ["id"])
 
 
 def test_a_transaction_that_is_streamed_is_read_once(
-    start: Starter,
-    connection: psycopg.Connection[Any],
-    postgres: Postgres,
-    topics: Topics,
-    prefix: str,
+    streaming: Any, scene: CaptureScene, connection: Connection, postgres: Postgres
 ) -> None:
     """SQL does not give it before its commit: to leave the stream for that would be to get it again from its start."""
     connection.execute("create table t (id int primary key, name text)")
-    connection.execute(f"alter database {prefix} set logical_decoding_work_mem = '64kB'".encode())
-    capture = start(tables="t", heartbeat=60, catch_up_mb=4)
-    capture.ready()
-    with psycopg.connect(postgres.dsn, dbname=prefix) as bulk:
-        for number, _ in enumerate(lasting(3.5)):
-            bulk.execute(
-                "insert into t select g, repeat('x', 1000) from generate_series(%s::int, %s::int) g",
-                (number * 1_000, number * 1_000 + 999),
-            )
-            wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
-        assert "by SQL" not in capture.said()
-    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
-    assert capture.stop() == 0
+    connection.execute(f"alter database {scene.prefix} set logical_decoding_work_mem = '64kB'".encode())
+    with streaming() as has_looked:
+        megabytes = 0
+        with psycopg.connect(postgres.dsn, dbname=scene.prefix) as bulk:
+            while megabytes < 10 or not has_looked():
+                bulk.execute(
+                    "insert into t select g, repeat('x', 1000) from generate_series(%s::int, %s::int) g",
+                    (megabytes * 1_000, megabytes * 1_000 + 999),
+                )
+                # Else the end of what was written stays in memory for up to 20 s, and no stream has it.
+                connection.execute("checkpoint")
+                wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
+                megabytes += 1
+        scene.wait_same(connection, "t", "t", ["id"])
 
 
 AUDIT = """
@@ -370,14 +291,13 @@ create trigger noted after insert or update or delete on t for each row execute 
 
 
 def test_the_topic_has_each_change_once_as_triggers_saw_them(
-    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+    scene: CaptureScene, connection: Connection
 ) -> None:
     """An account of the changes that has nothing to do with decoding: rows that triggers wrote beside them."""
     connection.execute(AUDIT)
-    connection.execute(f"alter database {prefix} set logical_decoding_work_mem = '64kB'".encode())
+    connection.execute(f"alter database {scene.prefix} set logical_decoding_work_mem = '64kB'".encode())
     draw = random.Random(7)
-    capture = start(tables="t")
-    capture.ready()
+    capture = scene.started(tables="t")
     for step in range(150):
         with connection.transaction(force_rollback=draw.random() < 0.2):
             for _ in range(draw.choice((1, 2, 400 if step % 50 == 7 else 3))):
@@ -394,7 +314,7 @@ def test_the_topic_has_each_change_once_as_triggers_saw_them(
                     connection.execute("delete from t where id = %s", (draw.randrange(150),))
         if step in (50, 100):
             capture.kill()
-            capture = start(tables="t")
+            capture = scene.start(tables="t")
     wanted: dict[str, list[tuple[str, int]]] = {}
     for xid, op, old, new in connection.execute("select xid, op, old, new from audit order by n"):
         changes = wanted.setdefault(xid, [])
@@ -405,9 +325,9 @@ def test_the_topic_has_each_change_once_as_triggers_saw_them(
 
     def found() -> dict[str, list[tuple[str, int]]]:
         seen: dict[str, list[tuple[str, int]]] = {}
-        for record in topics.records(f"{prefix}.public.t", headers=True):
+        for record in records(scene):
             headers = {header["key"]: header["value"].decode() for header in record["headers"]}
-            key = topics.decoded(record["key"])["id"]
+            key = scene.topics.decoded(record["key"])["id"]
             seen.setdefault(headers["xid"], []).append((headers["op"], key))
         return seen
 
@@ -422,37 +342,35 @@ SENT = """select sent_lsn >= pg_current_wal_flush_lsn() from pg_stat_replication
 
 
 @pytest.mark.soak  # CI's time
-def test_a_slot_is_never_ahead_of_the_position(
-    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
-) -> None:
+def test_a_slot_is_never_ahead_of_the_position(scene: CaptureScene, connection: Connection) -> None:
     """Nothing is captured, the log goes on: a kill at any moment leaves a slot from which the next start goes on."""
     connection.execute("create table t (id int primary key)")
     connection.execute("create table other (id int)")
     for number in range(3):
-        capture = start(tables="t", heartbeat=60)
-        capture.ready()
+        capture = scene.started(tables="t", heartbeat=60)
         connection.execute("insert into other select g from generate_series(1, 1000) g")
         wait_until(
-            lambda: connection.execute(SENT, (f"suiro_{prefix}",)).fetchone() == (True,), 30, "all is sent"
+            lambda: connection.execute(SENT, (f"suiro_{scene.prefix}",)).fetchone() == (True,),
+            30,
+            "all is sent",
         )
         connection.execute("insert into t values (%s)", (number,))
         capture.kill()
-    capture = start(tables="t")
-    capture.ready()
-    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
+    capture = scene.started(tables="t")
+    scene.wait_same(connection, "t", "t", ["id"])
     assert capture.stop() == 0
 
 
 def test_a_stop_does_not_wait_for_others_transactions(
-    start: Starter, connection: psycopg.Connection[Any], postgres: Postgres, prefix: str
+    scene: CaptureScene, connection: Connection, postgres: Postgres
 ) -> None:
     connection.execute("create table t (id int primary key)")
-    with psycopg.connect(postgres.dsn, dbname=prefix) as other:
+    with psycopg.connect(postgres.dsn, dbname=scene.prefix) as other:
         other.execute("insert into t values (1)")  # and no commit: a slot cannot be made
-        capture = start()
+        capture = scene.start()
         waits = "select count(*) from pg_stat_activity where query like 'CREATE_REPLICATION_SLOT%' and state = 'active'"
         wait_until(lambda: connection.execute(waits).fetchone() == (1,), 60, "the slot's creation")
         assert capture.stop() == 0
     assert connection.execute(
-        "select count(*) from pg_replication_slots where slot_name like %s", (f"%{prefix}",)
+        "select count(*) from pg_replication_slots where slot_name like %s", (f"%{scene.prefix}",)
     ).fetchone() == (0,)

@@ -146,8 +146,7 @@ def test_a_key_whose_type_sorts_by_operators_of_its_own(
         " generate_series(1, 1000) g".encode()
     )
     make_slot(connection, scene)
-    capture = scene.start(tables="t", chunk_rows=50)
-    capture.ready()
+    capture = scene.started(tables="t", chunk_rows=50)
     rows = "(select n, a::text, v from t) printed"
     scene.wait_same(connection, "t", rows, sorted(key.split(", "), reverse=True))
     assert capture.stop() == 0
@@ -161,8 +160,7 @@ def test_functions_of_others_are_not_called(scene: CaptureScene, connection: Con
         "create table t (k int primary key, a inet);"
         "insert into t select g, '10.0.0.1' from generate_series(1, 10) g"
     )
-    capture = scene.start(tables="t")
-    capture.ready()
+    capture = scene.started(tables="t")
     scene.wait_same(connection, "t", "(select k, host(a) as a from t) printed", ["k"])
     assert capture.stop() == 0
 
@@ -187,8 +185,7 @@ def test_neither_casts_nor_constraints_of_types_of_others_are_called(
     that no longer fits a domain would begin the table again and again."""
     connection.execute(USERS_TYPES.encode())
     make_slot(connection, scene)
-    capture = scene.start(tables="t", chunk_rows=50)
-    capture.ready()
+    capture = scene.started(tables="t", chunk_rows=50)
     folded = scene.topics.fold(f"{scene.prefix}.public.t")
     assert sorted(row["k"] for row in folded.values()) == list(range(1, 301))
     assert all(
@@ -220,8 +217,7 @@ def test_constraints_of_domains_within_the_types_of_a_key_are_not_called(
         """.encode()
     )
     make_slot(connection, scene)
-    capture = scene.start(tables="t", chunk_rows=50)
-    capture.ready()
+    capture = scene.started(tables="t", chunk_rows=50)
     assert sorted(int(scene.topics.decoded(one["value"])["v"]) for one in records(scene)) == list(
         range(1, 301)
     )

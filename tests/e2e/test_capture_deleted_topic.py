@@ -18,15 +18,13 @@ def test_a_topic_that_was_deleted_is_written_again(
 ) -> None:
     connection.execute("create table t (k int primary key, v int)")
     connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
-    capture = scene.start(tables="t")
-    capture.ready()
+    capture = scene.started(tables="t")
     assert capture.stop() == 0
     topic = f"{scene.prefix}.public.t"
     scene.topics.client.delete_topics([topic])
     if is_made_again:  # as a consumer's question does, where brokers create topics by themselves
         scene.topics.client.create_topics([NewTopic(topic, 1)])
-    capture = scene.start(tables="t")
-    capture.ready()
+    capture = scene.started(tables="t")
     connection.execute("update t set v = 1 where k <= 10")
     scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0
@@ -38,8 +36,7 @@ def test_a_topic_is_deleted_while_its_table_is_read_again(
     """At the end, keys that were last written before go. In the new topic these offsets are those of what was read."""
     connection.execute(DOCS.encode())
     make_slot(connection, scene)
-    capture = scene.start(tables="t", chunk_rows=40)
-    capture.ready()
+    capture = scene.started(tables="t", chunk_rows=40)
     scene.wait_same(connection, "t", "t", ["k"])
     topic, client = f"{scene.prefix}.public.t", scene.topics.client
     end = {(topic, 0): LATEST}
@@ -62,7 +59,6 @@ def test_a_topic_in_which_rows_expire_is_reported(scene: CaptureScene, connectio
     connection.execute("create table t (k int primary key); create table u (k int primary key)")
     topic, client = f"{scene.prefix}.public.t", scene.topics.client
     client.create_topics([NewTopic(topic, 1, configs={"cleanup.policy": "delete"})])
-    capture = scene.start(tables="t,u")
-    capture.ready()
+    capture = scene.started(tables="t,u")
     assert f"expire in topic {topic}, which" in capture.said()
     assert capture.stop() == 0

@@ -20,8 +20,7 @@ def test_two_tables_of_one_topic_are_refused(scene: CaptureScene, connection: Co
         f'"public"."注文" and "public"."顧客" would both be topic {scene.prefix}.public.__' in capture.said()
     )
     assert records(scene, "__") == []
-    one = scene.start(tables="注文")
-    one.ready()
+    one = scene.started(tables="注文")
     scene.wait_same(connection, "__", '"注文"', ["k"])
     assert one.stop() == 0
 
@@ -49,8 +48,7 @@ def test_names_may_have_dots(scene: CaptureScene, connection: Connection, schema
         f'create schema "{schema}"; create table "{schema}"."{table}" (k int primary key)'.encode()
     )
     connection.execute(f'insert into "{schema}"."{table}" select generate_series(1, 100)'.encode())
-    capture = scene.start()
-    capture.ready()
+    capture = scene.started()
     full_name = f"{schema}.{table}"
     request_snapshot(scene.options["dsn"], topic_prefix=scene.prefix, table=full_name)
     wait_until(

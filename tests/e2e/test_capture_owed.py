@@ -68,8 +68,7 @@ def test_a_kill_does_not_forget_what_is_owed(
             "more rows",
         )
         killed(scene, capture, connection)
-    capture = scene.start(tables="t")
-    capture.ready()
+    capture = scene.started(tables="t")
     scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0
 
@@ -116,14 +115,12 @@ def test_a_row_that_the_topic_does_not_have_is_read(
 ) -> None:
     connection.execute(DOCS.encode())
     never = {"snapshot": "never"} if how == "never read" else {}
-    capture = scene.start(tables="t", partitions=1, **never)
-    capture.ready()
+    capture = scene.started(tables="t", partitions=1, **never)
     if how == "topic deleted":
         scene.wait_same(connection, "t", "t", ["k"])
         killed(scene, capture, connection)
         scene.topics.client.delete_topics([f"{scene.prefix}.public.t"])
-        capture = scene.start(tables="t", partitions=1)
-        capture.ready()
+        capture = scene.started(tables="t", partitions=1)
     connection.execute("update t set v = 1 where k % 10 = 0")
     connection.execute("update t set k = -k where k % 100 = 0")
     # A topic that was deleted is written again from its table.
@@ -131,8 +128,7 @@ def test_a_row_that_the_topic_does_not_have_is_read(
     scene.wait_same(connection, "t", changed.format(1), ["k"])
     killed(scene, capture, connection)
     connection.execute("update t set v = 2 where k % 10 = 1")
-    capture = scene.start(tables="t", **never)
-    capture.ready()
+    capture = scene.started(tables="t", **never)
     connection.execute("update t set note = 'short' where k % 10 = 1")
     scene.wait_same(connection, "t", changed.format(2), ["k"])
     assert capture.process.poll() is None
@@ -142,8 +138,7 @@ def test_a_row_that_the_topic_does_not_have_is_read(
 def test_advice_of_too_much_that_is_owed_is_true(scene: CaptureScene, connection: Connection) -> None:
     """Each choice that the error gives."""
     connection.execute(DOCS.encode())
-    capture = scene.start(tables="t", snapshot="never", owed_keys_max=10)
-    capture.ready()
+    capture = scene.started(tables="t", snapshot="never", owed_keys_max=10)
     connection.execute("update t set v = 1 where k <= 20")
     assert capture.ended() == 1
     assert "--owed-keys-max" in capture.said()
@@ -152,8 +147,7 @@ def test_advice_of_too_much_that_is_owed_is_true(scene: CaptureScene, connection
     scene.wait_same(connection, "t", "(select * from t where k <= 20) changed", ["k"])
     connection.execute("update t set v = 1 where k between 21 and 50")
     assert capture.ended() == 1
-    capture = scene.start(tables="t", snapshot="new", owed_keys_max=10)
-    capture.ready()
+    capture = scene.started(tables="t", snapshot="new", owed_keys_max=10)
     scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0
 
@@ -225,8 +219,7 @@ def test_the_table_that_owes_most_is_read_not_the_one_that_was_one_too_many(
 ) -> None:
     connection.execute(DOCS.encode())
     connection.execute(DOCS.replace("table t", "table u").replace("into t", "into u").encode())
-    capture = scene.start(tables="public.t,public.u", snapshot="never", owed_keys_max=10)
-    capture.ready()
+    capture = scene.started(tables="public.t,public.u", snapshot="never", owed_keys_max=10)
     with connection.transaction():
         connection.execute("update t set v = 1 where k <= 10")
         connection.execute("update u set v = 1 where k = 1")
@@ -290,8 +283,7 @@ def test_read_again_as_asked_it_stays_current(
 ) -> None:
     """The topic was whole: rows that are not read again yet are completed from it at once."""
     connection.execute(DOCS.encode())
-    capture = scene.start(tables="t", chunk_rows=100)
-    capture.ready()
+    capture = scene.started(tables="t", chunk_rows=100)
     before = len(records(scene))
     request_snapshot(scene.options["dsn"], topic_prefix=scene.prefix, table="t")
     wait_until(lambda: len(records(scene)) > before, 60, "the table again")

@@ -52,13 +52,11 @@ def test_a_table_that_was_replaced_while_no_capture_ran(
     """The catalogue has the new table when the stream still brings changes of the old one."""
     connection.execute("create table t (k int, b int, v int, primary key (k, b))")
     connection.execute("insert into t select g, g, 0 from generate_series(1, 100) g")
-    capture = scene.start(partitions=1)
-    capture.ready()
+    capture = scene.started(partitions=1)
     killed(scene, capture, connection)
     for statement in REPLACED[how].split(";"):
         connection.execute(statement.encode())
-    capture = scene.start(partitions=1)
-    capture.ready()
+    capture = scene.started(partitions=1)
     key = ["k"] if how == "another key" else ["k", "b"]
     scene.wait_same(connection, "t", "t", key)
     if how == "replaced for a while":  # its row went out under the other table's name
@@ -72,15 +70,13 @@ def test_a_table_that_had_a_name_for_a_while_that_is_not_captured(
     """Its changes came under that name and were left out, and nothing told that the topic lacked them."""
     connection.execute("create table t (k int primary key, v int)")
     connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
-    capture = scene.start(tables="t")
-    capture.ready()
+    capture = scene.started(tables="t")
     killed(scene, capture, connection)
     connection.execute("alter table t rename to o")
     connection.execute("update o set v = 1 where k <= 10")
     connection.execute("delete from o where k > 90")
     connection.execute("alter table o rename to t")
-    capture = scene.start(tables="t", heartbeat=FOREVER_S)
-    capture.ready()
+    capture = scene.started(tables="t", heartbeat=FOREVER_S)
     scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0
 
@@ -88,8 +84,7 @@ def test_a_table_that_had_a_name_for_a_while_that_is_not_captured(
 def test_a_table_that_gets_a_name_that_is_not_captured(scene: CaptureScene, connection: Connection) -> None:
     """Its changes still went into the topic of its former name, until the capture was restarted."""
     connection.execute("create table t (k int primary key, v int); create table u (k int primary key)")
-    capture = scene.start(tables="t,u", heartbeat=FOREVER_S)
-    capture.ready()
+    capture = scene.started(tables="t,u", heartbeat=FOREVER_S)
     connection.execute("insert into t values (1, 0)")
     scene.wait_same(connection, "t", "t", ["k"])
     connection.execute("alter table t rename to o")
@@ -106,8 +101,7 @@ def test_a_table_whose_name_is_not_captured_when_it_is_looked_at(
     """The look does not list it, so it was not known whose changes were left out."""
     connection.execute("create table t (k int primary key, v int); create table u (k int primary key, v int)")
     connection.execute("create publication every for all tables")
-    capture = scene.start(publication="every", tables="t,u", heartbeat=FOREVER_S)
-    capture.ready()
+    capture = scene.started(publication="every", tables="t,u", heartbeat=FOREVER_S)
     connection.execute("insert into t values (1, 0)")
     scene.wait_same(connection, "t", "t", ["k"])  # the first look is over
     connection.execute("alter table t rename to o")
@@ -238,16 +232,14 @@ def test_owed_keys_whose_text_is_no_value_any_more_where_no_table_is_read(
 ) -> None:
     """The error names the key and says what to do, and that helps."""
     connection.execute(LABELS.encode())
-    capture = scene.start(tables="t", snapshot="never")
-    capture.ready()
+    capture = scene.started(tables="t", snapshot="never")
     with connection.transaction():
         connection.execute("update t set v = 1 where n = 7")
         connection.execute("alter type label rename value 'a' to 'first'")
     assert capture.ended() == 1
     assert "(a, 7)" in capture.said()
     assert "--snapshot new" in capture.said()
-    capture = scene.start(tables="t", snapshot="new")
-    capture.ready()
+    capture = scene.started(tables="t", snapshot="new")
     scene.wait_same(connection, "t", "t", ["k", "n"])
     assert capture.stop() == 0
 
@@ -257,8 +249,7 @@ def test_messages_of_strangers_under_the_capture_s_prefix(
 ) -> None:
     """Every role may write into Postgres's log: what is no message of a capture is reported and left."""
     connection.execute("create table t (k int primary key)")
-    capture = scene.start(tables="t")
-    capture.ready()
+    capture = scene.started(tables="t")
     slot = f"suiro_{scene.prefix}"
     name = f"{scene.prefix}.{slot}"
     contents = [

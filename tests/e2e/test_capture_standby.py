@@ -87,8 +87,7 @@ def test_a_logical_message_of_no_transaction_before_a_large_part_of_the_log(
     connection.execute("create table filler (v text); alter table filler alter v set storage external")
     connection.execute("insert into filler select repeat(md5(g::text), 1000) from generate_series(1, 100) g")
     standby.wait_replayed()
-    capture = scene.start(tables="t", catch_up_mb=1)
-    capture.ready()
+    capture = scene.started(tables="t", catch_up_mb=1)
     connection.execute("update t set v = 3 where k % 3 = 0")
     scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0

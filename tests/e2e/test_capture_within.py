@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +34,7 @@ Within = Callable[..., CaptureWithin]
 
 @pytest.fixture
 def within(scene: CaptureScene) -> Within:
-    given = scene.options
-
-    def made(**options: Any) -> CaptureWithin:
-        usual = {
-            "dsn": given["dsn"],
-            "bootstrap_servers": given["bootstrap"],
-            "registry": given["registry"],
-            "topic_prefix": given["topic_prefix"],
-            "tables": ("t",),
-            "heartbeat_s": 0.5,
-        }
-        return CaptureWithin(**(usual | options))
-
-    return made
+    return partial(scene.within, tables=("t",))
 
 
 @pytest.mark.parametrize("change", ["update t set v = 1 where k = 1", "truncate t"])

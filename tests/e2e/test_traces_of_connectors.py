@@ -170,8 +170,7 @@ def test_a_transaction_of_postgres_is_one_trace_also_after_a_kill(
     topic = f"{scene.prefix}.public.t"
     client = scene.topics.client
     with HttpPeer(lambda asked: Answer(200, b"")) as peer:
-        capture = scene.start(otlp=peer.url)
-        capture.ready()
+        capture = scene.started(otlp=peer.url)
         connection.execute("INSERT INTO t SELECT n, 'new' FROM generate_series(1, 50) n")
         wait_until(lambda: len(committed(client, topic)) == 51, 60, what="the first transaction")
         wait_until(lambda: len(spans_of(peer)) == 1, 60, what="its span")

@@ -183,6 +183,20 @@ class CaptureScene:
         self.captures.append(Capture(self._log, **(self.options | {"heartbeat": 0.5} | options)))
         return self.captures[-1]
 
+    def started(self, **options: Any) -> Capture:
+        """One that has all tables' snapshots."""
+        capture = self.start(**options)
+        capture.ready()
+        return capture
+
+    def within_options(self, **options: Any) -> dict[str, Any]:
+        """Those of `CaptureOptions`."""
+        given = {name: self.options[name] for name in ("dsn", "registry", "topic_prefix")}
+        return given | {"bootstrap_servers": self.options["bootstrap"], "heartbeat_s": 0.5} | options
+
+    def within(self, **options: Any) -> CaptureWithin:
+        return CaptureWithin(**self.within_options(**options))
+
     def wait_same(self, connection: Connection, table: str, query: str, key: list[str]) -> None:
         """Until the topic is what the query gives."""
         said = ""
