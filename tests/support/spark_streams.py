@@ -16,7 +16,7 @@ from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record as LogRecord
 from suiro.protocol.records import encode_batch
-from suiro.streams.topology.nodes import GlobalTableSource, Sink, Source
+from suiro.streams.topology.nodes import GlobalTableSource, Source
 from suiro.streams.topology.topology import Topology
 
 KEEP = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
@@ -204,14 +204,3 @@ def changelog(server: str, name: str, store: str, partitions: int) -> dict[bytes
         rows = last_by_key(Outputs(client, [topic], partitions).read()[topic])
     # Keys of no serde have their type in front.
     return {key.removeprefix(b"s"): value for key, (value, _) in rows.items() if key and value is not None}
-
-
-def is_sink_of_table(topology: Topology, topic: str) -> bool:
-    """Whether a sink takes a table's updates, whose older ones a micro-batch may leave out."""
-    node = next(n for n in topology.nodes if isinstance(n.operator, Sink) and n.operator.topic == topic)
-    while True:
-        if type(node.operator).__name__ == "ToStream":
-            return True
-        if not node.parents:
-            return False
-        node = topology.node(node.parents[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,6 @@ class Described:
     search: tuple[str, ...] = ()
     history_ms: int = 3_600_000
     journal_id: str = ""
-
-
-MakeStore = Callable[[Described], Store]
 
 
 def cut(
@@ -46,5 +43,4 @@ def opened(spec: Described, folder: Path, postgres: Postgres | None) -> Store:
     """Where both `serve` lead to places of this test alone; `postgres` only where it is asked for."""
     if spec.serve == "sqlite":
         return open_store(spec, folder)
-    assert postgres is not None
     return open_store(spec, postgres.dsn)

@@ -42,7 +42,6 @@ def grow(partition: Partition) -> None:
 
 
 def look(wanted: Wanted) -> Wanted:
-    assert wanted.partition is not None
     wanted.result = wanted.partition.log.read(wanted.offset, max_bytes=1 << 20, read_committed=False)
     return wanted
 
@@ -186,7 +185,6 @@ def test_requests_that_do_not_fit(partition: PartitionFixture) -> None:
     assert refusal(session_id, 1, by_topic_id=True) is ErrorCode.fetch_session_topic_id_error
     other = Wanted(key=(UUID(int=1), 0), offset=0, max_bytes=0)
     resumed = resume(sessions, session_id, 1, other)
-    assert resumed is not None
     assert (resumed.epoch, len(resumed.partitions)) == (2, 2)
 
 

@@ -45,7 +45,6 @@ def test_topics_come_back(tmp_path: Path) -> None:
         assert all(partition.log.config.flush_ms == 7 for partition in made.partitions)
     with registry(tmp_path) as topics:
         again = topics.topic("t")
-        assert again is not None
         assert (again.topic_id, len(again.partitions)) == (made.topic_id, 3)
         assert again.configs == {"flush.ms": "7"}
         assert again.partitions[2].log.config.flush_ms == 7
@@ -77,7 +76,6 @@ def test_settings_that_do_not_go_together_keep_nobody_from_starting(tmp_path: Pa
         topics.create("t", partitions=1, configs={"max.compaction.lag.ms": "50"})
     with registry(tmp_path, NodeSettings(log_cleaner_min_compaction_lag_ms=100)) as topics:
         topic = topics.topic("t")
-        assert topic is not None
         assert topic.partitions[0].log.config.max_compaction_lag_ms == 50
         with pytest.raises(ConfigError, match="conflict"):
             topics.alter_configs(topic, {"max.compaction.lag.ms": "60"})
@@ -251,7 +249,6 @@ def test_a_node_that_ends_between_two_steps(tmp_path: Path) -> None:
     with registry(tmp_path) as topics:
         assert {one.name: len(one.partitions) for one in topics} == {"grown": 6, "made": 4}
         made = topics.topic("made")
-        assert made is not None
         assert made.configs == {"retention.ms": "7"}
         assert not list(tmp_path.glob("gone-*"))
 
@@ -316,10 +313,8 @@ def test_a_creation_in_steps_that_fails_takes_nothing_else_back(
         found = {topic.name: len(topic.partitions) for topic in topics}
         assert found == {"first-grown": 2, "meanwhile": 1, "altered": 1, "after": 1}
         kept = topics.topic("meanwhile")
-        assert kept is not None
         assert kept.topic_id == meanwhile.topic_id
         again = topics.topic("altered")
-        assert again is not None
         assert again.configs == {"retention.ms": "5"}
 
 
@@ -363,7 +358,6 @@ def test_what_could_not_be_taken_back_is_written_before_the_next_change(
         made = topics.create("t", partitions=1, configs={})
     with registry(tmp_path) as topics:
         again = topics.topic("t")
-        assert again is not None
         assert (again.topic_id, len(again.partitions)) == (made.topic_id, 1)
         assert {topic.name for topic in topics} == {"t", "meanwhile"}
 

@@ -27,7 +27,6 @@ class _AtATerminal:
             start_new_session=True,
         )
         os.close(theirs)
-        assert self.process.stderr is not None
         assert self.process.stderr.read(len("password: ")) == b"password: "
 
     def ended(self, typed: bytes, again: bytes | None = None) -> tuple[int, bytes, bytes]:

@@ -74,7 +74,6 @@ def test_bootstrap_servers_that_are_none(servers: str) -> None:
 def test_host_names_are_checked_as_java_spells_it_too(said: str, is_checked: bool) -> None:
     settings = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": said}
     context = tls_context(ClientSettings.from_mapping(settings))
-    assert context is not None
     assert context.check_hostname == is_checked
 
 

@@ -54,7 +54,6 @@ def test_signals_in_quick_succession_end_a_process_that_polls() -> None:
         "stopping.wait()\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         for _ in range(200):
             process.send_signal(signal.SIGTERM)

@@ -257,7 +257,6 @@ def test_records_that_double_with_bytes_are_read_by_rows_and_are_no_columns() ->
 def test_a_few_empty_fields_are_read() -> None:
     small = fastavro.parse_schema(doubling("null", 8))
     limits = AvroLimits.of(small)
-    assert limits is not None
     limits.check(b"", 0)
     assert AvroLimits.of(fastavro.parse_schema(doubling("null", 2))) is None
     assert AvroLimits.of(fastavro.parse_schema(doubling("int"))) is None

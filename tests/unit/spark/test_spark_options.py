@@ -28,7 +28,6 @@ def test_defaults() -> None:
 
 def test_names_arrive_in_lower_case_from_spark() -> None:
     options = source(startingoffsets="earliest", maxoffsetspertrigger="10", failondataloss="FALSE")
-    assert options.starting is not None
     assert options.starting.default == EARLIEST
     assert options.max_offsets_per_trigger == 10
     assert not options.fail_on_data_loss
@@ -72,7 +71,6 @@ def test_a_malformed_assignment(text: str) -> None:
 
 def test_offsets_by_partition() -> None:
     options = source(startingOffsets='{"a":{"0":23,"1":-2}}', endingOffsets='{"a":{"0":50,"1":-1}}')
-    assert options.starting is not None
     assert options.starting.offsets == {("a", 0): 23, ("a", 1): EARLIEST}
     assert options.ending.offsets == {("a", 0): 50, ("a", 1): LATEST}
 
@@ -85,7 +83,6 @@ def test_malformed_offsets(text: str) -> None:
 
 def test_timestamps() -> None:
     options = source(startingTimestamp="1000", endingOffsetsByTimestamp='{"a":{"0":5}}')
-    assert options.starting is not None
     assert options.starting.timestamp == 1000
     assert options.ending.timestamps == {("a", 0): 5}
 

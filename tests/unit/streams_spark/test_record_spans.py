@@ -110,7 +110,6 @@ def test_a_ratio_begins_traces() -> None:
         ((name, value),) = new[len(old) :]
         parent = parent_of(value)
         assert name == "traceparent"
-        assert parent is not None
         assert parent.is_sampled
         assert (parent.trace_id, parent.span_id) == (by_offset[offset].trace_id, by_offset[offset].span_id)
         assert by_offset[offset].parent_id == ""

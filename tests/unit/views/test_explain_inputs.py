@@ -107,7 +107,6 @@ def test_a_row_is_explained_from_the_log(flights: Any) -> None:
     american = [[delay, "American"] for delay in (1, None, 9, 4)]
     assert found.old_row == {"value": american}
     assert found.new_row == {"value": [each for each in american if each[0] is not None]}
-    assert found.parting is not None
     assert found.parting.place == (topic, 1, 0)
     assert set(found.named) == {
         (f"{topic}.names", 0, 0),

@@ -92,9 +92,7 @@ def test_partitions_without_epochs_have_the_members() -> None:
     for tags in ("00", "01000100"):
         value = "0000" "00000004" "00000003" "00" "02" + ID + "02" "00000000" + tags + "01" "00"  # fmt: skip
         decoded = decode(bytes.fromhex("000800016700016d"), bytes.fromhex(value))
-        assert decoded is not None
         assert isinstance(decoded[1], Ownership)
-        assert decoded[1].member is not None
         assert decoded[1].member.assigned == {TOPIC: {0: 4}}
 
 

@@ -66,7 +66,6 @@ class OneTransactionalId(RuleBasedStateMachine):
             new_producer_id=self.new_id,
         )
         if decision.code is ErrorCode.none:
-            assert decision.next is not None
             assert decision.next.state is S.EMPTY
             assert decision.next.producer_epoch <= LAST_PRODUCER_EPOCH, "an epoch is left to fence it with"
             assert before.state not in PREPARED

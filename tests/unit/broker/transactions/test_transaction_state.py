@@ -85,7 +85,6 @@ def test_init_producer_when_nothing_is_open(
     if identity is None:
         assert decision.next is None
     else:
-        assert decision.next is not None
         assert (decision.next.producer_id, decision.next.producer_epoch) == identity
         assert (decision.next.state, decision.next.timeout_ms, decision.next.partitions) == (
             S.EMPTY,
@@ -97,7 +96,6 @@ def test_init_producer_when_nothing_is_open(
 def test_a_new_id_starts_at_epoch_0() -> None:
     fresh = Transaction(transactional_id="id", producer_id=7, timeout_ms=1000)
     decision = init(fresh)
-    assert decision.next is not None
     assert (decision.next.producer_id, decision.next.producer_epoch) == (7, 0)
 
 
@@ -110,15 +108,12 @@ def test_init_producer_fences_and_aborts_what_is_ongoing_then_succeeds() -> None
     decision = init(transaction(S.ONGOING), (7, 5))
     assert decision.code is ErrorCode.concurrent_transactions
     fenced = decision.next
-    assert fenced is not None
     assert (fenced.state, fenced.producer_epoch, fenced.version) == (S.PREPARE_ABORT, 6, V2)
     done = state.complete(fenced, now_ms=2)
     assert (done.state, done.partitions) == (S.COMPLETE_ABORT, frozenset())
     holder = init(done, (7, 5)).next  # who asked first asks again, and goes on
-    assert holder is not None
     assert holder.producer_epoch == 6
     successor = init(done).next  # somebody else takes the id: the holder is fenced
-    assert successor is not None
     assert successor.producer_epoch == 7
     assert init(successor, (7, 5)).code is ErrorCode.producer_fenced
 
@@ -126,11 +121,9 @@ def test_init_producer_fences_and_aborts_what_is_ongoing_then_succeeds() -> None
 def test_an_exhausted_epoch_gets_a_new_producer_id() -> None:
     worn = transaction(S.COMPLETE_COMMIT, epoch=state.LAST_PRODUCER_EPOCH)
     rotated = init(worn, (7, state.LAST_PRODUCER_EPOCH)).next
-    assert rotated is not None
     assert (rotated.producer_id, rotated.producer_epoch) == (100, 0)
     # Its answer was lost: the old identity is still accepted as a retry.
     again = init(rotated, (7, state.LAST_PRODUCER_EPOCH)).next
-    assert again is not None
     assert (again.producer_id, again.producer_epoch) == (100, 0)
     assert init(worn, (7, 3)).code is ErrorCode.producer_fenced
 
@@ -138,15 +131,12 @@ def test_an_exhausted_epoch_gets_a_new_producer_id() -> None:
 def test_a_fence_at_the_last_epoch_takes_a_new_producer_id() -> None:
     holder = (7, state.LAST_PRODUCER_EPOCH)
     fenced = init(transaction(S.ONGOING, epoch=state.LAST_PRODUCER_EPOCH), holder).next
-    assert fenced is not None
     assert (fenced.producer_id, fenced.producer_epoch) == (7, state.MAX_PRODUCER_EPOCH)
     aborted = state.complete(fenced, now_ms=2)
     assert (aborted.producer_id, aborted.producer_epoch) == (100, 0)
     again = init(aborted, holder).next  # its holder goes on under the new id
-    assert again is not None
     assert (again.producer_id, again.producer_epoch) == (100, 0)
     taken = init(aborted).next
-    assert taken is not None
     assert (taken.producer_id, taken.producer_epoch) == (100, 1)
 
 
@@ -219,7 +209,6 @@ def test_end_in_v2(of: TransactionState, commit: bool, again: bool, code: str) -
         return
     prepared = decision.next
     assert decision.code is ErrorCode.none
-    assert prepared is not None
     assert prepared.state is (S.PREPARE_COMMIT if commit else S.PREPARE_ABORT)
     assert (prepared.producer_epoch, prepared.last_producer_epoch, prepared.version) == (6, 5, V2)
     assert prepared.partitions == before.partitions
@@ -231,7 +220,6 @@ def test_end_in_v2(of: TransactionState, commit: bool, again: bool, code: str) -
 def test_an_end_in_v2_at_the_last_epoch_goes_on_under_a_new_producer_id() -> None:
     last = state.LAST_PRODUCER_EPOCH
     prepared = end(transaction(S.ONGOING, epoch=last), commit=True, version=V2, epoch=last).next
-    assert prepared is not None
     assert (prepared.producer_id, prepared.producer_epoch) == (7, state.MAX_PRODUCER_EPOCH)
     assert prepared.next_producer_id == 100
     done = state.complete(prepared, now_ms=NOW_MS)
@@ -293,12 +281,10 @@ def add(
 
 def test_add_partitions_begins_and_grows_a_transaction() -> None:
     begun = add(transaction(S.COMPLETE_COMMIT)).next
-    assert begun is not None
     assert (begun.state, begun.start_ms, begun.times_out_at()) == (S.ONGOING, NOW_MS, NOW_MS + 1000)
     same = add(begun, now_ms=NOW_MS + 1)
     assert (same.code, same.next) == (ErrorCode.none, None)
     grown = add(begun, ("u", 3), now_ms=NOW_MS + 1, version=V2).next
-    assert grown is not None
     assert (grown.partitions, grown.start_ms, grown.version) == (
         frozenset((PARTITION, ("u", 3))),
         NOW_MS,

@@ -303,7 +303,6 @@ def test_peeked_rows_are_cut_behind_the_last_commit() -> None:
             for start in (SIGNATURE + bytes(8), b""):
                 for end in (len(rows), len(rows) - 1):
                     block, rest = _block(start + rows[:end])
-                    assert block is not None
                     places = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
                     found = [bytes(block.buffer[first:last]) for first, last in places]
                     assert (found, block.lsns.tolist()) == (messages[:3], [100, 101, 102])

@@ -451,7 +451,6 @@ def test_rows_of_a_table_are_given_in_chunks(monkeypatch: pytest.MonkeyPatch) ->
     for given in (values, pa.array([None] * 20 + [bytes(9)] * 10, pa.binary())):
         rows.change(keys, given)
         changed = rows.take_changes()
-        assert changed is not None
         assert changed[0].num_chunks > 1
         assert [column.to_pylist() for column in changed] == [keys.to_pylist(), given.to_pylist()]
     assert dict(zip(*(column.to_pylist() for column in rows.rows()), strict=True)) == {
