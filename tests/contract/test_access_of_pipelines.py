@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from support import kafka_archive
 from support.batches import batch_of, read_all
 from support.waiting import wait_until
 
@@ -103,15 +104,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def kafka_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from suiro.kafka import KafkaProcess
-
     settings = {
         **SETTINGS,
         # By default it would call itself without SASL, whatever its listener is mapped to.
         "inter.broker.listener.name": "PLAINTEXT",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
     }
-    with KafkaProcess.start(tmp_path_factory.mktemp("kafka"), settings=settings) as process:
+    with kafka_archive.killed(tmp_path_factory.mktemp("kafka"), settings=settings) as process:
         yield process.bootstrap_servers
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import kafka_archive
 from support.batches import batch_of, read_all
 
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, DeadlineExceededError, RefusedError
-from suiro.kafka import KafkaProcess
 
 pytestmark = pytest.mark.kafka
 
@@ -31,7 +31,7 @@ def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.plaintext.plain.sasl.jaas.config": PLAIN_USERS,
     }
-    with KafkaProcess.start(tmp_path_factory.mktemp("guarded"), settings=settings) as process:
+    with kafka_archive.killed(tmp_path_factory.mktemp("guarded"), settings=settings) as process:
         yield process
 
 
@@ -97,7 +97,7 @@ def tls_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, P
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(certificate),
     }
-    with KafkaProcess.start(directory / "kafka", settings=settings) as process:
+    with kafka_archive.killed(directory / "kafka", settings=settings) as process:
         yield process, certificate
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import kafka_archive
 from support.comparison import OWN, differences, plain
 from support.every_request import World, bare, fill
 from support.waiting import wait_until
@@ -18,7 +19,6 @@ from support.wire import Wire
 
 from suiro.broker.apis import APIS
 from suiro.client import LATEST, Client, NewTopic
-from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 from suiro.protocol import messages
 from suiro.protocol.fields import uvarint
@@ -97,7 +97,7 @@ def requests(world: World) -> Iterator[tuple[str, Any]]:
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """A node and an Apache Kafka that nobody else has talked to: many answers list all there is."""
-    with KafkaProcess.start(tmp_path / "kafka") as theirs:
+    with kafka_archive.killed(tmp_path / "kafka") as theirs:
         ours = NodeProcess.start(data=tmp_path / "node", listen="127.0.0.1:0")
         try:
             yield ours.bootstrap_servers, theirs.bootstrap_servers

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kio.serial.errors import OutOfBoundValue
+from support import kafka_archive
 from support.admin import ask
 from support.batches import batch_of
 from support.comparison import differences
@@ -106,11 +107,9 @@ def guarded_node() -> Iterator[Guarded]:
 
 @pytest.fixture(scope="module")
 def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    from suiro.kafka import KafkaProcess
-
     settings = {**SETTINGS, "sasl.mechanism.inter.broker.protocol": "PLAIN"}
     directory = tmp_path_factory.mktemp("guarded")
-    with KafkaProcess.start(directory, settings=settings, format_options=ADD_SCRAM) as process:
+    with kafka_archive.killed(directory, settings=settings, format_options=ADD_SCRAM) as process:
         yield Guarded("kafka", process.bootstrap_servers)
 
 
