@@ -38,8 +38,8 @@ def console_(
         Option(
             "--connect",
             "URL",
-            "Address of `suiro connect` or Kafka Connect; http://TOKEN@HOST:PORT if it has a "
-            "token. Repeatable.",
+            "Address of `suiro connect` or Kafka Connect; http://TOKEN@HOST:PORT if it has a token; @FILE "
+            "reads it from a file. Repeatable.",
         ),
     ] = None,
     views: Annotated[
@@ -47,7 +47,8 @@ def console_(
         Option(
             "--views",
             "URL",
-            "Address of a view host; http://NAME:PASSWORD@HOST:PORT if it has users. Repeatable.",
+            "Address of a view host; http://NAME:PASSWORD@HOST:PORT if it has users; @FILE reads it from a file. "
+            "Repeatable.",
         ),
     ] = None,
     app: Annotated[
@@ -212,6 +213,11 @@ def _remote(url: str, option: str) -> Remote:
     from suiro.console.web import Remote
     from suiro.errors import ConfigError
 
+    if url.startswith("@"):
+        try:
+            url = Path(url[1:]).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{option} {url}: {error}") from None
     try:
         parts = urlsplit(url)
         port = parts.port

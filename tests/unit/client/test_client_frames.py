@@ -48,7 +48,7 @@ def fetch_response(version: int) -> Any:
 @pytest.mark.parametrize("version", range(4, 13))
 def test_a_fetch_response(version: int) -> None:
     frame = write_response(fetch_response(version), correlation_id=1)
-    fetched = _Response(frame, version, {}).read()["t", 3]
+    fetched = _Response(frame, version, {("t", 3): 42}).read()["t", 3]
     assert isinstance(fetched, Fetched)
     assert fetched.data == RECORDS
     assert fetched.aborted == ((7, 42),)
@@ -62,7 +62,7 @@ def test_a_fetch_response_cut_anywhere_is_an_error_and_nothing_else(version: int
     frame = write_response(fetch_response(version), correlation_id=1)
     for size in range(4, len(frame)):
         with pytest.raises((ValueError, struct.error)):
-            _Response(frame[:size], version, {}).read()
+            _Response(frame[:size], version, {("t", 3): 42}).read()
 
 
 @pytest.mark.parametrize("version", range(4, 13))

@@ -45,7 +45,7 @@ class Role(IntEnum):
     VIEWER = 1
     """Reads."""
     OPERATOR = 2
-    """Makes reversible changes."""
+    """Makes daily changes."""
     ADMIN = 3
     """Deletes, runs code, and changes permissions."""
 
