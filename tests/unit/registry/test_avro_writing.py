@@ -268,3 +268,26 @@ def test_a_value_takes_the_branch_of_its_own_type() -> None:
     assert repr(later.deserialize("t", data)) == repr(value | {"added": None})
     edges = {"number": 1.5, "count": 2**31, "parts": [], "inner": 2**53 + 1}
     assert later.deserialize("t", written.serialize("t", edges)) == edges | {"added": None}
+
+
+def test_a_union_of_the_reader_has_another_order_and_wider_types() -> None:
+    """A branch of exactly the type goes first, and otherwise the first of the wider ones, as in Java."""
+    inner = {**record(n=["string", "bytes"]), "name": "Inner"}
+    written = {
+        "mixed": ["bytes", "string", inner],
+        "wider": ["null", "int", "double"],
+        "both": ["int", "long"],
+    }
+    later = {
+        "mixed": ["string", inner, "bytes"],
+        "wider": ["null", "long", "double"],
+        "both": ["double", "long"],
+    }
+    url = f"mock://writing-{next(_numbers)}"
+    writer, reader = (serdes.avro.with_(registry=url, schema=record(**fields)) for fields in (written, later))
+    for value, read in (
+        ({"mixed": b"\xff", "wider": 7, "both": 2**53 + 1}, None),
+        ({"mixed": "text", "wider": 1.5, "both": 7}, {"mixed": "text", "wider": 1.5, "both": 7.0}),
+        ({"mixed": {"n": b"\xff"}, "wider": None, "both": 2**31}, None),
+    ):
+        assert repr(reader.deserialize("t", writer.serialize("t", value))) == repr(read or value)

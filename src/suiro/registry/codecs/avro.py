@@ -182,10 +182,10 @@ class AvroCodec:
         """The writer's schema, that into which fastavro resolves a value, and the defaults that the value may share."""
         found = self._resolved.get(schema_id)
         if found is None:
-            filled: tuple[Any, frozenset[int]] = None, frozenset()
+            found = with_infinity(writer), None, frozenset()
             if self.reader_schema is not None and self.reader_schema != writer:
-                filled = for_reading(writer, self.reader_schema)
-            found = self._resolved[schema_id] = with_infinity(writer), *filled
+                found = for_reading(writer, self.reader_schema)
+            self._resolved[schema_id] = found
         return found
 
     @property

@@ -92,8 +92,9 @@ class ColumnDecoder:
         self._frames = frames
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
         self._limits = AvroLimits.of(writer)
-        self._infinite = with_infinity(writer)
-        self._resolving = None if reader is None else for_reading(writer, reader)[0]
+        self._infinite, self._resolving = with_infinity(writer), None
+        if reader is not None:
+            self._infinite, self._resolving, _ = for_reading(writer, reader)
         self._program: Program | None = None
         with contextlib.suppress(Unsupported):
             program = Program(writer)

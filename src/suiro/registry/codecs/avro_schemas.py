@@ -7,7 +7,7 @@ Logical types that have infinity have names of suiro there. fastavro finds reade
 the names in use keep their readers.
 
 In a union, Java's Avro takes the branch of exactly the type of a value, if there is one. fastavro takes the first that
-can hold it: a float before a long, text before bytes. Its schemas have such unions in another way.
+can hold it: a float before a long, text before bytes. Logical types of suiro keep it from that.
 """
 
 from __future__ import annotations
@@ -51,7 +51,22 @@ for _name in INFINITE:
     fastavro.read.LOGICAL_READERS[_name.replace("-", "-suiro-", 1)] = _reader(_name)
 
 
-_WIDER = ("int", "long", "float", "double")
+_TURNED_INTO = {
+    "int": {"float", "double"},
+    "long": {"float", "double"},
+    "float": {"double"},
+    "bytes": {"string"},
+    "string": {"bytes"},
+}
+"""The types into which fastavro turns the values of a type, if the reader's schema has them."""
+
+
+def _as_written(value: Any, writer: Any = None, reader: Any = None) -> Any:
+    return value
+
+
+for _kind in _TURNED_INTO:
+    fastavro.read.LOGICAL_READERS[f"{_kind}-suiro-as-written"] = _as_written
 
 
 def _only_floats(limit: int) -> Callable[[Any, Any], Any]:
@@ -77,63 +92,57 @@ def for_writing(schema: Any) -> Any:
     return made
 
 
-def for_reading(writer: Any, reader: Any) -> tuple[Any, frozenset[int]]:
-    """Returns the parsed schema of a reader for values of the writer's, and the ids of its defaults that are lists or
-    dicts."""
-    made, shared = with_values(reader)
-    holder = [made]
-    if not _Unions(writer, made).settle(holder):
-        return with_values(reader)
-    return holder[0] or None, shared
+def for_reading(writer: Any, reader: Any) -> tuple[Any, Any, frozenset[int]]:
+    """Returns the parsed schemas of a writer and of a reader for fastavro's readers, and the ids of the reader's
+    defaults that are lists or dicts."""
+    filled, shared = with_values(reader)
+    holder = [with_infinity(writer)]
+    if holder[0] is writer and not isinstance(writer, str):
+        return writer, filled, shared  # it is nested too deeply to be copied, and others use it
+    if not _keep_types(holder, filled):
+        holder = [with_infinity(writer)]
+    return holder[0], filled, shared
 
 
-class _Unions:
-    """The unions of a reader's schema."""
-
-    def __init__(self, writer: Any, reader: Any) -> None:
-        self._writer = writer
-        self._writers = {one["name"]: one for one in named_types(writer)}
-        self._readers = {one["name"]: one for one in named_types(reader)}
-
-    def settle(self, holder: list[Any]) -> bool:
-        """Changes them. Returns false if a type of the reader's schema reads several types of the writer's."""
-        read: dict[str, str] = {}
-        waiting: list[tuple[Any, Any, Any]] = [(self._writer, holder, 0)]
-        while waiting:
-            written, place, key = waiting.pop()
-            written = _meant(written, self._writers)
-            while isinstance(place[key], dict) and not isinstance(place[key]["type"], str):
-                place, key = place[key], "type"
-            branches = [
-                _meant(one, self._writers) for one in (written if isinstance(written, list) else [written])
-            ]
-            readers = [place[key]]
-            if isinstance(place[key], list):
-                readers = place[key] = self._in_order(branches, place[key])
-            for one in branches:
-                for other in (_meant(each, self._readers) for each in readers):
-                    if not _is_read_by(one, other):
-                        continue
-                    if "fields" in one:
-                        known = other["name"] in read
-                        if read.setdefault(other["name"], one["name"]) != one["name"]:
-                            return False
-                        if known:
-                            continue
-                    waiting += _pairs(one, other)
-        return True
-
-    def _in_order(self, branches: list[Any], readers: list[Any]) -> list[Any]:
-        """Returns the reader's branches in the order in which fastavro finds the right one. Without branches, it reads
-        values as they were written."""
-        there = {_primitive(_meant(one, self._readers)): one for one in readers}
-        kinds = [_primitive(one) for one in branches]
-        exact = [kind for kind in kinds if kind is not None and kind in there]
-        if len(exact) == len(kinds):
-            return []
-        exact.sort(key=lambda kind: _WIDER.index(kind[0]) if kind[0] in _WIDER else -1)
-        same = [there[kind] for kind in exact]
-        return [*same, *(one for one in readers if one not in same)]
+def _keep_types(holder: list[Any], reader: Any) -> bool:
+    """Marks the types of the writer's schema in the holder that a union of the reader's has, too, behind a type that
+    fastavro would turn their values into. Returns false if one record of the writer's becomes several of the
+    reader's."""
+    writers = {one["name"]: one for one in named_types(holder[0])}
+    readers = {one["name"]: one for one in named_types(reader)}
+    read: dict[str, str] = {}
+    waiting: list[tuple[Any, Any, Any]] = [(holder, 0, reader)]
+    while waiting:
+        place, key, wanted = waiting.pop()
+        while isinstance(place[key], dict) and not isinstance(place[key]["type"], str):
+            place, key = place[key], "type"
+        wanted = _meant(wanted, readers)
+        others = [_meant(one, readers) for one in (wanted if isinstance(wanted, list) else [wanted])]
+        places = [(place, key)]
+        if isinstance(place[key], list):
+            places = [(place[key], number) for number in range(len(place[key]))]
+        for place, key in places:
+            one = _meant(place[key], writers)
+            kind = _primitive(one)
+            if kind is not None:
+                kinds = [_primitive(other) for other in others]
+                # A value for which fastavro has a reader of the logical type is not turned into another type.
+                if kind in kinds and f"{kind[0]}-{kind[1]}" not in fastavro.read.LOGICAL_READERS:
+                    before = {other[0] for other in kinds[: kinds.index(kind)] if other is not None}
+                    if before & _TURNED_INTO.get(kind[0], set()):
+                        place[key] = {"type": kind[0], "logicalType": "suiro-as-written"}
+                continue
+            other = next((other for other in others if _is_read_by(one, other)), None)
+            if other is None:
+                continue
+            if "fields" in one:
+                is_known = one["name"] in read
+                if read.setdefault(one["name"], other["name"]) != other["name"]:
+                    return False
+                if is_known:
+                    continue
+            waiting += _pairs(one, other)
+    return True
 
 
 def _meant(one: Any, named: dict[str, Any]) -> Any:
@@ -162,16 +171,13 @@ def _is_read_by(one: Any, other: Any) -> bool:
 
 
 def _pairs(one: Any, other: Any) -> list[tuple[Any, Any, Any]]:
-    """Returns the parts of the writer's type, each with its place in the reader's."""
+    """Returns the places of the parts of the writer's type, each with the reader's type."""
     if "fields" not in one:
         name = "items" if one["type"] == "array" else "values"
-        return [(one[name], other, name)]
-    types = {each["name"]: each["type"] for each in one["fields"]}
-    found = (
-        (each, [name for name in (each["name"], *each.get("aliases", ())) if name in types])
-        for each in other["fields"]
-    )
-    return [(types[names[0]], each, "type") for each, names in found if names]
+        return [(one, name, other[name])]
+    fields = {alias: each for each in other["fields"] for alias in each.get("aliases", ())}
+    fields |= {each["name"]: each for each in other["fields"]}
+    return [(each, "type", fields[each["name"]]["type"]) for each in one["fields"] if each["name"] in fields]
 
 
 def with_infinity(schema: Any) -> Any:
