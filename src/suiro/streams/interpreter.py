@@ -199,7 +199,7 @@ class Interpreter:
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
         letter = letter_of(topic, record, origin, error)
         given = record.value.new if isinstance(record.value, Change) else record.value
-        sent = Record(record.key, given, record.timestamp, letter.headers)
+        sent = Record(_own(record.key), _own(given), record.timestamp, letter.headers)
         self._emitted(Emitted(topic, sent, letter.key, letter.value))
 
     def _enqueue(self, node: Node, record: Record, origin: Origin) -> None:

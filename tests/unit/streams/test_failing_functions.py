@@ -69,6 +69,19 @@ def test_a_tables_update_that_fails_is_a_dead_letter() -> None:
     assert dict(found.record.headers)["__streams.errors.exception"] == b"ZeroDivisionError"
 
 
+def test_a_dead_letter_stays_as_it_was_when_it_was_sent() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.string, value=serdes.json)
+    stream.map_values(lambda value: value["absent"]).to("out")
+    stream.peek(lambda key, value: value.update(n=2)).to("changed")
+    run = Interpreter(builder.build(), settings=TaskSettings(on_processing_error="dead-letter:dead"))
+    run.pipe("in", 1, b"k", b'{"n":1}')
+    assert [(item.topic, item.record.value) for item in run.outputs] == [
+        ("dead", {"n": 1}),
+        ("changed", {"n": 2}),
+    ]
+
+
 @pytest.mark.parametrize("policy", ["skip", "dead-letter:dead"])
 @pytest.mark.parametrize("fails", ["the aggregator", "the serde"])
 def test_a_record_that_fails_leaves_the_sessions_that_it_would_have_merged(policy: str, fails: str) -> None:
