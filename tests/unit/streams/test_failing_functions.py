@@ -231,7 +231,7 @@ def test_a_processor_that_forwards_no_time_fails_on_its_record(timestamp: Any) -
     assert run.dropped_total == 1
 
 
-@pytest.mark.parametrize("write", ["put", "put_if_absent", "delete"])
+@pytest.mark.parametrize("write", ["put", "put_if_absent", "put_at", "delete"])
 def test_a_processor_reads_a_global_table_and_cannot_write_it(write: str) -> None:
     """On Spark it would be one task's copy of a row that others have, until the row's next update."""
 

@@ -122,7 +122,7 @@ class _GlobalRows:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("put", "put_if_absent", "delete"):
+        if name.startswith(("put", "delete")):
             raise UsageError(
                 f"store {self._store.spec.name!r} is a global table, of which each task has a copy; write to its topic"
             )
