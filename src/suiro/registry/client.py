@@ -26,6 +26,7 @@ from suiro.errors import (
     RegistryRefusedError,
     RegistryUnavailableError,
     SchemaNotFoundError,
+    UsageError,
 )
 from suiro.foundation.http import AnswerTooLargeError, ask, segment
 from suiro.registry.lru import K, Lru
@@ -202,6 +203,8 @@ class RegistryClient:
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
         """Sets one of the seven levels, for one subject or globally."""
+        if subject == "":
+            raise UsageError("a subject is empty; give its name, or None for the level of all subjects")
         path = "config" if subject is None else f"config/{segment(subject)}"
         self._call("PUT", path, dict[str, Any], {"compatibility": level})
 

@@ -18,7 +18,13 @@ import httpx
 import pytest
 from support.waiting import wait_until
 
-from suiro.errors import ConfigError, RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
+from suiro.errors import (
+    ConfigError,
+    RegistryRefusedError,
+    RegistryUnavailableError,
+    SchemaNotFoundError,
+    UsageError,
+)
 from suiro.registry import (
     MOCK_SCHEME,
     CodecSettings,
@@ -209,9 +215,11 @@ def test_an_answer_of_another_shape_is_refused(server: Scripted, answer: Any) ->
 
 
 def test_a_subject_is_one_segment_of_a_path(server: Scripted) -> None:
-    """The level of the subject "." was set for all subjects."""
+    """The level of the subject ".", and of "", was set for all subjects."""
     server.answers = [(200, {"compatibility": "NONE"}), (200, [1])]
     with RegistryClient(server.url) as client:
+        with pytest.raises(UsageError, match="a subject is empty"):
+            client.set_compatibility("NONE", "")
         client.set_compatibility("NONE", ".")
         client.versions("../a?b")
     assert [asked[1] for asked in server.asked] == ["/config/%2E", "/subjects/..%2Fa%3Fb/versions"]
