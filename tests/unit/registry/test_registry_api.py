@@ -115,7 +115,7 @@ def test_a_subject_may_hold_any_character_but_control_characters(api: Api) -> No
         ("POST", "subjects/s/versions", {"schema": "[" * 100_000}, 42201),
         ("POST", "subjects/s/versions", b"[" + b"[]," * 150_001 + b"1]", 413),
         ("POST", "subjects/s/versions", {"schema": f"[{'[],' * 150_001}1]"}, 413),
-        ("POST", "subjects/s/versions", b'{"schema": "[' + rb"\u005b]\u002c" * 150_001 + b'1]"}', 413),
+        ("POST", "subjects/s/versions", rb'{"schema": "[' + rb"\u005b]\u002C" * 150_001 + b'1]"}', 413),
         ("GET", "subjects", b"1," * 300_001, 413),
         (
             "POST",
