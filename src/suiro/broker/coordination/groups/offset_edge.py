@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -172,11 +172,11 @@ class GroupOffsets:
             del self._owed[group_id]
 
     def _settle_all(self) -> None:
-        owed = {
-            group_id: records.offset_tombstones(group_id, places) for group_id, places in self._owed.items()
-        }
-        for group_id in self._written_together(owed):
-            del self._owed[group_id]
+        owed = self._owed
+        for group_id in self._written_together(
+            owed, lambda group_id: records.offset_tombstones(group_id, owed[group_id])
+        ):
+            del owed[group_id]
 
     def _remove(self, group_id: str, places: set[TopicPartition]) -> None:
         if places:
@@ -203,39 +203,45 @@ class GroupOffsets:
                 over[group_id] = group
             if expired or group_id in over:
                 ends[group_id] = expired
-        keyed = {group_id: records.offset_tombstones(group_id, places) for group_id, places in ends.items()}
-        for group_id, group in over.items():
-            keyed[group_id] += self._coordinator.tombstones(group)
-        for group_id in self._written_together(keyed):
+
+        def keyed(group_id: str) -> list[KeyedRecord]:
+            of_group = self._coordinator.tombstones(over[group_id]) if group_id in over else []
+            return records.offset_tombstones(group_id, ends[group_id]) + of_group
+
+        for group_id in self._written_together(ends, keyed):
             if group_id in over:
                 self._coordinator.removed(group_id, ends[group_id])
             else:
                 self.store.remove(group_id, ends[group_id])
 
-    def _written_together(self, keyed: Mapping[str, Sequence[KeyedRecord]]) -> list[str]:
+    def _written_together(
+        self, group_ids: Iterable[str], keyed: Callable[[str], list[KeyedRecord]]
+    ) -> list[str]:
         """Write these records of many groups, in batches: thousands may be due at once, and the loop stands still
-        meanwhile. Returns the groups whose records are written."""
+        meanwhile. The records of one batch only are in memory. Returns the groups whose records are written."""
         written: list[str] = []
         of_partition: dict[int, list[str]] = {}
-        for group_id in keyed:
+        for group_id in group_ids:
             of_partition.setdefault(self._coordinator.partition_of(group_id).index, []).append(group_id)
-        for group_ids in of_partition.values():
+        for of_one in of_partition.values():
             for together in system_log.in_batches(
-                group_ids, lambda group_id: sum(map(system_log.keyed_size, keyed[group_id]))
+                ((group_id, keyed(group_id)) for group_id in of_one),
+                lambda found: sum(map(system_log.keyed_size, found[1])),
             ):
-                every = [record for group_id in together for record in keyed[group_id]]
+                first, others = together[0][0], len(together) - 1
+                every = [record for _, own in together for record in own]
                 # A log may be offline, and the groups in others must not wait for it.
                 try:
-                    self._coordinator.write(together[0], every)
+                    self._coordinator.write(first, every)
                 except RefusedError as error:
                     logger.error(
                         "that offsets of group %s and of %d others are over cannot be written down now: %s",
-                        on_one_line(together[0]),
-                        len(together) - 1,
+                        on_one_line(first),
+                        others,
                         error,
                     )
                 else:
-                    written += together
+                    written += [group_id for group_id, _ in together]
         return written
 
     def _expiry(self, group: Group | ConsumerGroup, now: int) -> Callable[[OffsetValue], bool] | None:
