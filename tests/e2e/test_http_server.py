@@ -9,7 +9,6 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,6 +23,7 @@ from suiro.foundation.http import Guard, HttpLimits, HttpServer, Tls, listen_on
 HOST = "127.0.0.1"
 LARGE = b"x" * (64 << 20)
 """More than sockets hold."""
+LAST = b"Connection: close\r\n\r\n"
 PATIENT = {"head_timeout_ms": 600_000, "body_timeout_ms": 600_000, "write_timeout_ms": 600_000}
 """Nobody is closed for their slowness."""
 
@@ -60,8 +60,26 @@ def serving(
         server.stop()
 
 
-def connected(server: HttpServer, first: bytes = b"") -> socket.socket:
+@pytest.fixture(scope="module")
+def both_ends(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tls, ssl.SSLContext]:
+    """TLS for a server and for its clients."""
+    authority = Authority(tmp_path_factory.mktemp("certificates"))
+    chain = authority.sign("server", subject="/CN=localhost")
+    return Tls(chain, chain), ssl.create_default_context(cafile=str(authority.certificate))
+
+
+@pytest.fixture(params=["plain", "tls"])
+def either(request: pytest.FixtureRequest) -> tuple[Tls | None, ssl.SSLContext | None]:
+    both: tuple[Tls | None, ssl.SSLContext | None] = (None, None)
+    return request.getfixturevalue("both_ends") if request.param == "tls" else both
+
+
+def connected(
+    server: HttpServer, first: bytes = b"", *, trusting: ssl.SSLContext | None = None
+) -> socket.socket:
     peer = socket.create_connection((HOST, server.port), timeout=60)
+    if trusting is not None:
+        peer = trusting.wrap_socket(peer, server_hostname="localhost")
     peer.sendall(first)
     return peer
 
@@ -138,10 +156,11 @@ def test_heads_and_bodies_have_their_time() -> None:
             assert whole.recv(1_000).startswith(b"HTTP/1.1 200")
 
 
-def test_an_answer_that_nobody_takes_is_given_up() -> None:
+def test_an_answer_that_nobody_takes_is_given_up(either: tuple[Tls | None, ssl.SSLContext | None]) -> None:
+    tls, trusting = either
     with (
-        serving(write_timeout_ms=200) as server,
-        connected(server, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n") as peer,
+        serving(tls=tls, write_timeout_ms=200) as server,
+        connected(server, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n", trusting=trusting) as peer,
     ):
         connections = server._server.server_state.connections
         wait_until(lambda: connections, what="the connection")
@@ -149,17 +168,31 @@ def test_an_answer_that_nobody_takes_is_given_up() -> None:
         assert len(all_of(peer)) < len(LARGE)
 
 
-def test_answers_that_nobody_takes_hold_no_more_than_their_share() -> None:
+def test_answers_that_nobody_takes_hold_no_more_than_their_share(
+    either: tuple[Tls | None, ssl.SSLContext | None],
+) -> None:
     """A thousand connections that take a byte now and then held gigabytes."""
-    with serving(held_answer_bytes=100 << 20, **PATIENT) as server, ExitStack() as stack:
-        request = b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    tls, trusting = either
+    with serving(tls=tls, held_answer_bytes=100 << 20, **PATIENT) as server, ExitStack() as stack:
+        request, last = (b"GET /large HTTP/1.1\r\nHost: x\r\n" + rest for rest in (b"\r\n", LAST))
         connections = server._server.server_state.connections
-        stack.enter_context(connected(server, request))
+        stack.enter_context(connected(server, request, trusting=trusting))
         wait_until(lambda: any(one.unsent for one in connections), what="a client that is behind")
         (first,) = connections
-        late = stack.enter_context(connected(server, request))
+        late = stack.enter_context(connected(server, last, trusting=trusting))
         wait_until(lambda: first not in connections, what="its end")
         assert len(all_of(late)) > len(LARGE)
+
+
+def test_what_a_client_of_tls_did_not_wait_for_is_forgotten(both_ends: tuple[Tls, ssl.SSLContext]) -> None:
+    tls, trusting = both_ends
+    with serving(tls=tls, **PATIENT) as server:
+        connections = server._server.server_state.connections
+        with connected(server, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n", trusting=trusting):
+            wait_until(lambda: any(one.unsent for one in connections), what="a client that is behind")
+            (one,) = connections
+        wait_until(lambda: not connections, what="its end")
+        assert one.transport.get_write_buffer_size() == 0
 
 
 def test_a_head_without_end_is_refused() -> None:
@@ -198,11 +231,8 @@ def test_half_sent_bodies_hold_no_more_than_their_share() -> None:
         assert 0 < max(held) <= 1_000_000
 
 
-def test_silent_handshakes_keep_nobody_out_and_have_their_time(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    chain = authority.sign("server", subject="/CN=localhost")
-    tls = Tls(chain, chain)
-    trusting = ssl.create_default_context(cafile=str(authority.certificate))
+def test_silent_handshakes_keep_nobody_out_and_have_their_time(both_ends: tuple[Tls, ssl.SSLContext]) -> None:
+    tls, trusting = both_ends
     with serving(tls=tls, max_connections=8, **PATIENT) as server, ExitStack() as stack:
         peers = [stack.enter_context(connected(server)) for _ in range(40)]
         url = f"https://localhost:{server.port}"

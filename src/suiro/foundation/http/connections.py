@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from suiro.foundation.http.limits import HttpLimits, connection_share, give_share_back
+from suiro.foundation.http.tls_transport import TlsTransport
 
 LONGEST_CHECK_S = 1.0  # between two checks of all connections
 ACCEPT_PAUSE_S = 0.1  # after a failure, such as no descriptor left
@@ -50,6 +51,20 @@ class Connection(HttpToolsProtocol):
         self.unsent = 0  # bytes at the last check
         self._unsent_since = 0.0
         self.behind_since = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        super().connection_made(TlsTransport(transport) if is_tls else transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if isinstance(self.transport, TlsTransport):
+            # Uvicorn's timer for the next request may keep this object, with what could not be sent, for a minute.
+            self.transport.abort()
+
+    def resume_writing(self) -> None:
+        if not isinstance(self.transport, TlsTransport) or self.transport.pass_on():
+            super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
