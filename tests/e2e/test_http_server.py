@@ -34,6 +34,7 @@ class Application:
     def __init__(self) -> None:
         self.released = threading.Event()
         self.held = 0
+        self.large = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
@@ -43,6 +44,7 @@ class Application:
             while not self.released.is_set():
                 await asyncio.sleep(0.01)
         elif scope["path"] == "/large":
+            self.large += 1
             content = LARGE
         await PlainTextResponse(content)(scope, receive, send)
 
@@ -193,6 +195,22 @@ def test_what_a_client_of_tls_did_not_wait_for_is_forgotten(both_ends: tuple[Tls
             (one,) = connections
         wait_until(lambda: not connections, what="its end")
         assert one.transport.get_write_buffer_size() == 0
+
+
+def test_a_client_that_is_behind_holds_one_answer_only(
+    either: tuple[Tls | None, ssl.SSLContext | None],
+) -> None:
+    """Further ones waited in the application, where they did not count."""
+    application, (tls, trusting) = Application(), either
+    request, last = (b"GET /large HTTP/1.1\r\nHost: x\r\n" + rest for rest in (b"\r\n", LAST))
+    with (
+        serving(application, tls=tls, **PATIENT) as server,
+        connected(server, request + last, trusting=trusting) as peer,
+    ):
+        connections = server._server.server_state.connections
+        wait_until(lambda: any(one.unsent for one in connections), what="a client that is behind")
+        assert application.large == 1
+        assert all_of(peer).count(b"HTTP/1.1 200 OK") == 2
 
 
 def test_a_head_without_end_is_refused() -> None:

@@ -18,7 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -55,6 +57,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         is_tls = transport.get_extra_info("sslcontext") is not None
         super().connection_made(TlsTransport(transport) if is_tls else transport)
+        self.app = partial(_once_taken, self.flow, self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -146,6 +149,14 @@ class Connection(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(_TOO_SLOW)
         self.transport.close()
+
+
+async def _once_taken(
+    flow: FlowControl, application: Any, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """A further response of a client that is behind would wait in the application, where it does not count."""
+    await flow.drain()
+    await application(scope, receive, send)
 
 
 def _close_unless_begun(peer: socket.socket, task: asyncio.Task[None]) -> None:
