@@ -7,7 +7,7 @@ stops with `SchemaRefusedError`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,7 +123,7 @@ class Tables:
         )
         if row is None:
             raise TableDroppedError(f"table {table.full_name} does not exist any more")
-        depths = {name: dimensions for name, dimensions, _ in row[0]}
+        depths = {name: dimensions for name, dimensions, _, _ in row[0]}
         columns = tuple(
             Column(name=one.name, type=one.type_oid, typmod=one.typmod, dimensions=depths.get(one.name, 0))
             for one in table.columns
@@ -170,7 +170,7 @@ class Tables:
                 key = facts.key
         relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
         topic = self._options.topic(relation.schema, relation.name)
-        relation = with_earlier_types(relation, row=row, latest=lambda: self._latest(f"{topic}-value"))
+        relation = with_earlier_types(relation, row=row, versions=self._versions(f"{topic}-value"))
         rival = self._by_topic.get(topic)
         if rival is not None and rival.full_name != relation.full_name:
             self.look()  # raises `ConfigError` if both tables still exist
@@ -236,6 +236,14 @@ class Tables:
         except IncompatibleSchemaError as error:
             before = json.loads(self._registry.latest(subject).schema.text)
             raise SchemaRefusedError(_refusal(subject, before, schema, relation, error)) from error
+
+    def _versions(self, subject: str) -> Iterator[dict[str, Any]]:
+        try:
+            numbers = self._registry.versions(subject)
+        except SchemaNotFoundError:
+            return
+        for number in sorted(numbers, reverse=True):
+            yield json.loads(self._registry.version(subject, number).schema.text)
 
     def _latest(self, subject: str) -> dict[str, Any] | None:
         try:

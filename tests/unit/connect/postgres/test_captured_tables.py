@@ -36,6 +36,7 @@ from suiro.connect.postgres.encoding.schemas import (
     changed_meanings,
     key_schema,
     value_schema,
+    with_earlier_types,
 )
 from suiro.connect.postgres.encoding.types import Column, PgType, Rules
 from suiro.connect.postgres.server import stream
@@ -172,6 +173,44 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
     for end in range(5, len(value)):
         with pytest.raises(CorruptRecordError):
             extractor.extract(value[:end], "b")
+
+
+def test_types_that_were_dropped_are_those_of_the_topics_schemas() -> None:
+    """The newest version is of a session that came further before it was killed, and has another column of a name."""
+    alive = {
+        INT: PgType(oid=INT, schema="pg_catalog", name="int4"),
+        1007: PgType(oid=1007, schema="pg_catalog", name="_int4", kind="array", element=INT),
+    }
+    inner = (Column(name="at", type=1184), Column(name="n n", type=1700, typmod=((6 << 16) | 2) + 4))
+    outer = (Column(name="inner", type=50_000), Column(name="all", type=50_001))
+    dropped = {
+        50_000: PgType(oid=50_000, schema="public", name="inner", kind="composite", fields=inner),
+        50_001: PgType(oid=50_001, schema="public", name="_inner", kind="array", element=50_000),
+        50_002: PgType(oid=50_002, schema="public", name="offer", kind="composite", fields=outer),
+        50_003: PgType(oid=50_003, schema="public", name="mood", kind="enum"),
+        50_004: PgType(oid=50_004, schema="public", name="_mood", kind="array", element=50_003),
+    }
+    kinds = {"k": INT, "a": 50_002, "b": 50_002, "moods": 50_004, "deep": 1007, "retyped": 1007}
+    announcement = relation(*kinds.items(), key=(0, 2), types=alive)
+    columns = tuple(replace(one, dimensions=2) if one.type == 1007 else one for one in announcement.columns)
+    before = replace(announcement, columns=columns, types=alive | dropped)
+    written = json.dumps(value_schema(before, RULES))
+    apart = '"namespace": "shop.public.t.Value", "name": "public_'  # as other registries write it
+    written = written.replace('"name": "shop.public.t.Value.public_', apart)
+    assert written.count(apart) == 2
+    later = value_schema(relation(("k", INT), ("a", INT), ("deep", TEXT)), RULES)
+    now = with_earlier_types(
+        announcement,
+        row=([["k", 0, 1, INT], ["a", 0, 2, INT], ["retyped", 0, 6, TEXT]], [1]),
+        versions=[later, json.loads(written)],
+    )
+    assert value_schema(now, RULES) == value_schema(before, RULES)
+    assert key_schema(now, RULES) == key_schema(before, RULES)
+    offer = b'("(""2024-01-01 00:00:00+00"",1.50)","{NULL}")'
+    cells = (b"1", offer, offer, b"{ok,NULL}", b"{{1},{2}}", b"{}")
+    data = b"I\0\0\0\1N\0\6" + b"".join(b"t" + len(text).to_bytes(4, "big") + text for text in cells)
+    rows = [encoder_of(one).encode_changes(parsed_messages([data]), [0]) for one in (now, before)]
+    assert (rows[0].key(0), rows[0].value(0)) == (rows[1].key(0), rows[1].value(0))
 
 
 def test_an_announced_table_without_a_key_says_what_to_choose() -> None:

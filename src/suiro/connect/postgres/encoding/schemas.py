@@ -9,7 +9,7 @@ field has the declared type of its column as `postgres.type`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,18 +25,20 @@ from suiro.connect.postgres.encoding.types import (
     avro_field,
     depth_of_array,
     encoding_of_avro,
+    is_built_in,
+    type_name,
 )
 from suiro.errors import UsageError
 
 RELATION_QUERY = """
 select
-    (select json_agg(json_build_array(a.attname, a.attndims, a.attnum) order by a.attnum) from pg_catalog.pg_attribute a
-        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
+    (select json_agg(json_build_array(a.attname, a.attndims, a.attnum, a.atttypid::int8) order by a.attnum)
+        from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
     coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
         where i.indrelid = c.oid and i.indisprimary and i.indimmediate), '[]')
 from pg_catalog.pg_class c where c.oid = %(relation)s::oid
 """
-"""The columns of a table (name, declared dimensions, number), and the numbers of its primary key."""
+"""The columns of a table (name, declared dimensions, number, type), and the numbers of its primary key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class Relation:
 
     `key` has positions in `columns`, in ascending order. `nullable_key`: no constraint keeps nulls out of the key (with
     replica identity full and no unique key, the whole row is the key). `earlier`: columns whose types were dropped
-    since, as fields of the value's schema that they had.
+    since, as fields of the value's schema that they had; a record in them is defined wherever it is used.
     """
 
     oid: int
@@ -75,8 +77,8 @@ def announced(
     dropped. It adds the declared depths of arrays and, with replica identity full, the primary key.
     """
     attributes, primary = row or ((), ())
-    depths = {name: dimensions for name, dimensions, _ in attributes}
-    names_by_number = {number: name for name, _, number in attributes}
+    depths = {name: dimensions for name, dimensions, _, _ in attributes}
+    names_by_number = {number: name for name, _, number, _ in attributes}
     columns = tuple(
         Column(
             name=column.name, type=column.type, typmod=column.typmod, dimensions=depths.get(column.name, 0)
@@ -120,28 +122,76 @@ def announced(
 
 
 def with_earlier_types(
-    relation: Relation, *, row: tuple[Any, ...] | None, latest: Callable[[], Mapping[str, Any] | None]
+    relation: Relation, *, row: tuple[Any, ...] | None, versions: Iterable[Mapping[str, Any]]
 ) -> Relation:
-    """Returns a table of an announcement with what the catalogue does not have any more, as the topic's latest schema
-    of values has it: types that were dropped, and the depths of arrays in columns that were dropped or renamed."""
-    present = {name for name, _, _ in row[0]} if row is not None else set()
+    """Returns a table of an announcement with what the catalogue does not have any more: types that were dropped, and
+    the depths of arrays in columns that were dropped, renamed or got another type.
+
+    versions: the schemas of the topic's values, newest first. They may be newer than the announcement, too: a session
+    that was killed may have come further.
+    """
+    present = {(name, kind) for name, _, _, kind in row[0]} if row is not None else set()
 
     def is_lost(column: Column) -> bool:
         known = relation.types.get(column.type)
-        return known is None or (known.kind == "array" and column.name not in present)
+        return known is None or (known.kind == "array" and (column.name, column.type) not in present)
 
-    if not any(map(is_lost, relation.columns)):
-        return relation
-    fields = {one.get("postgres.name", one["name"]): one for one in (latest() or {"fields": ()})["fields"]}
-    lost = {one.name: fields[one.name] for one in relation.columns if is_lost(one) and one.name in fields}
+    lost = [one for one in relation.columns if is_lost(one)]
+    found: dict[str, Any] = {}
+    for schema in versions if lost else ():
+        fields = _fields_of(schema)
+        fitting = {
+            one.name: fields[one.name]
+            for one in lost
+            if one.name in fields and _may_be_of(one, fields[one.name], relation.types)
+        }
+        if len(fitting) > len(found):
+            found = fitting
+        if len(found) == len(lost):
+            break
+    depths = {name: depth_of_array(field["type"][1]) for name, field in found.items()}
     columns = tuple(
-        replace(one, dimensions=depth_of_array(lost[one.name]["type"][1])) if one.name in lost else one
-        for one in relation.columns
+        replace(one, dimensions=depths.get(one.name) or one.dimensions) for one in relation.columns
     )
-    earlier = {
-        one.name: lost[one.name] for one in columns if one.name in lost and one.type not in relation.types
+    dropped = {one.name for one in lost if one.type not in relation.types}
+    return replace(
+        relation,
+        columns=columns,
+        earlier={name: field for name, field in found.items() if name in dropped},
+    )
+
+
+def _may_be_of(column: Column, field: Mapping[str, Any], types: Types) -> bool:
+    if column.type in types:
+        return bool(field["postgres.type"] == type_name(column.type, column.typmod, types))
+    return not is_built_in(field["postgres.type"])
+
+
+def _fields_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a capture's columns by the columns' names, with each record defined where it is used."""
+    records: dict[str, Any] = {}
+    return {
+        one.get("postgres.name", one["name"]): one | {"type": _inlined(one["type"], records)}
+        for one in schema["fields"]
+        if "postgres.type" in one
     }
-    return replace(relation, columns=columns, earlier=earlier)
+
+
+def _inlined(avro: Any, records: dict[str, Any]) -> Any:
+    """`records`: those that were defined before, by their names without the namespace, which registries may write on
+    its own."""
+    if isinstance(avro, list):
+        return [_inlined(branch, records) for branch in avro]
+    if isinstance(avro, str):
+        return records.get(avro.rpartition(".")[2], avro)
+    if avro["type"] == "array":
+        return avro | {"items": _inlined(avro["items"], records)}
+    if avro["type"] == "record":
+        name = avro["name"].rpartition(".")[2]
+        fields = [field | {"type": _inlined(field["type"], records)} for field in avro["fields"]]
+        records[name] = {"type": "record", "name": name, "fields": fields}
+        return records[name]
+    return avro
 
 
 def key_schema(relation: Relation, rules: Rules) -> dict[str, Any]:
@@ -158,18 +208,17 @@ def encodings_of(relation: Relation, rules: Rules, *, namespace: str = "") -> li
     """Returns how each column is written. A composite type is defined at its first use, and named at later ones."""
     seen: set[str] = set()
 
-    def name(schema: str, composite: str) -> tuple[str, bool]:
-        full = f"{namespace}.{avro_name(schema)}_{avro_name(composite)}"
+    def name(record: str) -> tuple[str, bool]:
+        full = f"{namespace}.{record}"
         is_first = full not in seen
         seen.add(full)
         return full, is_first
 
     encodings = Encodings(relation.types, rules, name)
-    named: dict[str, Any] = {}
     return [
         PRINTED
         if f"{relation.full_name}.{column.name}" in rules.as_text
-        else encoding_of_avro(relation.earlier[column.name]["type"][1], named)
+        else encoding_of_avro(relation.earlier[column.name]["type"][1], name)
         if column.name in relation.earlier
         else encodings.of(column)
         for column in relation.columns

@@ -49,7 +49,7 @@ from typing import Any, Literal
 
 from suiro.connect.postgres.encoding import avro_text
 from suiro.connect.postgres.encoding.avro_text import Encode
-from suiro.connect.postgres.encoding.names import avro_names
+from suiro.connect.postgres.encoding.names import avro_name, avro_names
 
 SESSION_SETTINGS: Mapping[str, str] = {
     "client_encoding": "UTF8",
@@ -165,8 +165,8 @@ class ColumnEncoding:
     second: int = 0
 
 
-Name = Callable[[str, str], tuple[str, bool]]
-"""(schema, name of a composite type) -> (its full name in Avro, whether this is its first use)."""
+Name = Callable[[str], tuple[str, bool]]
+"""(name of a record) -> (its full name in Avro, whether this is its first use)."""
 
 PRINTED = ColumnEncoding(avro="string", encode=avro_text.string, code="string", copy="print")
 _TEXT = ColumnEncoding(avro="string", encode=avro_text.string, code="string", copy="binary")
@@ -239,18 +239,13 @@ class Encodings:
             return self.of(replace(column, type=known.base, typmod=known.base_typmod, dimensions=depth))
         if known.kind == "array":
             inner = self.of(replace(column, type=known.element, dimensions=0))
-            depth = max(1, column.dimensions)
-            avro: Any = inner.avro
-            for level in range(depth):
-                avro = {"type": "array", "items": ["null", avro] if level == 0 else avro}
-            encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=known.delimiter)
-            return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
+            return _array(inner, max(1, column.dimensions), known.delimiter)
         if known.kind == "composite":
             return self._composite(known)
         return PRINTED
 
     def _composite(self, known: PgType) -> ColumnEncoding:
-        full_name, is_first = self.name(known.schema, known.name)
+        full_name, is_first = self.name(f"{avro_name(known.schema)}_{avro_name(known.name)}")
         encodings = [self.of(field) for field in known.fields]
         avro: Any = full_name
         if is_first:
@@ -268,6 +263,14 @@ class Encodings:
         return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
 
 
+def _array(inner: ColumnEncoding, depth: int, delimiter: str) -> ColumnEncoding:
+    avro: Any = inner.avro
+    for level in range(depth):
+        avro = {"type": "array", "items": ["null", avro] if level == 0 else avro}
+    encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=delimiter)
+    return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
+
+
 _OF_AVRO = {
     encoding.avro if isinstance(encoding.avro, str) else encoding.avro["logicalType"]: encoding.encode
     for encoding in (_BASE[oid][1] for oid in (16, 17, 20, 23, 25, 700, 701, 1082, 1083, 1114, 1184, 2950))
@@ -275,28 +278,27 @@ _OF_AVRO = {
 """The rules of the widest types, by Avro's type or logical type."""
 
 
-def encoding_of_avro(avro: Any, named: dict[str, Any]) -> ColumnEncoding:
-    """How a column was written, by the type in a schema of an earlier time. `named`: the records that it has defined
-    before, and gets those of this type."""
-    return ColumnEncoding(avro=avro, encode=_rule_of_avro(avro, named), code="python", copy="print")
-
-
-def _rule_of_avro(avro: Any, named: dict[str, Any]) -> Encode:
-    found = named.get(avro, avro) if isinstance(avro, str) else avro
-    if isinstance(found, str):
-        return _OF_AVRO[found]
-    if found["type"] == "array":
-        items, depth = found["items"], depth_of_array(found)
+def encoding_of_avro(avro: Any, name: Name) -> ColumnEncoding:
+    """How a column was written, by the type in a schema of an earlier time, where each record is defined."""
+    if isinstance(avro, dict) and avro["type"] == "array":
+        items, depth = avro["items"], depth_of_array(avro)
         for _ in range(depth - 1):
             items = items["items"]
-        return avro_text.array_encoder(_rule_of_avro(items[1], named), dimensions=depth, delimiter=",")
-    if found["type"] == "record":
-        named[found["name"]] = found
-        rules = [_rule_of_avro(field["type"][1], named) for field in found["fields"]]
-        return avro_text.composite_encoder(found["name"], rules)
-    if found["logicalType"] == "decimal":
-        return avro_text.decimal_encoder(found["precision"], found["scale"])
-    return _OF_AVRO[found["logicalType"]]
+        return _array(encoding_of_avro(items[1], name), depth, ",")
+    if isinstance(avro, dict) and avro["type"] == "record":
+        full_name, is_first = name(avro["name"])
+        encodings = [encoding_of_avro(field["type"][1], name) for field in avro["fields"]]
+        encode = avro_text.composite_encoder(avro["name"], [one.encode for one in encodings])
+        fields = [
+            field | {"type": ["null", one.avro]} for field, one in zip(avro["fields"], encodings, strict=True)
+        ]
+        written = {"type": "record", "name": full_name, "fields": fields} if is_first else full_name
+        return ColumnEncoding(avro=written, encode=encode, code="python", copy="print")
+    kind = avro if isinstance(avro, str) else avro["logicalType"]
+    encode = (
+        avro_text.decimal_encoder(avro["precision"], avro["scale"]) if kind == "decimal" else _OF_AVRO[kind]
+    )
+    return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
 
 
 def depth_of_array(avro: Any) -> int:
@@ -345,6 +347,11 @@ def type_name(oid: int, typmod: int, types: Types) -> str:
     if known.kind == "array":
         return type_name(known.element, typmod, types) + "[]"
     return known.name if known.schema in ("pg_catalog", "public") else f"{known.schema}.{known.name}"
+
+
+def is_built_in(name: str) -> bool:
+    """Whether `type_name` gives this name for a type of Postgres that nobody can drop."""
+    return name.removesuffix("[]").partition("(")[0] in {known for known, _ in _BASE.values()}
 
 
 def _modifier(oid: int, typmod: int) -> str:
