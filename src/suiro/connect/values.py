@@ -19,7 +19,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-import math
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -102,18 +101,7 @@ def json_text(value: Any, *, default: Callable[[Any], Any] = plain_json) -> str:
     try:
         return encode(value)
     except ValueError:
-        return encode(_finite(value))
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _finite(item) for name, item in value.items()}
-        case list():
-            return [_finite(item) for item in value]
-        case float() if not math.isfinite(value):
-            return json.dumps(value)
-    return value
+        return encode(json.loads(json.dumps(value, default=default), parse_constant=str))
 
 
 def _text(value: Any) -> bytes | None:

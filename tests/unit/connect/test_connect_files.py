@@ -21,7 +21,7 @@ from suiro.connect.sources import file_formats, file_identity, files
 from suiro.connect.sources.file_formats import Typed
 from suiro.connect.sources.file_identity import FileState, fingerprints
 from suiro.connect.sources.files import FilesSource
-from suiro.connect.values import encoder
+from suiro.connect.values import encoder, json_text
 from suiro.errors import TransientError
 from suiro.foundation.nesting import MAX_NESTING
 
@@ -695,6 +695,13 @@ def test_parquet_is_taken_once_it_is_whole(tmp_path: Path) -> None:
     values, rejected = folder.poll()
     assert values == []
     assert "the rest of the file is lost" in rejected[0][2]
+
+
+def test_numbers_that_json_does_not_have_are_texts() -> None:
+    deep: Any = [math.nan, -math.inf]
+    for _ in range(MAX_NESTING - 1):
+        deep = [deep]
+    assert json_text(deep).strip("[]") == '"NaN","-Infinity"'
 
 
 # -- settings -------------------------------------------------------------------------------------------------
