@@ -309,10 +309,10 @@ class PostgresSink:
     def _check_distinct(self, rows: list[dict[str, Any]]) -> None:
         """Raises `CardinalityViolation`, as Postgres does within one statement, if rows of several statements have the
         same key."""
-        key = sql.SQL(", ").join(map(_named, self._settings.key))
+        key = sql.SQL(", ").join(self._given(name, "jsonb") for name in self._settings.key)
         statement = sql.SQL(
             "SELECT count(*) = pg_catalog.count(DISTINCT ({key})) "
-            "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb)"
+            "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k"
         ).format(key=key, table=self._table)
         keys = [{name: row[name] for name in self._settings.key} for row in rows]
         if self._connected.execute(statement, (_json(keys),)).fetchone() != (True,):
