@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,25 @@ def test_keys_that_only_python_writes_alike_are_several_rows(
         reaches(runtime, topic, lambda at: at["records"] == len(keys), "all records")
     found = database.execute(f"SELECT price FROM {table} ORDER BY price").fetchall()
     assert found == [(number,) for number in range(len(keys))]
+
+
+def test_values_within_json(
+    tmp_path: Path, database: Database, postgres: Postgres, topic: str, table: str
+) -> None:
+    """Infinity of a capture, and an array of which a schema says that it has JSON, whoever wrote that."""
+    database.execute(f"ALTER TABLE {table} ADD docs jsonb[]")
+    about = About(name=topic, folder=tmp_path, clock=SystemClock())
+    to = PostgresSink({"dsn": postgres.dsn, "table": table, "key": ["id"]}, about)
+    records = batch(
+        topic, [{"id": 1, "tags": [datetime.max], "docs": ["[1]", 2, {"a": [None]}]}], lambda: None
+    )
+    to.open()
+    to.put(
+        replace(records, records=[replace(one, json_texts=frozenset(["docs"])) for one in records.records])
+    )
+    to.close()
+    found = database.execute(f"SELECT tags, docs FROM {table}").fetchall()
+    assert found == [(["infinity"], [[1], 2, {"a": [None]}])]
 
 
 @pytest.mark.parametrize("unknown", ["fail", "ignore"])

@@ -252,7 +252,7 @@ class PostgresSink:
         for name in self._json_columns.keys() & value.keys():
             item, is_text = value[name], name in record.json_texts
             if not self._json_columns[name]:
-                made[name] = item if item is None or is_text else json_text(item)
+                made[name] = item if item is None or is_text else _json(item)
             elif is_text and isinstance(item, list):
                 made[name] = _array_text(item)
         return value | made if made else value
@@ -428,7 +428,10 @@ def _array_text(value: Any) -> str:
     """Returns an array of texts as Postgres writes it."""
     if isinstance(value, list):
         return f"{{{','.join(map(_array_text, value))}}}"
-    return "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if value is None:
+        return "NULL"
+    text = value if isinstance(value, str) else _json(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _json(value: Any) -> str:
