@@ -361,6 +361,20 @@ def test_a_column_that_the_table_gets_is_written(
     assert found == [(1, None), (2, "red")]
 
 
+def test_records_wait_for_a_column_of_the_key(sink: Sink, database: Database, topic: str, table: str) -> None:
+    sink.send([{"id": 1}])
+    with sink.running(sink.puts_aside) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
+        database.execute(f"ALTER TABLE {table} RENAME id TO other")
+        sink.send([{"id": 2}])
+        reaches(
+            runtime, topic, lambda at: "no column 'id', which key names" in (at["error"] or ""), "an error"
+        )
+        database.execute(f"ALTER TABLE {table} RENAME other TO id")
+        wait_until(lambda: [row[0] for row in sink.rows()] == [1, 2], what="the second row")
+        assert state(runtime, topic)["rejected"] == 0
+
+
 def test_offsets_are_kept_without_any_rows(
     sink: Sink, tmp_path: Path, bootstrap: str, postgres: Postgres, topic: str, table: str
 ) -> None:

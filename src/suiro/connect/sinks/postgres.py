@@ -140,11 +140,6 @@ class PostgresSink:
                 self._read_columns()
         except psycopg.OperationalError as error:
             raise TransientError(f"{self._name}: cannot reach Postgres: {str(error).strip()}") from error
-        for name in self._settings.key:
-            if name not in self._columns:
-                raise UsageError(
-                    f"{self._name}: table {self._settings.table} has no column {name!r}, which key names"
-                )
 
     def close(self) -> None:
         if self._connection is not None:
@@ -404,6 +399,11 @@ class PostgresSink:
             )
         self._columns = frozenset(name for name, _ in rows)
         self._json_columns = {name: _JSON_TYPES[kind] for name, kind in rows if kind in _JSON_TYPES}
+        for name in self._settings.key:
+            if name not in self._columns:
+                raise UsageError(
+                    f"{self._name}: table {self._settings.table} has no column {name!r}, which key names"
+                )
 
     @property
     def _connected(self) -> psycopg.Connection[Any]:
