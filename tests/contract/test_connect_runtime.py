@@ -303,13 +303,31 @@ def test_latest_is_the_moment_of_the_first_start(
         reaches(runtime, unique, lambda at: at["records"] == 1, "one more")
     assert Gathering.taken[unique] == [(None, 3), (None, 4)]
     if kind == "Gathering":
-        client.admin.delete_group(
-            f"suiro-connect-{unique}"
-        )  # as a broker forgets offsets while the sink is stopped
+        # As a broker forgets offsets while the sink is stopped.
+        client.admin.delete_group(f"suiro-connect-{unique}")
         send(client, topic, [5])
         with running(tmp_path, bootstrap, text) as runtime:
             reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
         assert (None, 5) in Gathering.taken[unique]
+        other = new_topic(1)
+        send(client, other, [6])
+        with running(tmp_path, bootstrap, sink(unique, other, kind, 'start = "latest"')) as runtime:
+            reaches(runtime, unique, lambda at: at["lag"] == 0 and f"{other}-0" in at["offsets"], "no lag")
+        assert (None, 6) not in Gathering.taken[unique], "of another topic, it is new"
+
+
+def test_a_sink_that_has_stored_nothing_is_a_new_one(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+) -> None:
+    topic = new_topic(1)
+    send(client, topic, [1])
+    Gathering.broken.add(unique)
+    with running(tmp_path, bootstrap, sink(unique, topic, "Gathering")) as runtime:
+        reaches(runtime, unique, lambda at: at["restarts"], "a failure")
+    Gathering.broken.discard(unique)
+    with running(tmp_path, bootstrap, sink(unique, topic, "Gathering", 'start = "latest"')) as runtime:
+        reaches(runtime, unique, lambda at: at["offsets"] == {f"{topic}-0": 1}, "the end")
+    assert unique not in Gathering.taken
 
 
 def test_a_batch_larger_than_a_fetch_is_not_held_up_by_other_partitions(

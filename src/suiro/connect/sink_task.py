@@ -215,8 +215,10 @@ class _Running:
         again = self._created_again()
         self._check_topics(again & {topic for topic, _ in stored})
         # A partition without an offset is read from where a new sink begins. If others have offsets, or the sink has
-        # read a topic of the name, the partition is new, or brokers have forgotten its offset.
-        was_read = bool(self._ids.noted) and not isinstance(self._sink, OffsetStoringSink)
+        # read one of the topics, the partition is new, or brokers have forgotten its offset.
+        was_read = bool(self._ids.noted.keys() & self._ids.now) and not isinstance(
+            self._sink, OffsetStoringSink
+        )
         begin = EARLIEST if stored or again or was_read else FROM[self._settings.start]
         missing = {target: begin for target in partitions if target not in stored}
         listed = self._client.list_offsets(missing, read_committed=True) if missing else {}
@@ -224,11 +226,13 @@ class _Running:
             target: stored[target] if target in stored else listed[target].offset for target in partitions
         }
         self._read = dict(self._stored)
-        if begin == LATEST or (again and missing):
+        is_now = begin == LATEST or bool(again and missing)
+        if is_now:
             # "now" is this moment, also for partitions whose first record comes after a restart.
             self._store([], dict(self._stored))
         self._ids.accepted |= self._ids.now
-        self._note_topics()
+        if stored or is_now:
+            self._note_topics()
 
     def _created_again(self) -> set[str]:
         """Returns the topics that are not those that were accepted."""
@@ -242,7 +246,8 @@ class _Running:
         return {topic for topic, one in ids.now.items() if ids.accepted.get(topic, one) != one}
 
     def _note_topics(self) -> None:
-        """Keeps the ids of the topics, also for the next process if this role may write to the topic of positions."""
+        """Keeps the ids of the topics, also for the next process if this role may write to the topic of positions.
+        Called once offsets are stored: a sink that has stored none is a new one."""
         now = self._ids.noted | self._ids.now
         if now == self._ids.noted:
             return
@@ -361,6 +366,7 @@ class _Running:
         began_ms = self._context.clock.wall_ms()
         records = [record for piece in pieces for record in self._decoded(piece)]
         self._store(records, {piece.target: piece.after for piece in pieces})  # the last of each partition
+        self._note_topics()
         progress = self._context.progress
         progress.records += sum(piece.rows.num_rows for piece in pieces)
         progress.commits += 1
@@ -397,6 +403,7 @@ class _Running:
             self._commit(positions)
         elif behind := {target: at for target, at in positions.items() if at > self._stored[target]}:
             self._store([], behind)
+        self._note_topics()
 
     def _decoded(self, piece: _Piece) -> Iterator[SinkRecord]:
         topic, partition = piece.target
