@@ -31,6 +31,7 @@ from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.names import avro_names
 from suiro.connect.postgres.encoding.pgoutput import RelationColumn, RelationMessage, parse
 from suiro.connect.postgres.encoding.schemas import (
+    RELATION_QUERY,
     Relation,
     announced,
     changed_meanings,
@@ -226,6 +227,19 @@ def test_an_announced_table_without_a_key_says_what_to_choose() -> None:
     whole, named = told("f", "ab"), told("f", "ab", ["b"])
     assert (whole.key, whole.nullable_key) == ((0, 1), True)
     assert (named.key, named.nullable_key) == ((1,), False)
+
+
+def test_a_table_whose_columns_were_all_dropped_is_announced(connection: Connection) -> None:
+    connection.execute("create table bare ()")
+    try:
+        (oid,) = connection.execute("select 'bare'::regclass::oid::int8").fetchone() or (0,)
+        row = connection.execute(RELATION_QUERY, {"relation": oid}).fetchone()
+    finally:
+        connection.execute("drop table bare")
+    column = RelationColumn(name="k", type=INT, typmod=-1, is_key=True)
+    known = {INT: PgType(oid=INT, schema="pg_catalog", name="int4")}
+    now = announced(RelationMessage(oid, "public", "bare", "d", (column,)), types=known, row=row)
+    assert with_earlier_types(now, row=row, versions=[]).key == (0,)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])

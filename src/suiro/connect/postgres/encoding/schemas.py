@@ -32,8 +32,8 @@ from suiro.errors import UsageError
 
 RELATION_QUERY = """
 select
-    (select json_agg(json_build_array(a.attname, a.attndims, a.attnum, a.atttypid::int8) order by a.attnum)
-        from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
+    coalesce((select json_agg(json_build_array(a.attname, a.attndims, a.attnum, a.atttypid::int8) order by a.attnum)
+        from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped), '[]'),
     coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
         where i.indrelid = c.oid and i.indisprimary and i.indimmediate), '[]')
 from pg_catalog.pg_class c where c.oid = %(relation)s::oid
