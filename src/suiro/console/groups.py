@@ -10,7 +10,14 @@ from typing import Literal
 from suiro.client import EARLIEST, LATEST, Client, GroupMember, TopicInfo
 from suiro.console.records import records_of
 from suiro.console.topics import ranges_of, require_partition, topic_info
-from suiro.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, RefusedError, UsageError
+from suiro.errors import (
+    BrokerFailureError,
+    CorruptRecordError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    RefusedError,
+    UsageError,
+)
 from suiro.foundation.types import TopicPartition
 
 TIME_FETCH_BYTES = 64 * 1024
@@ -142,18 +149,25 @@ def first_waits_since(
         except OffsetOutOfRangeError as error:  # the record is gone by now
             del asked[error.topic, error.partition]
             continue
-        except KafkaError:  # the user may describe one of the topics, and not read it
-            by_topic: dict[str, dict[TopicPartition, int]] = {}
-            for place, position in asked.items():
-                by_topic.setdefault(place[0], {})[place] = position
-            for part in by_topic.values() if len(by_topic) > 1 else ():
+        except KafkaError as error:
+            # The user may describe one of the topics, and not read it; or one partition is damaged.
+            of_topics = len({topic for topic, _ in asked}) > 1
+            parts: dict[object, dict[TopicPartition, int]] = {}
+            if of_topics or (len(asked) > 1 and isinstance(error, BrokerFailureError)):
+                for place, position in asked.items():
+                    parts.setdefault(place[0] if of_topics else place, {})[place] = position
+            for part in parts.values():
                 found |= first_waits_since(client, part, leader_wait_ms=leader_wait_ms)
             return found
-        # Brokers return a batch of the first partition at least, whatever its size.
+        # Brokers return a batch of the first partition at least, whatever its size. They return none of open
+        # transactions, to which all that follows may belong.
         read = {next(iter(asked))}
         for place, position in asked.items():
+            answer = answers[place]
+            if 0 <= answer.last_stable_offset <= position:
+                read.add(place)
             with suppress(CorruptRecordError):
-                for record, _ in records_of(*place, position, answers[place], True):
+                for record, _ in records_of(*place, position, answer, True):
                     read.add(place)
                     if record is not None:
                         found[place] = record.timestamp

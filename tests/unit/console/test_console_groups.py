@@ -19,7 +19,7 @@ from suiro.client import (
     TopicInfo,
 )
 from suiro.console.groups import describe_group, first_waits_since
-from suiro.errors import DeadlineExceededError, OffsetOutOfRangeError, RefusedError
+from suiro.errors import BrokerFailureError, DeadlineExceededError, OffsetOutOfRangeError, RefusedError
 from suiro.foundation.types import TopicPartition
 
 PLACE = ("t", 0)
@@ -30,9 +30,13 @@ def told(fetch: Any) -> Client:
     return SimpleNamespace(list_offsets=lambda wanted, **more: listed, fetch=fetch)  # type: ignore[return-value]
 
 
-def fetched(data: bytes) -> Fetched:
+def fetched(data: bytes, last_stable_offset: int = 1) -> Fetched:
     return Fetched(
-        data=memoryview(data), aborted=(), high_watermark=1, last_stable_offset=1, log_start_offset=0
+        data=memoryview(data),
+        aborted=(),
+        high_watermark=1,
+        last_stable_offset=last_stable_offset,
+        log_start_offset=0,
     )
 
 
@@ -76,6 +80,34 @@ def test_the_times_of_many_partitions_take_few_requests() -> None:
     found = first_waits_since(client, dict.fromkeys(places, 0))
     assert {place for place, since in found.items() if since is None} == {("hidden", n) for n in range(3)}
     assert asked == [303, 303, 300, 300, 3, 2, 1, 3, 3]
+
+
+def test_partitions_with_open_transactions_are_not_fetched_again_and_again() -> None:
+    """Each of them had a turn as the first of all that were left."""
+    asked: list[int] = []
+
+    def fetch(offsets: Any, **more: Any) -> Any:
+        asked.append(len(offsets))
+        return dict.fromkeys(offsets, fetched(b"", 0))
+
+    places = [("t", number) for number in range(300)]
+    listed = dict.fromkeys(places, ListedOffset(offset=0, timestamp=-1, leader_epoch=-1))
+    client: Any = SimpleNamespace(list_offsets=lambda wanted, **more: listed, fetch=fetch)
+    assert set(first_waits_since(client, dict.fromkeys(places, 0)).values()) == {None}
+    assert asked == [300]
+
+
+def test_a_damaged_partition_takes_the_time_of_no_other() -> None:
+    def fetch(offsets: Any, **more: Any) -> Any:
+        if ("t", 1) in offsets:
+            raise BrokerFailureError("fetch from t-1", "CORRUPT_MESSAGE")
+        return dict.fromkeys(offsets, fetched(batch_of("a")))
+
+    places = [(topic, number) for topic in ("t", "u") for number in range(3)]
+    listed = dict.fromkeys(places, ListedOffset(offset=0, timestamp=-1, leader_epoch=-1))
+    client: Any = SimpleNamespace(list_offsets=lambda wanted, **more: listed, fetch=fetch)
+    found = first_waits_since(client, dict.fromkeys(places, 0))
+    assert [place for place, since in found.items() if since is None] == [("t", 1)]
 
 
 def metadata(topics: Any = None) -> dict[str, TopicInfo]:
