@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import index
 from typing import NamedTuple
 
 from suiro.client import Client, TopicInfo
@@ -27,6 +28,8 @@ PREFIXES = ("__streams.errors.", "__connect.errors.")
 JOURNAL_TOPIC = "suiro.redrives"
 """The topic of the journal: one record for each transaction of a redrive, with time, user, dead letters, targets, and
 what is done then."""
+METADATA_CHARS_MAX = 4_000
+"""The longest metadata with the ranges after a committed offset. Brokers accept 4,096."""
 GROUPS_MAX = 1_000
 """The most groups of a summary. Dead letters with further reasons are counted as `OTHER_REASONS`."""
 OTHER_REASONS = "other reasons"
@@ -165,7 +168,7 @@ class Done:
     @classmethod
     def parse(cls, offset: int, metadata: str) -> Done:
         """Raises `ValueError` if no redrive wrote the metadata."""
-        if _RANGES.fullmatch(metadata) is None:
+        if offset < 0 or len(metadata) > METADATA_CHARS_MAX or _RANGES.fullmatch(metadata) is None:
             raise ValueError(metadata)
         ranges = []
         for part in filter(None, metadata.removeprefix("suiro:").split(",")):
@@ -191,6 +194,8 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
     for place, committed in offsets.items():
         first, end = ranges[place]
         made = journaled.get(place[1]) or Done(0)
+        if made.position > end:  # no redrive wrote that, or the log has lost its end
+            made = Done(0)
         if committed is not None:
             try:
                 made = Done.parse(committed.offset, committed.metadata)
@@ -230,7 +235,7 @@ def _progress_of(line: bytes, group: str, topic_id: str) -> dict[int, Done]:
         if (said["group"], said["topic_id"]) != (group, topic_id):
             return {}
         return {
-            int(partition): Done.parse(int(at), ranges) for partition, (at, ranges) in said["done"].items()
+            int(partition): Done.parse(index(at), ranges) for partition, (at, ranges) in said["done"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}

@@ -22,6 +22,7 @@ from suiro.client import Client, TopicInfo, TransactionalBatch, TransactionalPro
 from suiro.clock import Clock, SystemClock
 from suiro.console.dead_letters import (
     JOURNAL_TOPIC,
+    METADATA_CHARS_MAX,
     TEXT_CHARS,
     Bound,
     DeadLetter,
@@ -48,8 +49,6 @@ TRANSACTION_RECORDS = 500
 TRANSACTION_BYTES = 4 * 1024 * 1024
 BATCH_BYTES = 512 * 1024
 """It is smaller than max.message.bytes of most topics."""
-METADATA_CHARS_MAX = 4_000
-"""The longest metadata with the ranges after a committed offset. Brokers accept 4,096."""
 TOPICS_MAX = 1_000
 """The most topics that the dead letters of one redrive may name, existing or not: each costs a request."""
 REASONS_MAX = 100

@@ -18,7 +18,7 @@ from support.waiting import wait_until
 from suiro.client import Client, NewTopic
 from suiro.client.error_codes import error_for
 from suiro.console import dead_letters, redrives
-from suiro.console.dead_letters import Bound, Letters, Selection
+from suiro.console.dead_letters import Bound, Done, Letters, Selection, redrive_group
 from suiro.console.records import LogRecord
 from suiro.console.web import Masks
 from suiro.console.web.api import dead_letters as endpoints
@@ -455,6 +455,15 @@ def test_lines_of_the_journal_that_no_redrive_wrote(
         rb'{"by":"\ud800","records":1,"to":{},"group":"g"}',
         None,
     ]
+    group, topic_id = redrive_group(dead), client.metadata([dead])[dead].topic_id
+    for done in (
+        '1e999, "suiro:"',
+        '-5, "suiro:"',
+        f'{1 << 62}, "suiro:"',
+        f'0, "suiro:{"1-1," * 2_000}9-9"',
+    ):
+        line = f'{{"group": "{group}", "topic_id": "{topic_id}", "done": {{"0": [{done}]}}}}'
+        wrong.append(line.encode())
     records = [
         Record(offset=at, timestamp=7, key=dead.encode(), value=value) for at, value in enumerate(wrong)
     ]
@@ -462,6 +471,7 @@ def test_lines_of_the_journal_that_no_redrive_wrote(
     lines = api.get(f"/dead-letters/{dead}/history")
     assert len(lines) == len(wrong)
     assert all("is no line of a redrive" in one["error"] for one in lines)
+    assert dead_letters.done_of(client, dead, group, require_stable=False) == {0: Done(0)}
 
 
 def test_a_name_that_nobody_may_look_at_holds_up_no_other(
