@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from suiro.console.web.endpoint import Call
-from suiro.console.web.remotes import require_few_values
+from suiro.console.web.remotes import RemoteError, require_few_values
 
 HIDDEN_ERROR = (
     "an error that may quote records; this console masks fields (--mask), so only admins can read it"
@@ -29,7 +29,10 @@ def json_without_errors(call: Call, content: bytes) -> bytes:
     if not call.is_masked:
         return content
     require_few_values("a server", content)
-    return msgspec.json.encode(_hidden(msgspec.json.decode(content)))
+    try:
+        return msgspec.json.encode(_hidden(msgspec.json.decode(content)))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RemoteError(f"a server answers with what cannot be read: {error}") from None
 
 
 def _hidden(value: Any) -> Any:

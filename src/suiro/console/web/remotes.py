@@ -251,7 +251,7 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
             peer.note_failure(path, error)
         except SuiroError as refused:
             error = str(refused)
-        except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as wrong:
+        except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as wrong:
             error = f"{peer.url} answers with something else than what was asked for: {wrong}"
         found.append(Listed(number, remotes[number].url, answer, error))
     return found
@@ -268,7 +268,8 @@ def _json(peer: Peer, response: httpx.Response) -> bytes:
     if not content:
         return b"{}"
     try:
-        msgspec.json.decode(content, type=msgspec.Raw)  # makes no objects
+        content.decode()
+        msgspec.json.decode(content, type=msgspec.Raw)  # makes no objects, and does not look into texts
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise RemoteError(
             f"{peer.url} answers with what is no JSON; is it the address of such a server?"

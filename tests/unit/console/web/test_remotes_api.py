@@ -247,9 +247,22 @@ def test_servers_that_answer_with_nonsense_break_no_list_of_problems(
             )
         ),
         connect=(Remote(url=answering(ends, b'{"a": {"status": {"name": 7, "error": {}}}}')),),
-        views=(Remote(url=answering(ends, b'[7, {"view": 7, "versions": [7, {"pipeline": []}]}]')),),
+        views=tuple(
+            Remote(url=answering(ends, one))
+            for one in (
+                b'[7, {"view": 7, "versions": [7, {"pipeline": []}]}]',
+                b'["\xff"]',
+                b"[1e999]",
+                b"[" * 600 + b"]" * 600,
+            )
+        ),
+        masks=Masks.parse(["cards=number"]),
     )
-    assert {one["link"] for one in api.get("/problems")["problems"]} >= {"#/applications/0", "#/connectors"}
+    for role in ("viewer", "admin"):
+        links = {one["link"] for one in api.get("/problems", role=role)["problems"]}
+        assert links >= {"#/applications/0", "#/connectors", "#/views"}
+        assert "no JSON" in api.get("/views/1/v", role=role, status=500)
+    assert "cannot be read" in api.get("/views/2/v", status=500)
     call = Call(
         console=api.console, path={}, query={}, body=None, user=None, role=Role.ADMIN, gone=threading.Event()
     )

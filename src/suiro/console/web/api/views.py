@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -94,18 +95,16 @@ def list_views(call: Call) -> ViewsHosts:
     """All views, by the host that serves them."""
     return ViewsHosts(
         hosts=tuple(
-            ViewsHost(host=one.number, url=one.url, error=one.error, views=_views_for(call, one.answer or []))
-            for one in listed(call, call.console.settings.views, "/views", _views)
+            ViewsHost(host=one.number, url=one.url, error=one.error, views=one.answer or [])
+            for one in listed(call, call.console.settings.views, "/views", partial(_views, call))
         )
     )
 
 
-def _views_for(call: Call, views: list[Any]) -> list[Any]:
+def _views(call: Call, content: bytes) -> list[Any]:
+    msgspec.json.decode(content)  # `Raw` may be a number that no double can hold
+    views = msgspec.json.decode(content, type=list[msgspec.Raw])
     return [msgspec.Raw(json_without_errors(call, bytes(one))) for one in views]
-
-
-def _views(content: bytes) -> list[Any]:
-    return msgspec.json.decode(content, type=list[msgspec.Raw])
 
 
 def _looking(what: str) -> Callable[[Call], bytes]:
