@@ -277,12 +277,16 @@ def _json(peer: Peer, response: httpx.Response) -> bytes:
     return content
 
 
+class _Refusal(msgspec.Struct):
+    """The part of an answer that is shown. The rest becomes no objects."""
+
+    message: str
+
+
 def _error(url: str, response: httpx.Response) -> SuiroError:
     said = response.reason_phrase
     with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        body = msgspec.json.decode(response.content)
-        if isinstance(body, dict) and isinstance(body.get("message"), str):
-            said = body["message"][:MESSAGE_CHARS]
+        said = msgspec.json.decode(response.content, type=_Refusal).message[:MESSAGE_CHARS]
     status = response.status_code
     if status == 401:
         return RemoteError(f"{url} does not take the console's login: {said}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -279,6 +280,15 @@ def test_a_server_with_a_million_values_is_an_entry_with_an_error(
         assert "answers with more than 300000 values" in str(api.get(path)), path
     assert "more than 300000 values" in api.get("/views/0/delays", status=500)
     assert len(api.get("/views/0/delays", role="admin")) == 500_001
+
+
+def test_an_error_of_a_server_becomes_no_objects_but_its_message() -> None:
+    content = b'{"message": "full", "more": [' + b"[]," * 100_000 + b"[]]}"
+    tracemalloc.start()
+    error = remotes._error("http://a", httpx.Response(503, content=content))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (str(error), peak < len(content)) == ("http://a: full", True)
 
 
 # -- connectors ----------------------------------------------------------------------------------------------
