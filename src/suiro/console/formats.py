@@ -122,8 +122,9 @@ def decoder(
         if data is None:
             return Decoded(value=None, text="null")
         if not is_patient and len(data) > BYTES_MAX:
-            text = data[:SHOWN_BYTES].hex()
-            return Decoded(value=text, text=f"0x{text}", error=_too_large(data, BYTES_MAX), format="hex")
+            text, error = data[:SHOWN_BYTES].hex(), _too_large(data, BYTES_MAX)
+            # A file of CSV has no other place that says that this is only the beginning.
+            return Decoded(value=text, text=f"0x{text}... ({error})", error=error, format="hex")
         try:
             return decode(data)
         except (ValueError, RecursionError) as error:

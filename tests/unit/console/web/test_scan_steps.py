@@ -375,6 +375,14 @@ def test_a_page_and_a_tail_hold_few_large_records(monkeypatch: pytest.MonkeyPatc
     assert (told.count(b'"offset":0'), b'"dropped":3' in told) == (1, True)
 
 
+def test_a_file_of_csv_says_which_values_it_has_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "BYTES_MAX", 1_500)
+    cluster = OneLed(1, records=1)
+    cluster.value = b"x" * 2_000
+    told = b"".join(records._export(asking(cluster, format="csv")).parts)
+    assert b"7878... (has 2000 bytes, more than the 1500 that are decoded here)" in told
+
+
 def test_retention_ends_neither_a_search_nor_a_file() -> None:
     """Of a topic whose records are always deleted somewhere, none was ever complete."""
     *told, (name, end) = events_of(records._scan(asking(Shortened(1, 1, records=3))))
