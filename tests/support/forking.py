@@ -89,6 +89,8 @@ def run(*arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
         killer.start()
         out = process.stdout.read()
         code = process.wait()
+        # Else a test that expects a failure would take the kill for it.
+        assert killer.is_alive(), f"{arguments} took more than {timeout} s"
         killer.cancel()
         process.stdout.close()
         errors.seek(0)
