@@ -28,6 +28,9 @@ PREFIXES = ("__streams.errors.", "__connect.errors.")
 JOURNAL_TOPIC = "suiro.redrives"
 """The topic of the journal: one record for each transaction of a redrive, with time, user, dead letters, targets, and
 what is done then."""
+JOURNAL_RECORDS = 10_000
+"""The newest records of the journal, which a user who waits for the answer gets."""
+JOURNAL_BYTES = 32 * 1024 * 1024
 METADATA_CHARS_MAX = 4_000
 """The longest metadata with the ranges after a committed offset. Brokers accept 4,096."""
 GROUPS_MAX = 1_000
@@ -182,14 +185,17 @@ def redrive_group(topic: str) -> str:
     return f"suiro-redrive-{topic}"
 
 
-def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> dict[int, Done]:
+def done_of(
+    client: Client, topic: str, group: str, *, require_stable: bool, whole_journal: bool = True
+) -> dict[int, Done]:
     """Returns what is done, by partition. Without `require_stable`, the open transaction of a redrive, which may have
-    been killed, does not count."""
+    been killed, does not count. Without `whole_journal`, what brokers have forgotten and only old lines tell counts as
+    not done."""
     info = topic_info(client, topic)
     places = [(topic, one.partition) for one in info.partitions]
     ranges = ranges_of(client, places)
     offsets = client.offset_fetch(group, places, require_stable=require_stable)
-    journaled = _journaled(client, info, group) if None in offsets.values() else {}
+    journaled = _journaled(client, info, group, whole=whole_journal) if None in offsets.values() else {}
     found: dict[int, Done] = {}
     for place, committed in offsets.items():
         first, end = ranges[place]
@@ -215,14 +221,28 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
     return found
 
 
-def _journaled(client: Client, info: TopicInfo, group: str) -> dict[int, Done]:
+def journal_lines(client: Client, topic: str, *, whole: bool) -> Iterator[LogRecord]:
+    """Yields the lines about a topic, oldest first: all, or those in the newest part of the journal."""
+    if JOURNAL_TOPIC not in client.metadata([JOURNAL_TOPIC]):
+        return
+    place = (JOURNAL_TOPIC, 0)
+    begins, ends = ranges_of(client, [place])[place]
+    start = {0: begins if whole else max(begins, ends - JOURNAL_RECORDS)}
+    left = JOURNAL_BYTES
+    for record in read_records(client, JOURNAL_TOPIC, start=start, partitions=[0]):
+        left -= size_of(record)
+        if left < 0 and not whole:
+            return
+        if record.key == topic.encode():
+            yield record
+
+
+def _journaled(client: Client, info: TopicInfo, group: str, *, whole: bool) -> dict[int, Done]:
     """Returns what the journal says is done, by partition. A topic that was created again has another id."""
     found: dict[int, Done] = {}
     try:
-        if info.topic_id is not None and JOURNAL_TOPIC in client.metadata([JOURNAL_TOPIC]):
-            for record in read_records(client, JOURNAL_TOPIC, start=Start(kind="earliest")):
-                if record.key == info.name.encode():
-                    found |= _progress_of(record.value or b"", group, str(info.topic_id))
+        for record in journal_lines(client, info.name, whole=whole) if info.topic_id is not None else ():
+            found |= _progress_of(record.value or b"", group, str(info.topic_id))
     except RefusedError:
         pass  # whoever may write to the journal need not be allowed to read it
     return found
@@ -377,7 +397,8 @@ class Letters:
         self.complete = True
 
     def __iter__(self) -> Iterator[tuple[DeadLetter, bool]]:
-        done = done_of(self._client, self._topic, self._group, require_stable=False)
+        whole = self._bound is None
+        done = done_of(self._client, self._topic, self._group, require_stable=False, whole_journal=whole)
         start: Start | dict[int, int] = Start(kind="earliest")
         if self._bound is not None:
             start = self._newest(list(done), self._bound.records)

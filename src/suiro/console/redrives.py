@@ -33,11 +33,12 @@ from suiro.console.dead_letters import (
     before_error,
     dead_letter_of,
     done_of,
+    journal_lines,
     redrive_group,
 )
 from suiro.console.records import LogRecord, read_records, size_of
 from suiro.console.text import iso_time
-from suiro.console.topics import create_topic, ranges_of, require_partition, topic_info
+from suiro.console.topics import create_topic, require_partition, topic_info
 from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.parts import in_parts
@@ -56,8 +57,6 @@ REASONS_MAX = 100
 LOOK_BACK = 100
 """The number of offsets before a chosen place that are read with it, so that transaction markers in between are done
 with it and need no ranges."""
-HISTORY_RECORDS = 10_000
-HISTORY_BYTES = 32 * 1024 * 1024
 HISTORY_LINES = 200
 
 T = TypeVar("T")
@@ -387,21 +386,8 @@ class Redriven:
 
 
 def history(client: Client, topic: str) -> tuple[Redriven, ...]:
-    """Returns the redrives of a topic from the last `HISTORY_RECORDS` of the journal, the newest first."""
-    if JOURNAL_TOPIC not in client.metadata([JOURNAL_TOPIC]):
-        return ()
-    place = (JOURNAL_TOPIC, 0)
-    begins, ends = ranges_of(client, [place])[place]
-    lines: deque[Redriven] = deque(maxlen=HISTORY_LINES)
-    wanted = topic.encode()
-    left = HISTORY_BYTES
-    start = {0: max(begins, ends - HISTORY_RECORDS)}
-    for record in read_records(client, JOURNAL_TOPIC, start=start, partitions=[0]):
-        left -= size_of(record)
-        if left < 0:
-            break
-        if record.key == wanted:
-            lines.append(_line_of(record))
+    """Returns the redrives of a topic from the last `JOURNAL_RECORDS` of the journal, the newest first."""
+    lines = deque(map(_line_of, journal_lines(client, topic, whole=False)), maxlen=HISTORY_LINES)
     return tuple(reversed(lines))
 
 

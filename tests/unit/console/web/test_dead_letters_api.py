@@ -131,7 +131,7 @@ def test_a_batch_of_many_records_is_read_as_far_as_the_bounds_go(
     dead = new_topic()
     put_aside(client, dead, *((b"", ()) for _ in range(3_000)))
     monkeypatch.setattr(protocol_records, "_get_record", counted)
-    monkeypatch.setattr(dead_letters, "_journaled", lambda *of: {})  # it has lines of other tests
+    monkeypatch.setattr(dead_letters, "_journaled", lambda *of, **more: {})  # it has lines of other tests
     found = dead_letters.summarise(
         Letters(client, dead, bound=Bound(records=3_000, bytes=10 * len(b"key-") + 10 * 32))
     )
@@ -472,6 +472,22 @@ def test_lines_of_the_journal_that_no_redrive_wrote(
     assert len(lines) == len(wrong)
     assert all("is no line of a redrive" in one["error"] for one in lines)
     assert dead_letters.done_of(client, dead, group, require_stable=False) == {0: Done(0)}
+
+
+def test_who_waits_for_the_answer_gets_the_newest_part_of_the_journal(
+    api: Api, client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never cleaned, and others may write to it. A redrive reads all of it."""
+    source, dead = new_topic(), new_topic()
+    put_aside(client, dead, (b"a", of_streams(source)))
+    api.post(f"/dead-letters/{dead}/redrive", {"dry_run": False})
+    client.admin.delete_group(redrive_group(dead))
+    waiting = []
+    for size in (dead_letters.JOURNAL_BYTES, 0):
+        monkeypatch.setattr(dead_letters, "JOURNAL_BYTES", size)
+        waiting += [one["waiting"] for one in api.get(f"/dead-letters/{dead}")["groups"]]
+    assert waiting == [0, 1]
+    assert api.post(f"/dead-letters/{dead}/redrive", {"dry_run": False})["redriven"] == 0
 
 
 def test_a_name_that_nobody_may_look_at_holds_up_no_other(
