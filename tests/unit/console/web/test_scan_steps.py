@@ -394,6 +394,12 @@ def test_retention_ends_neither_a_search_nor_a_file() -> None:
     assert (end["reason"], end["matched"], end["deleted"]) == ("end", 0, 1)
 
 
+def test_retention_does_not_end_a_tail() -> None:
+    parts: Any = iter(records._tail(asking(Shortened(1, records=1))).parts)
+    told = [next(parts) for _ in range(3)]
+    assert b'"offset":2' in told[-1]
+
+
 @pytest.mark.parametrize("endpoint", [records._scan, records._export])
 def test_a_topic_that_is_created_again_does_not_look_whole(endpoint: Any) -> None:
     """Half of the records were of the topic before."""

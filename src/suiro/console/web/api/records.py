@@ -456,11 +456,13 @@ class _Followed:
                 min_bytes=SCAN_FETCH_BYTES,
                 leader_wait_ms=LEADER_WAIT_MS,
             )
-        except (OffsetOutOfRangeError, UnknownTopicError):
+        except (OffsetOutOfRangeError, UnknownTopicError) as error:
             before = self._info
             self._look_at_topic(client)
             if self._info.topic_id == before.topic_id:
-                raise
+                if not isinstance(error, OffsetOutOfRangeError):
+                    raise
+                self.at[error.topic, error.partition] = behind_deleted(error)
         except RetriableKafkaError as error:
             if error.code_name != NO_LEADER:
                 raise
