@@ -165,7 +165,7 @@ class ConsoleApplication:
         body = b""
         if method == "POST":
             body = (await receive()).get("body", b"") if _has_body(scope) else b""
-            said = f"{said} {_noted(body)}"
+            said = f"{said} {_noted(endpoint, body)}"
         if role < endpoint.role:
             text = f"that is for the role {endpoint.role.name.lower()}, and this is {role.name.lower()}"
             if self._console.settings.read_only:
@@ -342,17 +342,23 @@ def _body(endpoint: Endpoint, body: bytes) -> Any:
         raise UsageError("the body is nested too deep") from None
 
 
-def _noted(body: bytes) -> str:
+def _noted(endpoint: Endpoint, body: bytes) -> str:
     """Returns the body for the list of changes, without secrets and contents of records. What is in its fields is not
     parsed, because this is done on the event loop."""
     try:
         fields = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "(no JSON object)"
+    known = () if endpoint.body is None else endpoint.body.__struct_encode_fields__
     said = ""
     for name, raw in fields.items():
         value = bytes(raw)
-        text = '"..."' if _is_hidden(name, value) else value[:AUDIT_CHARS].decode(errors="replace")
+        # A field that the endpoint refuses may be that of a password, with a wrong name.
+        text = (
+            '"..."'
+            if name not in known or _is_hidden(name, value)
+            else value[:AUDIT_CHARS].decode(errors="replace")
+        )
         said += f"{', ' if said else ''}{json.dumps(name[:AUDIT_CHARS], ensure_ascii=False)}: {text}"
         if len(said) > AUDIT_CHARS:
             break

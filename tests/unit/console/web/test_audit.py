@@ -30,7 +30,15 @@ def test_a_deploy_is_noted_without_the_passwords_of_its_settings(tmp_path: Path)
     assert not any("sesame" in what for what in noted)
 
 
-@pytest.mark.parametrize("body", [[{"password": "sesame"}], {"user": {"password": "sesame"}}], ids=str)
+@pytest.mark.parametrize(
+    "body",
+    [
+        [{"password": "sesame"}],
+        {"name": {"password": "sesame"}},
+        {"setting": {"sasl.jaas.config": "sesame"}},  # which is "settings", of another request
+    ],
+    ids=str,
+)
 def test_a_password_in_a_wrong_place_is_not_noted(tmp_path: Path, body: Any) -> None:
     with console_api(tmp_path) as api:
         api.post("/users", body, status=400)
