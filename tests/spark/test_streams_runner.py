@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.share import IS_WHOLE, one_of
 from support.spark_streams import Got, Outputs, Running, Sent, last_by_key
@@ -394,3 +397,22 @@ def test_the_wall_clock_comes_by_without_records(run: Run, name: str) -> None:
     wait_until(said, 60)
     assert {item.key for item in out} == {b"k%d" % n for n in range(7)}
     assert all(item.timestamp > 1_600_000_000_000 for item in out)
+
+
+def test_a_worker_has_no_connection_between_tasks(spark: Any) -> None:
+    """The daemon has it then, and hands it to the worker that ran the next task before (`worker_pool`)."""
+
+    def sockets_of(pid: int | str) -> int:
+        found = 0
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):  # it was just closed
+                found += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+        return found
+
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "sockets": [sockets_of("self")]})
+
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(told, "pid long, sockets long").collect()
+    # The task reads and writes by copies of its connection.
+    wait_until(lambda: sockets_of(row.pid) == row.sockets - 3, what="an idle worker")

@@ -23,6 +23,7 @@ import socket
 import struct
 import sys
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -281,17 +282,16 @@ class WorkerPool:
         os._exit(0)
 
     def _run_tasks(self, connection: socket.socket, control: socket.socket, is_trusted: bool) -> None:
-        from pyspark import TaskContext
         from pyspark.core.broadcast import _broadcastRegistry
 
+        numbers = _numbers_of_tasks()
         while self._work(connection, is_trusted) == 0 and self._reuses:
             is_trusted = True
-            task = TaskContext.get()
-            if _broadcastRegistry or task is None or _is_held(connection):
+            if _broadcastRegistry or not numbers or _is_held(connection):
                 gc.collect()
                 continue
             with connection, suppress(OSError):
-                socket.send_fds(control, [_INT.pack(task.partitionId())], [connection.fileno()])
+                socket.send_fds(control, [_INT.pack(numbers.pop())], [connection.fileno()])
             gc.collect()  # its next task waits for this rather than go to another
             _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
             if not descriptors:
@@ -300,6 +300,22 @@ class WorkerPool:
         with suppress(OSError):
             while connection.recv(1024):
                 pass
+
+
+def _numbers_of_tasks() -> deque[int]:
+    """Has the number of the task that has begun last. PySpark forgets a task's context at its end."""
+    from pyspark import TaskContext
+
+    found: deque[int] = deque(maxlen=1)
+    set_context = TaskContext._setTaskContext.__func__  # type: ignore[attr-defined]
+
+    def note(cls: type[TaskContext], context: TaskContext | None) -> None:
+        if context is not None:
+            found.append(context.partitionId())
+        set_context(cls, context)
+
+    TaskContext._setTaskContext = classmethod(note)  # type: ignore[assignment, method-assign]
+    return found
 
 
 def _is_held(connection: socket.socket) -> bool:

@@ -43,6 +43,7 @@ def work(connection, is_trusted):
             os.close(held.pop())
     elif what == b"x":
         os._exit(3)
+    TaskContext._setTaskContext(None)  # as PySpark does
     connection.sendall(b"e")
     return 0
 
