@@ -198,7 +198,7 @@ class WorkerPool:
             return
         self._ran[_INT.unpack(said)[0]] = worker
         connection, worker.connection = worker.connection, None
-        connection.socket = socket.socket(fileno=descriptors[0])
+        connection.socket = _received(descriptors[0])
         self._idle[descriptors[0]] = connection
         self._selector.register(connection.socket, selectors.EVENT_READ)
 
@@ -296,10 +296,19 @@ class WorkerPool:
             _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
             if not descriptors:
                 return
-            connection = socket.socket(fileno=descriptors[0])
+            connection = _received(descriptors[0])
         with suppress(OSError):
             while connection.recv(1024):
                 pass
+
+
+def _received(descriptor: int) -> socket.socket:
+    """As `accept` makes a connection: a program that a task starts does not get it. It blocks, though a task may have
+    set a default time-out (`socket.setdefaulttimeout`)."""
+    os.set_inheritable(descriptor, False)
+    connection = socket.socket(fileno=descriptor)
+    connection.settimeout(None)
+    return connection
 
 
 def _numbers_of_tasks() -> deque[int]:

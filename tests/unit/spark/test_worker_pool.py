@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 TIMEOUT_S = 60
 PROGRAM = """
-import os, struct, sys
+import os, socket, struct, sys
 from types import SimpleNamespace
 from pyspark import TaskContext
 from pyspark.core.broadcast import _broadcastRegistry
@@ -41,8 +41,13 @@ def work(connection, is_trusted):
         _broadcastRegistry.clear()
         while held:
             os.close(held.pop())
+    elif what == b"t":
+        socket.setdefaulttimeout(0.001)
     elif what == b"x":
         os._exit(3)
+    elif what == b"c":
+        is_as_accepted = os.get_blocking(connection.fileno()) and not os.get_inheritable(connection.fileno())
+        connection.sendall(b"y" if is_as_accepted else b"n")
     TaskContext._setTaskContext(None)  # as PySpark does
     connection.sendall(b"e")
     return 0
@@ -182,6 +187,14 @@ def test_a_process_keeps_its_connection_while_it_has_its(spark: Spark, what: byt
     assert two.run(0, b"d") == second
     assert one.run(0) == second, "until they are gone"
     assert two.run(1) == first
+
+
+def test_a_connection_that_was_handed_on_is_as_a_new_one(spark: Spark) -> None:
+    """Whatever a task has set for its own connections, and for programs that a later task starts."""
+    connection = spark.connect()
+    connection.run(0, b"t")
+    connection.start(0, b"c")
+    assert connection.finish() == b"y"
 
 
 def test_processes_end_with_their_connections(spark: Spark) -> None:
