@@ -356,6 +356,8 @@ def serve(work: Work, says: Callable[[], None]) -> NoReturn:
     pool = WorkerPool(listening, work, says, reuses=bool(os.environ.get("SPARK_REUSE_WORKER")))
     try:
         pool.serve()
+    except SystemExit:  # of `end`
+        raise
     except BaseException:
         if os.getpid() == daemon:
             says()

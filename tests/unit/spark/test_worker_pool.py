@@ -52,7 +52,7 @@ def work(connection, is_trusted):
     connection.sendall(b"e")
     return 0
 
-serve(work, lambda: None)
+serve(work, lambda: os.write(1, b"an exception"))
 """
 
 
@@ -206,6 +206,14 @@ def test_processes_end_with_their_connections(spark: Spark) -> None:
     for connection in connections:
         connection.socket.close()
     wait_until(lambda: not any(map(is_running, ran)), what="the end of all")
+
+
+def test_the_daemon_that_spark_terminates_says_nothing(spark: Spark) -> None:
+    pid = spark.connect().run(0)
+    spark.daemon.terminate()
+    assert spark.daemon.stdout is not None
+    assert spark.daemon.stdout.read() == b""
+    wait_until(lambda: not is_running(pid), what="the end of its process")
 
 
 def test_without_reuse_each_process_runs_one_task() -> None:
