@@ -156,6 +156,7 @@ class WorkerPool:
             number = first if message == _START_OF_INIT_MESSAGE else None
         while (worker := self._idle_worker(number)) is not None:
             try:
+                os.kill(worker.pid, 0)  # its control socket is open while a process lives that it has forked
                 socket.send_fds(worker.control, [b"."], [connection.socket.fileno()])
             except OSError:
                 self._discard(worker)

@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 TIMEOUT_S = 60
 PROGRAM = """
-import os, socket, struct, sys
+import os, signal, socket, struct, sys
 from types import SimpleNamespace
 from pyspark import TaskContext
 from pyspark.core.broadcast import _broadcastRegistry
@@ -43,6 +43,10 @@ def work(connection, is_trusted):
             os.close(held.pop())
     elif what == b"t":
         socket.setdefaulttimeout(0.001)
+    elif what == b"f" and os.fork() == 0:
+        connection.close()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.pause()
     elif what == b"x":
         os._exit(3)
     elif what == b"c":
@@ -173,6 +177,15 @@ def test_a_process_that_ends_takes_no_other_with_it(spark: Spark) -> None:
     assert two.start(1, b"x") != first
     assert two.finish() == b"", "and is closed if that one ends, though others were forked since"
     assert one.finish(b".") == b"e"
+    assert one.run(1) == first
+
+
+def test_a_process_that_has_ended_gets_no_task_though_one_that_it_forked_lives(spark: Spark) -> None:
+    """It has the control socket, too. A task that went there was never run."""
+    one, two = spark.connect(), spark.connect()
+    first, second = one.run(0), two.run(1, b"f")
+    os.kill(second, signal.SIGKILL)
+    wait_until(lambda: not is_running(second), what="the end of the killed process")
     assert one.run(1) == first
 
 
