@@ -288,7 +288,9 @@ class WorkerPool:
         numbers = _numbers_of_tasks()
         while self._work(connection, is_trusted) == 0 and self._reuses:
             is_trusted = True
-            if _broadcastRegistry or not numbers or _is_held(connection):
+            # If a process crashes, Spark looks for its traceback by the number that it knows the connection by.
+            keeps = _broadcastRegistry or "PYTHON_FAULTHANDLER_DIR" in os.environ
+            if keeps or not numbers or _is_held(connection):
                 gc.collect()
                 continue
             with connection, suppress(OSError):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from support.waiting import wait_until
@@ -227,6 +228,16 @@ def test_the_daemon_that_spark_terminates_says_nothing(spark: Spark) -> None:
     assert spark.daemon.stdout is not None
     assert spark.daemon.stdout.read() == b""
     wait_until(lambda: not is_running(pid), what="the end of its process")
+
+
+def test_a_process_whose_traceback_spark_looks_for_keeps_its_connection(tmp_path: Path) -> None:
+    """`spark.python.worker.faulthandler.enabled`: it is in a file named after the process that Spark knows."""
+    spark = Spark(PYTHON_FAULTHANDLER_DIR=str(tmp_path))
+    one, two = spark.connect(), spark.connect()
+    for connection, number in ((one, 0), (two, 1), (one, 1), (two, 0)):
+        assert connection.start(number) == connection.pid
+        assert connection.finish() == b"e"
+    spark.close()
 
 
 def test_without_reuse_each_process_runs_one_task() -> None:
