@@ -29,11 +29,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
+from suiro.clock import sleep_s
+
 Work = Callable[[socket.socket, bool], int]
 """(connection, whether Spark has said the secret on it) -> exit code: waits for a task and runs it."""
 
 BACKLOG = 1024
 POLL_S = 1.0
+FORK_AGAIN_S = 1.0
 _INT = struct.Struct(">i")
 _TASK = struct.Struct(">iii")
 _START_OF_INIT_MESSAGE = -8
@@ -242,9 +245,12 @@ class WorkerPool:
         control, others = socket.socketpair()
         control.setblocking(False)
         try:
-            pid = os.fork()
-        except OSError as error:  # Spark tries the task again
+            pid = _forked()
+        except OSError as error:
             print(f"cannot start a worker process: {error}", file=sys.stderr)
+            if not connection.pid:
+                with suppress(OSError):
+                    connection.socket.sendall(_INT.pack(-1))  # Spark then fails the task, and says why
             for one in (control, others, connection.socket):
                 one.close()
             return
@@ -303,6 +309,14 @@ class WorkerPool:
         with suppress(OSError):
             while connection.recv(1024):
                 pass
+
+
+def _forked() -> int:
+    try:
+        return os.fork()
+    except BlockingIOError:  # there are as many processes as there may be, and some may end
+        sleep_s(FORK_AGAIN_S)
+        return os.fork()
 
 
 def _received(descriptor: int) -> socket.socket:

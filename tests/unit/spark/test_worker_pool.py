@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -21,7 +22,7 @@ import os, signal, socket, struct, sys
 from types import SimpleNamespace
 from pyspark import TaskContext
 from pyspark.core.broadcast import _broadcastRegistry
-from suiro.spark.worker_pool import serve
+from suiro.spark import worker_pool
 
 held = []
 
@@ -57,7 +58,15 @@ def work(connection, is_trusted):
     connection.sendall(b"e")
     return 0
 
-serve(work, lambda: os.write(1, b"an exception"))
+fork, failures = os.fork, [int(number) for number in os.environ.get("FAILURES", "").split()]
+
+def fork_or_fail():
+    if failures and (number := failures.pop(0)):
+        raise OSError(number, "")
+    return fork()
+
+os.fork, worker_pool.FORK_AGAIN_S = fork_or_fail, 0.01
+worker_pool.serve(work, lambda: os.write(1, b"an exception"))
 """
 
 
@@ -237,6 +246,16 @@ def test_a_process_whose_traceback_spark_looks_for_keeps_its_connection(tmp_path
     for connection, number in ((one, 0), (two, 1), (one, 1), (two, 0)):
         assert connection.start(number) == connection.pid
         assert connection.finish() == b"e"
+    spark.close()
+
+
+def test_a_process_that_cannot_be_forked_is_tried_again_or_told_of() -> None:
+    """PySpark's daemon tries again, too, where there are too many processes."""
+    spark = Spark(FAILURES=f"{errno.EAGAIN} 0 {errno.ENOMEM}")
+    one = spark.connect()
+    assert one.run(0) == one.pid
+    assert spark.connect().pid < 0
+    assert one.run(0) == one.pid
     spark.close()
 
 
