@@ -113,7 +113,7 @@ class RecordSizes:
 
     def _waiting(self, begins: _Offsets, ends: _Offsets, chosen: _Offsets) -> float:
         """About how many of the offsets up to `chosen` wait for a partition that is not read to its end, where records
-        are processed in the order of their timestamps. 0 if the samples do not tell."""
+        are processed in the order of their timestamps. Infinite if the samples do not tell."""
         reached = {}
         for place, end in chosen.items():
             if place in self._between:
@@ -121,7 +121,7 @@ class RecordSizes:
                 pace = (middle.offset - first.offset) / (middle.time_ms - first.time_ms)
                 reached[place] = first.time_ms + (end - first.offset) / pace, pace
             elif end < ends[place]:
-                return 0
+                return math.inf
         behind = (time_ms for place, (time_ms, _) in reached.items() if chosen[place] < ends[place])
         earliest = min(behind, default=math.inf)
         return sum(

@@ -196,20 +196,22 @@ def test_samples_are_taken_once_a_second_and_kept_where_one_fails() -> None:
 @pytest.mark.parametrize(
     ("times", "best"),
     [
-        pytest.param({A0: (0, 10), A1: (0, 1)}, limited, id="both cover the same time"),
+        pytest.param({A0: (0, 20), A1: (0, 1)}, limited, id="both cover the same time"),
         pytest.param({A0: (0, 1), A1: (10**6, 1)}, evenly_limited, id="the short one is older"),
         pytest.param({A0: (10**6, 1), A1: (0, 1)}, limited, id="the short one is younger"),
         pytest.param({}, evenly_limited, id="all records have the same time"),
         pytest.param({A0: (0, 10)}, evenly_limited, id="the time of one is not known"),
+        pytest.param({A1: (0, 1), A2: (9, 1)}, evenly_limited, id="the time of the short one is not known"),
     ],
 )
 def test_the_share_after_which_the_fewest_records_wait(
     times: Mapping[Place, tuple[int, int]], best: object
 ) -> None:
-    log = Log({A0: {0: 1000}, A1: {0: 1000}})
+    ends = {A0: 5_000, A1: 100_000, **{place: 100_000 for place in times if place == A2}}
+    log = Log({place: {0: 1000} for place in ends})
     log.times.update(times)
-    ends = {A0: 10_000, A1: 100_000}
-    found, count = made(log).best_share(22_000_000, {A0: 0, A1: 0}, ends, (evenly_limited, limited), None)
+    begins = dict.fromkeys(ends, 0)
+    found, count = made(log).best_share(22_000_000, begins, ends, (evenly_limited, limited), None)
     assert found is best
     assert count is not None
     assert 20_000 < count < 22_000
