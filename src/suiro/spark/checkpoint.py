@@ -24,9 +24,11 @@ _OF_HADOOP = {"s3a": "s3", "s3n": "s3"}  # the same store has another name there
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOffsets:
-    """The end offsets of one micro-batch, one JSON text (or None) for each source of the query."""
+    """The end offsets of one micro-batch, one JSON text (or None) for each source of the query. `digest`: of the lines
+    as Spark wrote them, for the marker."""
 
     sources: tuple[str | None, ...]
+    digest: str
 
     @property
     def positions(self) -> list[Positions]:
@@ -41,10 +43,6 @@ class PlannedOffsets:
                 found.append(Positions.from_json(value))
         return found
 
-    @property
-    def digest(self) -> str:
-        return digest("\n".join(text or "-" for text in self.sources))
-
 
 def read_planned(checkpoint_location: str, batch_id: int) -> PlannedOffsets | None:
     """None where Spark has removed it (it keeps the last `minBatchesToRetain`)."""
@@ -56,10 +54,11 @@ def read_planned(checkpoint_location: str, batch_id: int) -> PlannedOffsets | No
         raise FatalError(
             f"{checkpoint_location}/offsets/{batch_id} is not an offset log of Spark: {text[:80]!r}"
         )
+    written = digest("\n".join(line or "-" for line in lines[2:]))
     sources = lines[2:]
     if lines[0] == "v2":  # spark.sql.streaming.offsetLog.formatVersion; a source has a name
         sources = [line.partition(":")[2] for line in sources]
-    return PlannedOffsets(sources=tuple(None if line == "-" else line for line in sources))
+    return PlannedOffsets(sources=tuple(None if line == "-" else line for line in sources), digest=written)
 
 
 def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> dict[TopicPartition, int]:
