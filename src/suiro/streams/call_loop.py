@@ -16,7 +16,6 @@ import atexit
 import logging
 import os
 import random
-import sys
 import threading
 import types
 from collections import deque
@@ -275,6 +274,7 @@ class _Step:
 
     title: str
     began_ns: int
+    coroutine: Coroutine[Any, Any, Any]
 
 
 class _LoopThread:
@@ -318,7 +318,7 @@ class _LoopThread:
         thrown: BaseException | None = None
         try:
             while True:
-                step = self._step = _Step(title, stopwatch_ns())
+                step = self._step = _Step(title, stopwatch_ns(), coroutine)
                 try:
                     awaited = coroutine.send(sent) if thrown is None else coroutine.throw(thrown)
                 except StopIteration as ended:
@@ -345,7 +345,8 @@ class _LoopThread:
         if step is None:
             return
         took_ms = (stopwatch_ns() - step.began_ns) // 1_000_000
-        frame = sys._current_frames().get(self.thread.ident or 0)
+        # Not `sys._current_frames`: it may wait for ever where many threads start and end.
+        frame = step.coroutine.cr_frame if isinstance(step.coroutine, types.CoroutineType) else None
         if took_ms >= BLOCKED_MS and frame is not None and self._step is step:
             self._report_block(step.title, took_ms, f", at {frame.f_code.co_filename}:{frame.f_lineno}")
 

@@ -356,6 +356,7 @@ def test_a_function_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixtu
         ran(given("map_values_async", sleeps_without_awaiting), [("a", 1)])
     (told,) = [each.getMessage() for each in caplog.records]
     assert "sleeps_without_awaiting of call held the event loop for" in told
+    assert f", at {__file__}:" in told
 
 
 # -- what is refused --------------------------------------------------------------------------------------
