@@ -79,7 +79,7 @@ class Version:
                 offsets={("in", 0): 10 * (number + 1)}, topic_ids={"in": "ab"}, replayed=replayed
             )
             trailing_record: TrailingRecord | None = writer(
-                PlannedOffsets(sources=(json.dumps(positions.to_json()),))
+                PlannedOffsets(sources=(json.dumps(positions.to_json()),), digest=f"end-{number}")
             )
             partitions = () if replayed else tuple({number % PARTITIONS, (number + 1) % PARTITIONS})
             rows = Rows(self.spec.output_topic, number, partitions)
