@@ -197,10 +197,7 @@ def _oidc(
 
     secret = None
     if secret_file is not None:
-        try:
-            secret = secret_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--oidc-client-secret-file {secret_file}: {error}") from None
+        secret = _text_of(secret_file, f"--oidc-client-secret-file {secret_file}")
         if not secret:
             raise ConfigError(f"--oidc-client-secret-file {secret_file}: it is empty")
     return OidcSettings(issuer=issuer, client_secret=secret, roles=OidcSettings.parse_roles(roles), **more)
@@ -214,10 +211,7 @@ def _remote(url: str, option: str) -> Remote:
     from suiro.errors import ConfigError
 
     if url.startswith("@"):
-        try:
-            url = Path(url[1:]).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{option} {url}: {error}") from None
+        url = _text_of(Path(url[1:]), f"{option} {url}")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -231,3 +225,13 @@ def _remote(url: str, option: str) -> Remote:
     if parts.password is None:
         return Remote(url=bare, token=user)
     return Remote(url=bare, user=user, password=unquote(parts.password))
+
+
+def _text_of(file: Path, option: str) -> str:
+    """Raises `ConfigError`."""
+    from suiro.errors import ConfigError
+
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{option}: {error}") from None
