@@ -102,13 +102,15 @@ class RecordSizes:
         max_offsets: int | None,
     ) -> tuple[Limited, int | None]:
         """The one of `shares` after which the fewest records wait, or the first of several; and its `count_within`."""
-        counts = {share: self.count_within(max_bytes, begins, ends, share, max_offsets) for share in shares}
-
-        def waiting(share: Limited) -> float:
+        counts: dict[Limited, int | None] = {}
+        waiting: dict[Limited, float] = {}
+        for share in shares:
+            counts[share] = self.count_within(max_bytes, begins, ends, share, max_offsets)
             limit = least_of(counts[share], max_offsets)
-            return 0 if limit is None else self._waiting(begins, ends, share(begins, ends, limit))
-
-        best = min(shares, key=waiting)
+            if limit is None:  # nothing is limited, as in most micro-batches
+                return share, None
+            waiting[share] = self._waiting(begins, ends, share(begins, ends, limit))
+        best = min(shares, key=lambda share: waiting[share])
         return best, counts[best]
 
     def _waiting(self, begins: _Offsets, ends: _Offsets, chosen: _Offsets) -> float:
@@ -152,8 +154,8 @@ class RecordSizes:
                     self._between[place] = begin, middle
 
     def _found(self, offsets: _Offsets) -> dict[TopicPartition, Sample]:
-        """A broker leaves out a partition whose first batch is larger than the limit, but never
-        the first partition that has records. Such a one keeps the size that is known of it until it comes first."""
+        """A broker leaves out a partition whose first batch is larger than the limit, but never the first partition
+        that has records. Such a one keeps the size that is known of it until it comes first."""
         found = self._asked(offsets, PARTITION_BYTES_MAX)
         while left := {
             place: at for place, at in offsets.items() if place not in found and place not in self._sizes

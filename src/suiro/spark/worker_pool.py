@@ -132,8 +132,6 @@ class WorkerPool:
                 self._accept()
             self._end_surplus()
 
-    # -- connections -------------------------------------------------------------------------------------
-
     def _accept(self) -> None:
         try:
             connection, _ = self._listening.socket.accept()
@@ -173,8 +171,6 @@ class WorkerPool:
     def _forget_idle(self, connection: _Connection) -> None:
         self._selector.unregister(connection.socket)
         del self._idle[connection.socket.fileno()]
-
-    # -- workers -----------------------------------------------------------------------------------------
 
     def _idle_worker(self, number: int | None) -> _Worker | None:
         """The one that ran the task of this number, else the one that would leave the fewest tasks to others."""
@@ -237,8 +233,6 @@ class WorkerPool:
             if connection.pid == pid:
                 self._forget_idle(connection)
                 connection.socket.close()
-
-    # -- processes ---------------------------------------------------------------------------------------
 
     def _fork(self, connection: _Connection) -> None:
         """A worker for a connection, which is a new one if its process is not known yet."""
