@@ -34,7 +34,7 @@ def main() -> int:
     def wanted(broker: str, cell: Cell) -> bool:
         return options.only in cell.name and not (options.missing and results.has(broker, cell))
 
-    failures = 0
+    ran = failures = 0
     directory = Path(tempfile.mkdtemp(prefix="suiro-matrix-"))
     for name in options.broker or brokers.TITLES:
 
@@ -51,6 +51,7 @@ def main() -> int:
                 chosen = [cell for cell in all_cells() if wanted(name, cell)]
                 done = run_round(broker, chosen, directory / name / str(number), tell, seed=number)
                 failed = [one for one in done if one.failure]
+                ran += len(done)
                 failures += len(failed)
                 print(
                     f"{name}, round {number}: {len(done)} cells, {len(failed)} failed, "
@@ -60,11 +61,16 @@ def main() -> int:
             for number in range(options.spark):
                 where = directory / name / f"spark-{number}"
                 done = spark_cells.run_spark(broker, where, tell, lambda cell, name=name: wanted(name, cell))
+                ran += len(done)
                 failures += sum(bool(one.failure) for one in done)
+                print(f"{name}, Spark's round {number}: {len(done)} cells", flush=True)
         finally:
             broker.stop()
     if options.record:
         results.write_page()
+    if not ran and not options.missing:
+        print("no cell was run: no name has what --only says")
+        return 1
     print(f"{failures} failed" if failures else "no anomaly", f"(logs of failed cells: {directory})")
     return 1 if failures else 0
 
