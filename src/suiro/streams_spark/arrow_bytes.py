@@ -6,15 +6,27 @@ import pyarrow as pa
 
 _ALIGNED = 8
 """Arrow's columns begin at a multiple of this, or are copied when they are read."""
+COMPRESSED_BYTES_MIN = 16 * 1024
+"""Smaller columns are not compressed."""
+_PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
-def write_columns(head: bytes, columns: pa.RecordBatch | None) -> bytes:
+def write_options(size: int) -> pa.ipc.IpcWriteOptions:
+    """How columns of so many bytes are written for another process. Java copies each byte a dozen times, which takes
+    longer than LZ4."""
+    return _PLAIN if size < COMPRESSED_BYTES_MIN else _COMPRESSED
+
+
+def write_columns(
+    head: bytes, columns: pa.RecordBatch | None, options: pa.ipc.IpcWriteOptions = _PLAIN
+) -> bytes:
     padded = head + bytes(-len(head) % _ALIGNED)
     if columns is None:
         return padded
     sink = pa.BufferOutputStream()
     sink.write(padded)
-    with pa.ipc.new_stream(sink, columns.schema) as writer:
+    with pa.ipc.new_stream(sink, columns.schema, options=options) as writer:
         writer.write_batch(columns)
     return bytes(sink.getvalue())
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 from suiro.errors import FatalError
 from suiro.foundation.parts import in_parts
 from suiro.streams.records import Headers
-from suiro.streams_spark.arrow_bytes import read_columns, write_columns
+from suiro.streams_spark.arrow_bytes import read_columns, write_columns, write_options
 
 STAGED = -1
 BATCH_BYTES_MAX = 16 * 1024 * 1024
@@ -114,7 +114,9 @@ class ShuffleMessage:
             len(group),
             len(input_),
         )
-        return write_columns(head + group + input_, self.columns)
+        columns = self.columns
+        options = write_options(columns.nbytes if columns is not None else 0)
+        return write_columns(head + group + input_, columns, options)
 
     @classmethod
     def unpack(cls, data: bytes) -> ShuffleMessage:

@@ -6,7 +6,8 @@ changed, never what is there:
 - `directory`, one value: the format's version and the segments in order, the first of which are the base;
 - `segments`, a map: number -> Arrow IPC of (map's name, key, value); a null value deletes.
 
-When the deltas outweigh the base, a new base takes the place of all; when there are many small ones, one takes theirs.
+When the deltas outweigh the base, a new base takes the place of all, or they become part of it where most of their rows
+are still valid. When there are many small deltas, one takes their place.
 
 A worker process keeps the maps it loaded (`StateCache`). Segment numbers are random, so the list of them says what a
 map holds: if the cached list begins the directory's, the rest is applied, else everything is loaded. An entry leaves
@@ -29,10 +30,13 @@ import pyarrow as pa
 from suiro.errors import FatalError
 from suiro.foundation.memory import memory_bytes
 from suiro.streams.stores import OrderedMap
+from suiro.streams_spark.arrow_bytes import write_options
 
 FORMAT_VERSION = 1
 BASE_BYTES_MIN = 64 * 1024
 """No new base for less than this in deltas."""
+GARBAGE_RATIO_MAX = 1.5
+"""A base is written anew where the segments have so many times the bytes of the rows that are valid."""
 DELTAS_MAX = 64
 """Besides those that are as large as a segment may be."""
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
@@ -78,6 +82,8 @@ Changes: TypeAlias = Mapping[bytes, bytes | None] | ColumnChanges
 
 @dataclass(frozen=True, slots=True)
 class Segment:
+    """`size`: of its columns in memory. What is written is smaller."""
+
     number: int
     size: int
 
@@ -221,30 +227,36 @@ class StateLog:
 
     def _append(self, changes: Mapping[str, Changes]) -> None:
         before = self._directory
-        written = [self._write(data) for data in write_segments(changes)]
-        after = Directory((*before.segments, *written), before.base)
+        size = before.size + sum(map(_size_of, changes.values()))
         base_size = sum(segment.size for segment in before.segments[: before.base])
+        is_outweighed = size - base_size > max(BASE_BYTES_MIN, base_size)
+        if is_outweighed:
+            everything = self._everything()
+            if size > GARBAGE_RATIO_MAX * sum(map(_size_of, everything.values())):
+                base = self._write(everything)
+                self._replace(before.segments, Directory(base, len(base)))
+                return
+        segments = (*before.segments, *self._write(changes))
+        after = Directory(segments, len(segments) if is_outweighed else before.base)
         deltas_size = sum(segment.size for segment in after.deltas)
-        if deltas_size > max(BASE_BYTES_MIN, base_size):
-            state = self._state
-            everything: dict[str, Changes] = {
-                name: dict(rows.range()) for name, rows in state.maps.items() if len(rows)
-            }
-            everything.update((name, columns.rows()) for name, columns in state.columns.items())
-            base = [self._write(data) for data in write_segments(everything)]
-            self._replace(after.segments, Directory(tuple(base), len(base)))
-        elif len(after.deltas) > DELTAS_MAX + 2 * deltas_size // SEGMENT_BYTES_MAX:
+        if len(after.deltas) > DELTAS_MAX + 2 * deltas_size // SEGMENT_BYTES_MAX:
             parts: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
             for segment in after.deltas:
                 for name, keys, values in read_columns(self._segment(segment.number)):
                     parts.setdefault(name, []).append((keys, values))
-            merged = {name: _last_of_each(found) for name, found in parts.items()}
-            one = [self._write(data) for data in write_segments(merged)]
-            kept = after.segments[: after.base]
-            self._replace(after.deltas, Directory((*kept, *one), after.base))
+            one = self._write({name: _last_of_each(found) for name, found in parts.items()})
+            self._replace(after.deltas, Directory((*after.segments[: after.base], *one), after.base))
         else:
             self._directory = after
             self._handle.put(after.pack())
+
+    def _everything(self) -> dict[str, Changes]:
+        """All rows of all maps, after their changes were taken."""
+        state = self._state
+        return {
+            **{name: rows.unordered() for name, rows in state.maps.items() if len(rows)},
+            **{name: columns.rows() for name, columns in state.columns.items()},
+        }
 
     def _replace(self, old: Sequence[Segment], directory: Directory) -> None:
         for segment in old:
@@ -252,10 +264,13 @@ class StateLog:
         self._directory = directory
         self._handle.put(directory.pack())
 
-    def _write(self, data: bytes) -> Segment:
-        segment = Segment(random.getrandbits(63), len(data))
-        self._handle.put_segment(segment.number, data)
-        return segment
+    def _write(self, changes: Mapping[str, Changes]) -> tuple[Segment, ...]:
+        written = []
+        for data, size in write_segments(changes):
+            segment = Segment(random.getrandbits(63), size)
+            self._handle.put_segment(segment.number, data)
+            written.append(segment)
+        return tuple(written)
 
     def _segment(self, number: int) -> bytes:
         data = self._handle.get_segment(number)
@@ -266,8 +281,8 @@ class StateLog:
         return data
 
 
-def write_segments(changes: Mapping[str, Changes]) -> Iterator[bytes]:
-    """As few as their size allows."""
+def write_segments(changes: Mapping[str, Changes]) -> Iterator[tuple[bytes, int]]:
+    """As few as their size allows, each with the size of its columns."""
     names = list(changes)
     pending: list[pa.RecordBatch] = []
     size = 0
@@ -277,12 +292,12 @@ def write_segments(changes: Mapping[str, Changes]) -> Iterator[bytes]:
             column = pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
             batch = pa.RecordBatch.from_arrays([column, keys, values], schema=_SCHEMA)
             if pending and size + batch.nbytes > SEGMENT_BYTES_MAX:
-                yield _packed(pending)
+                yield _packed(pending, size), size
                 pending, size = [], 0
             pending.append(batch)
             size += batch.nbytes
     if pending:
-        yield _packed(pending)
+        yield _packed(pending, size), size
 
 
 def read_columns(data: bytes) -> Iterator[tuple[str, pa.Array, pa.Array]]:
@@ -302,6 +317,13 @@ def arrays_of(changes: ColumnChanges) -> Iterator[tuple[pa.Array, pa.Array]]:
         yield keys, rows
 
 
+def _size_of(changes: Changes) -> int:
+    if isinstance(changes, tuple):
+        keys, rows = changes
+        return int(keys.nbytes + rows.nbytes) + _ROW_BYTES * len(keys)
+    return sum(map(len, changes)) + sum(map(len, filter(None, changes.values()))) + _ROW_BYTES * len(changes)
+
+
 def pieces_of(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
     if isinstance(changes, tuple):
         for keys, rows in arrays_of(changes):
@@ -310,8 +332,7 @@ def pieces_of(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
             for start in range(0, len(keys), step):
                 yield keys.slice(start, step), rows.slice(start, step)
         return
-    whole = sum(map(len, changes)) + sum(map(len, filter(None, changes.values()))) + _ROW_BYTES * len(changes)
-    if changes and whole <= SEGMENT_BYTES_MAX // 2:
+    if changes and _size_of(changes) <= SEGMENT_BYTES_MAX // 2:
         yield pa.array(list(changes), pa.binary()), pa.array(list(changes.values()), pa.binary())
         return
     some_keys: list[bytes] = []
@@ -357,9 +378,9 @@ def _last_of_each(parts: Sequence[tuple[pa.Array, pa.Array]]) -> ColumnChanges:
     return pa.chunked_array(found[0]), pa.chunked_array(found[1])
 
 
-def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
+def _packed(batches: Sequence[pa.RecordBatch], size: int) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _SCHEMA) as writer:
+    with pa.ipc.new_stream(sink, _SCHEMA, options=write_options(size)) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return bytes(sink.getvalue())

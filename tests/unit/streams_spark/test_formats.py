@@ -254,7 +254,7 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
     "held-records": (lambda: pack_buffered(BUFFERED), unpack_buffered, BUFFERED),
     "note": (note_of, noted_of, 1_234),
     "state-directory": (DIRECTORY.pack, Directory.unpack, DIRECTORY),
-    "state-segment": (lambda: next(write_segments(MAPS)), segments_of, MAPS),
+    "state-segment": (lambda: next(write_segments(MAPS))[0], segments_of, MAPS),
     "change": (
         lambda: write_changes(serdes.long, "t", CHANGES[1:2])[0][0] or b"",
         lambda data: read_change(serdes.long, "t", data),

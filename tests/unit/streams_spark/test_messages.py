@@ -4,6 +4,7 @@ clear error."""
 from __future__ import annotations
 
 import pickle
+import random
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal
@@ -92,6 +93,28 @@ def test_a_damaged_message_is_refused_or_is_another_message(message: ShuffleMess
     with suppress(FatalError):
         found = ShuffleMessage.unpack(bytes(damaged))
         assert found.columns is None or found.columns.to_pydict() is not None
+
+
+def test_a_large_message_is_compressed_and_damage_is_refused() -> None:
+    rows = 2_000
+    found = {
+        "offset": pa.array(range(rows), pa.int64()),
+        "timestamp": pa.array([5] * rows, pa.int64()),
+        "key": pa.array([b"%d" % row for row in range(rows)], pa.binary()),
+        "value": pa.array([b'{"state": "OR"}' if row % 7 else None for row in range(rows)], pa.binary()),
+    }
+    message = ShuffleMessage(
+        kind="raw", input_partition=InputPartition("t", 0), columns=pa.RecordBatch.from_pydict(found)
+    )
+    whole = message.pack()
+    assert message.columns is not None and len(whole) < message.columns.nbytes // 2
+    assert ShuffleMessage.unpack(whole) == message
+    chance = random.Random(1)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        with suppress(FatalError):
+            assert ShuffleMessage.unpack(bytes(damaged)).pack()
 
 
 @pytest.mark.parametrize(

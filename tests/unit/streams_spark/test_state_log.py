@@ -131,20 +131,31 @@ def test_a_task_that_succeeded_in_a_micro_batch_that_failed_is_forgotten() -> No
     assert loaded(store, cache) == {b"a": b"1"}
 
 
-def test_bases_take_the_place_of_deltas_that_outweigh_them() -> None:
+def test_rows_that_are_all_valid_are_not_written_again() -> None:
     store, cache = SparkStore(), StateCache()
-    written = 0
     for number in range(200):
-        rows: Rows = {b"%d" % (number * 10 + index): bytes(1000) for index in range(10)}
-        micro_batch(store, cache, rows)
-        written += sum(len(value or b"") for value in rows.values())
+        micro_batch(store, cache, {b"%d" % (number * 10 + index): bytes(1000) for index in range(10)})
     directory = Directory.unpack(store.directory)
     assert directory.base >= 1
     assert len(loaded(store)) == 2000
-    assert sum(map(len, store.segments.values())) == directory.size
-    assert directory.size < 2 * written
-    # Each base is at least twice the one before, so all bases together weigh about twice the last.
+    # The merged small deltas come on top.
     assert store.calls.count("put_segment") < 200 + 20
+    assert 2_000_000 < directory.size < 2_100_000
+    assert sum(map(len, store.segments.values())) < directory.size  # they are compressed
+
+
+def test_bases_take_the_place_of_rows_that_are_no_longer_valid() -> None:
+    store, cache = SparkStore(), StateCache()
+    chance = random.Random(1)
+    rows: Rows = {b"%d" % index: None for index in range(200)}
+    for _ in range(100):
+        rows |= {b"%d" % chance.randrange(200): chance.randbytes(1000) for _ in range(100)}
+        micro_batch(store, cache, rows)
+        valid = sum(map(len, filter(None, rows.values())))
+        assert Directory.unpack(store.directory).size < 3.2 * valid + 2 * state_log.BASE_BYTES_MIN
+    assert loaded(store) == rows
+    # Each micro-batch writes all rows, so each other one writes a base, and nothing besides.
+    assert store.calls.count("put_segment") == 100
 
 
 def test_many_small_deltas_become_one() -> None:

@@ -9,7 +9,7 @@ a row that changes many times in a micro-batch is encoded once (`decoded`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -113,6 +113,10 @@ class OrderedMap:
         self._let_go()
         changes, self._changes = self._changes, {}
         return changes  # type: ignore[return-value]  # no row is held any more
+
+    def unordered(self) -> Mapping[bytes, bytes]:
+        """Returns all rows in no order, not to be kept. To be asked for after the changes were taken."""
+        return self._rows  # type: ignore[return-value]  # no row is held any more
 
     def restore(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Applies what another map's `take_changes` returned. It does not count as a change of this map."""
