@@ -107,7 +107,8 @@ def test_a_large_message_is_compressed_and_damage_is_refused() -> None:
         kind="raw", input_partition=InputPartition("t", 0), columns=pa.RecordBatch.from_pydict(found)
     )
     whole = message.pack()
-    assert message.columns is not None and len(whole) < message.columns.nbytes // 2
+    assert message.columns is not None
+    assert len(whole) < message.columns.nbytes // 2
     assert ShuffleMessage.unpack(whole) == message
     chance = random.Random(1)
     for _ in range(300):
