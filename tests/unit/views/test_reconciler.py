@@ -506,6 +506,26 @@ def test_a_difference_takes_callers_back(kept: Kept) -> None:
     assert "30.00% of the rows of version 2 differ" in kept.journal.events[-1].detail["reason"]
 
 
+def test_a_difference_that_is_known_after_the_conditions_were_evaluated_takes_no_step(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step was taken: the difference was not in what was evaluated, and was there when the step asked for it."""
+    kept.two()
+    evaluate = keeping.rollback_conditions.broken
+
+    def broken(guards: RollbackConditions, sample: Any, *, version: int) -> str | None:
+        held = kept.reconciler._held
+        assert held is not None
+        held.difference = 0.3
+        return evaluate(guards, sample, version=version)
+
+    monkeypatch.setattr(keeping.rollback_conditions, "broken", broken)
+    kept.differences.append(lambda over: over.wait(60))
+    kept.shift(100, 10_000, hold_ms=0, guards=RollbackConditions(difference=0.2))
+    kept.ends_in("rolled back")
+    assert kept.journal.now.routing.share_before_rollback == 100
+
+
 def test_a_difference_that_cannot_be_told_is_told(kept: Kept) -> None:
     """The step was held for ever, and only the log of the host said why."""
     kept.two()

@@ -26,7 +26,14 @@ from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.lag import SeenCuts, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.state import NO_CONDITIONS, RefusedChangeError, Version, View, position_of
+from suiro.views.state import (
+    NO_CONDITIONS,
+    RefusedChangeError,
+    RollbackConditions,
+    Version,
+    View,
+    position_of,
+)
 from suiro.views.store.rows import StoreOfAnotherError
 
 WHO = "host"
@@ -374,8 +381,7 @@ class Reconciler:
     def _tend_shift(self, view: View) -> None:
         """Evaluates the rollback conditions and takes the rollout plan's steps, while callers are on the candidate."""
         routing = view.routing
-        candidate = None if routing.candidate is None else self.running(routing.candidate)
-        serving = None if routing.serving is None else self.running(routing.serving)
+        candidate, serving = self.running(routing.candidate or 0), self.running(routing.serving or 0)
         if candidate is None or routing.share == 0 or serving is None:
             self._hold(None)
             # Only if the serving version runs: otherwise nothing would answer the callers.
@@ -390,32 +396,20 @@ class Reconciler:
             first = (begun, candidate.metrics.snapshot())
             held = _CurrentShare(revision=view.revision, since_ms=begun, looks=deque([first]))
             self._hold(held)
-        number = candidate.spec.version
-        if routing.guards.difference is not None and held.difference is None and not held.is_comparing:
+        is_compared = routing.guards.difference is None or held.difference is not None
+        if not is_compared and not held.is_comparing:
             held.is_comparing = True
-            threading.Thread(
-                target=self._compare_for, args=(held, serving.spec.version, number), daemon=True
-            ).start()
-        guards, sample = routing.guards, self._sample(held, candidate)
-        held.sample = sample
-        reason = rollback_conditions.broken(replace(guards, lag_ms=None), sample, version=number)
-        if reason is None and guards.lag_ms is not None:
-            # Last, and only if a condition needs it: its database may not answer.
-            sample = held.sample = replace(sample, lag_ms=self.lag_ms(number))
-            reason = rollback_conditions.broken(guards, sample, version=number)
+            numbers = serving.spec.version, candidate.spec.version
+            threading.Thread(target=self._compare_for, args=(held, *numbers), daemon=True).start()
+        reason = self._broken(routing.guards, held, candidate)
         if reason is not None:
             self._fall_back(reason)
-            return
-        if routing.guide is None or self._clock.monotonic_ms() - held.since_ms < routing.guide.hold_ms:
-            return
-        if routing.guards.difference is not None and held.difference is None:
-            return  # the step is held until the comparison is done
-        decide = partial(lifecycle.next_step, lag_ms=self.lag_ms(number))
-        try:
-            decide(view)  # what is refused does not take the journal over, five times a second
-            self._journal.change(self.name, decide, who=WHO, expected_revision=view.revision)
-        except RefusedChangeError:
-            pass  # the candidate lags: the step is held until it has caught up, or a condition is broken
+        elif (
+            routing.guide is not None
+            and is_compared
+            and self._clock.monotonic_ms() - held.since_ms >= routing.guide.hold_ms
+        ):
+            self._take_step(view, candidate.spec.version)
 
     def _hold(self, share: _CurrentShare | None) -> None:
         """Replaces the share before, and ends its comparison."""
@@ -423,17 +417,34 @@ class Reconciler:
             self._held.over.set()
         self._held = share
 
-    def _sample(self, held: _CurrentShare, candidate: RunningVersion) -> rollback_conditions.Sample:
-        """Without the lag."""
+    def _broken(
+        self, guards: RollbackConditions, held: _CurrentShare, candidate: RunningVersion
+    ) -> str | None:
+        """Returns which condition is broken, and notes the sample."""
+        number = candidate.spec.version
         reads = candidate.metrics.snapshot()
         since = reads - held.window(self._clock.monotonic_ms(), reads)
-        return rollback_conditions.Sample(
+        sample = held.sample = rollback_conditions.Sample(
             reads=since.reads,
             errors=since.errors,
             p99_ms=since.p99_ms,
             difference=held.difference,
             lag_ms=None,
         )
+        reason = rollback_conditions.broken(replace(guards, lag_ms=None), sample, version=number)
+        if reason is None and guards.lag_ms is not None:
+            # Last, and only if a condition needs it: its database may not answer.
+            sample = held.sample = replace(sample, lag_ms=self.lag_ms(number))
+            reason = rollback_conditions.broken(guards, sample, version=number)
+        return reason
+
+    def _take_step(self, view: View, candidate: int) -> None:
+        decide = partial(lifecycle.next_step, lag_ms=self.lag_ms(candidate))
+        try:
+            decide(view)  # what is refused does not take the journal over, five times a second
+            self._journal.change(self.name, decide, who=WHO, expected_revision=view.revision)
+        except RefusedChangeError:
+            pass  # the candidate lags: the step is held until it has caught up, or a condition is broken
 
     def _fall_back(self, reason: str) -> None:
         logger.warning("view %s falls back: %s", self.name, reason)
