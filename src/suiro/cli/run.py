@@ -17,6 +17,7 @@ from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import note
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
+from suiro.foundation.futures import settle
 from suiro.foundation.settings import assignments
 from suiro.foundation.stopping import Stopping
 
@@ -339,11 +340,5 @@ def _await_end(streams: Any, stopping: Stopping) -> None:
 
 def _process_all(streams: Any, done: Future[None], stopping: Stopping) -> None:
     """Processes everything on a separate thread, so that a signal stops the wait."""
-    try:
-        streams.process_all_available()
-    except BaseException as error:  # noqa: BLE001 - the future has it
-        done.set_exception(error)
-    else:
-        done.set_result(None)
-    finally:
-        stopping.set()
+    settle(done, streams.process_all_available)
+    stopping.set()

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait, desc
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
+from suiro.foundation.futures import settle
 from suiro.foundation.process import Backoff
 from suiro.registry import RegistryClient
 from suiro.telemetry import Datasets, Traces
@@ -312,14 +314,8 @@ class PostgresCapture:
     def _create_slot(self, database: Database, replication: Any, *, is_standby: bool) -> tuple[int, str]:
         """Creates the slot on a thread: this waits for transactions that are open now, and a stop must not wait."""
         created: Future[tuple[int, str]] = Future()
-
-        def create() -> None:
-            try:
-                created.set_result(create_slot(replication, self.options.slot))
-            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
-                created.set_exception(error)
-
-        threading.Thread(target=create, name="suiro-create-slot", daemon=True).start()
+        create = partial(create_slot, replication, self.options.slot)
+        threading.Thread(target=settle, args=(created, create), name="suiro-create-slot", daemon=True).start()
         wait([created], SLOW_SLOT_S)
         if not created.done():
             oldest = Visibility.parse(database.visible()).begin & 0xFFFFFFFF

@@ -25,6 +25,7 @@ from suiro.console.web.console import Console, Remote
 from suiro.console.web.endpoint import Call, ConflictError, ForbiddenError, NotFoundError, number_of
 from suiro.console.web.turns import LOOK_S, Turns
 from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.foundation.futures import settle
 from suiro.foundation.http import AnswerTooLargeError, ask, is_temporary
 from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
 
@@ -122,16 +123,12 @@ class Peer:
 
         answer: Future[httpx.Response] = Future()
 
-        def work() -> None:
-            try:
-                with self._client(timeout_s) as http:
-                    made = self._ask(http, "POST", path, body, self._for(user), extensions={"trace": trace})
-                answer.set_result(made)
-            except BaseException as error:  # noqa: BLE001 - the callers that wait get it
-                answer.set_exception(error)
+        def work() -> httpx.Response:
+            with self._client(timeout_s) as http:
+                return self._ask(http, "POST", path, body, self._for(user), extensions={"trace": trace})
 
         with _LONG.taken(gone):
-            threading.Thread(target=work, name="console-long", daemon=True).start()
+            threading.Thread(target=settle, args=(answer, work), name="console-long", daemon=True).start()
             while True:
                 with contextlib.suppress(TimeoutError):
                     return _json(self, answer.result(LOOK_S))
