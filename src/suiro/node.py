@@ -30,13 +30,12 @@ from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError, SuiroError, TransientError
 from suiro.extras import require
+from suiro.foundation.futures import settle
 from suiro.foundation.process import first_line, kill, start_service, stop
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.settings import parse_address
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from suiro.broker import Broker, BrokerConfig, ScramUser
     from suiro.foundation.beside import Beside
 
@@ -53,35 +52,6 @@ _IS_OPEN = (
     "delete all topics. Listen on 127.0.0.1, ask for logins (SASL or client certificates, see the guide on security), "
     "or turn on access control; --insecure says that it is meant so"
 )
-
-
-def _listen_address(listen: str | None, settings: NodeSettings, *, otherwise: str) -> tuple[str, int]:
-    """The address of the listener if the settings name none."""
-    if listen is not None and settings.listeners:
-        raise ConfigError(
-            f"--listen {listen} and listeners = {settings.listeners} both say where to listen; leave one out"
-        )
-    return parse_address(listen or otherwise)
-
-
-def _broker_config(
-    data: Path | str | None,
-    listen: str | None,
-    settings: NodeSettings,
-    add_scram: Sequence[str],
-    *,
-    otherwise: str,
-) -> tuple[BrokerConfig, Path | None]:
-    """The configuration of a broker, and the temporary folder that was made for it if no data folder is named."""
-    from suiro.broker import BrokerConfig
-
-    host, port = _listen_address(listen, settings, otherwise=otherwise)
-    users = _scram_users(add_scram)
-    temporary = None
-    if data is None:
-        data = temporary = Path(tempfile.mkdtemp(prefix="suiro-node-"))
-    config = BrokerConfig(data=Path(data), host=host, port=port, settings=settings, scram_users=users)
-    return config, temporary
 
 
 def serve(
@@ -121,76 +91,106 @@ def serve(
 
                 at = listen_on(*parse_address(address, option=f"--{name}"), name=f"the {name}")
                 beside.append((name, at, options))
-        _serve(config, beside, while_stdin_is_open=while_stdin_is_open, insecure=insecure)
+        node = _Foreground(config, beside, while_stdin_is_open=while_stdin_is_open, insecure=insecure)
+        node.run()
     finally:
         _remove(temporary)
 
 
-def _serve(
-    config: BrokerConfig,
-    listening: Sequence[tuple[str, socket.socket, Sequence[str]]],
+def _broker_config(
+    data: Path | str | None,
+    listen: str | None,
+    settings: NodeSettings,
+    add_scram: Sequence[str],
     *,
-    while_stdin_is_open: bool,
-    insecure: bool,
-) -> None:
-    """`listening` are the services beside the node: name, socket and options of each."""
-    from suiro.broker import Broker
+    otherwise: str,
+) -> tuple[BrokerConfig, Path | None]:
+    """The configuration of a broker, and the temporary folder that was made for it if no data folder is named."""
+    from suiro.broker import BrokerConfig
 
-    loop = _new_loop()
-    broker = Broker(config, loop=loop)
-    failure: list[BaseException] = []
-    children: list[Beside] = []
+    if listen is not None and settings.listeners:
+        raise ConfigError(
+            f"--listen {listen} and listeners = {settings.listeners} both say where to listen; leave one out"
+        )
+    host, port = parse_address(listen or otherwise)
+    users = _scram_users(add_scram)
+    temporary = None
+    if data is None:
+        data = temporary = Path(tempfile.mkdtemp(prefix="suiro-node-"))
+    config = BrokerConfig(data=Path(data), host=host, port=port, settings=settings, scram_users=users)
+    return config, temporary
 
-    def fail(error: BaseException) -> None:
-        failure.append(error)
-        loop.stop()
 
-    def fail_from_thread(error: BaseException) -> None:
-        loop.call_soon_threadsafe(fail, error)
+class _Foreground:
+    """A node in the foreground. `listening` are the services beside it: name, socket and options of each."""
 
-    def stop_at_end_of_input() -> None:
-        if not os.read(sys.stdin.fileno(), 4096):
-            loop.remove_reader(sys.stdin.fileno())
-            loop.stop()
+    def __init__(
+        self,
+        config: BrokerConfig,
+        listening: Sequence[tuple[str, socket.socket, Sequence[str]]],
+        *,
+        while_stdin_is_open: bool,
+        insecure: bool,
+    ) -> None:
+        from suiro.broker import Broker
+        from suiro.foundation.loops import new_event_loop
 
-    def begin() -> None:
+        self._loop = new_event_loop()
+        self._broker = Broker(config, loop=self._loop)
+        self._listening = listening
+        self._while_stdin_is_open = while_stdin_is_open
+        self._insecure = insecure
+        self._services: list[Beside] = []
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        self._loop.call_soon(self._begin)
+        try:
+            self._loop.run_forever()
+            if self._failure is not None:
+                raise self._failure
+            logger.info("stopping")
+        finally:
+            for service in self._services:
+                service.tell_to_stop()  # it does so while the broker does
+            self._broker.stop()
+            for service in self._services:
+                service.stop()
+            self._loop.close()
+
+    def _begin(self) -> None:
         # Within the running loop: uvloop loses a signal that comes after the handler is set and before the loop runs.
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, loop.stop)
-        if while_stdin_is_open:
-            loop.add_reader(sys.stdin.fileno(), stop_at_end_of_input)
+            self._loop.add_signal_handler(number, self._loop.stop)
+        if self._while_stdin_is_open:
+            self._loop.add_reader(sys.stdin.fileno(), self._stop_at_end_of_input)
         try:
-            broker.start()
+            self._broker.start()
             gc.freeze()  # Topics and logs stay; a collection need not look at them.
-        except BaseException as error:  # noqa: BLE001 - the caller of the thread gets it
-            fail(error)
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            self._fail(error)
             return
-        ready = _ready(broker)
-        for name, at, options in listening:
-            children.append(_beside(name, at, options, ready, failed=fail_from_thread))
-        if not insecure:
-            _warn_of_open_listeners(broker)
+        ready = _ready(self._broker)
+        for name, at, options in self._listening:
+            self._services.append(_beside(name, at, options, ready, failed=self._fail_from_thread))
+        if not self._insecure:
+            for listener in self._broker.open_listeners:
+                where = f"listener {listener.name} on {listener.host}:{listener.port}"
+                print(f"suiro node: WARNING: {where} {_IS_OPEN}", file=sys.stderr, flush=True)
         say_ready(ready)
 
-    loop.call_soon(begin)
-    try:
-        loop.run_forever()
-        if failure:
-            raise failure[0]
-        logger.info("stopping")
-    finally:
-        for child in children:
-            child.tell_to_stop()  # it does so while the broker does
-        broker.stop()
-        for child in children:
-            child.stop()
-        loop.close()
+    def _stop_at_end_of_input(self) -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            self._loop.remove_reader(sys.stdin.fileno())
+            self._loop.stop()
 
+    def _fail_from_thread(self, error: BaseException) -> None:
+        self._loop.call_soon_threadsafe(self._fail, error)
 
-def _warn_of_open_listeners(broker: Broker) -> None:
-    for listener in broker.open_listeners:
-        where = f"listener {listener.name} on {listener.host}:{listener.port}"
-        print(f"suiro node: WARNING: {where} {_IS_OPEN}", file=sys.stderr, flush=True)
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._loop.stop()
 
 
 def _ready(broker: Broker) -> dict[str, Any]:
@@ -234,12 +234,6 @@ def _scram_users(texts: Sequence[str]) -> tuple[ScramUser, ...]:
 def _remove(temporary: Path | None) -> None:
     if temporary is not None:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _new_loop() -> AbstractEventLoop:
-    from suiro.foundation.loops import new_event_loop
-
-    return new_event_loop()
 
 
 class NodeProcess:
@@ -370,9 +364,9 @@ class InProcessNode:
 
     def _launch(self) -> None:
         from suiro.broker import Broker
+        from suiro.foundation.loops import new_event_loop
 
-        loop = _new_loop()
-        self._loop = loop
+        self._loop = loop = new_event_loop()
         self.broker = broker = Broker(self._config, loop=loop, clock=self._clock)
         self._crashed = False
         started = threading.Event()
@@ -402,14 +396,7 @@ class InProcessNode:
     def call(self, action: Callable[[], T]) -> T:
         """Run a function on the node's thread, which owns all state, and return its result."""
         result: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                result.set_result(action())
-            except BaseException as error:  # noqa: BLE001 - the caller of the thread gets it
-                result.set_exception(error)
-
-        self._loop.call_soon_threadsafe(run)
+        self._loop.call_soon_threadsafe(settle, result, action)
         return result.result(STOP_TIMEOUT_S * 2)
 
     def crash_here(self) -> None:
