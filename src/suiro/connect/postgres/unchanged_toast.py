@@ -9,7 +9,7 @@ record of it is written. An incomplete row is never written.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from suiro.connect.postgres.encoding.avro_fields import FieldExtractor
@@ -61,14 +61,6 @@ class FilledRows:
     keys: dict[bytes, SkippedChange]
 
 
-@dataclass(slots=True)
-class _Latest:
-    """A row's last value within the block, encoded with nulls in place of the values in `filled`."""
-
-    value: bytes
-    filled: dict[int, bytes]
-
-
 def fill_unchanged_toast(
     schema: TableSchema,
     messages: Messages,
@@ -78,61 +70,76 @@ def fill_unchanged_toast(
     extractors: FieldExtractors,
 ) -> FilledRows:
     """`last_value(key, row)`: the row's value before this block, for the change `indices[row]`."""
-    rows, columns = schema.encoder.unchanged(messages, indices)
+    rows, columns = (each.tolist() for each in schema.encoder.unchanged(messages, indices))
     missing: dict[int, list[int]] = {}
-    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+    for row, column in zip(rows, columns, strict=True):
         missing.setdefault(row, []).append(column)
     encoded = schema.encoder.encode_changes(messages, indices, fill=[_NULL] * len(rows))
-    names = avro_names([column.name for column in schema.relation.columns])
-    kinds = {field["name"]: field["type"] for field in schema.value_schema["fields"]}
-    latest: dict[bytes, _Latest | None] = {}  # None: unknown, or gone
+    table = _Table(schema, last_value, extractors)
     filled: dict[int, dict[int, bytes]] = {}
-    unknown: dict[bytes, SkippedChange] = {}
-
-    def before(key: bytes, row: int, column: int) -> bytes | None:
-        if key in latest:
-            known = latest[key]
-            if known is None:
-                return None
-            if column in known.filled:
-                return known.filled[column]
-            value: bytes | None = known.value
-        else:
-            value = last_value(key, row)
-        return None if value is None else extractors.extract(value, names[column], kinds[names[column]])
-
-    def has_older(key: bytes, row: int) -> bool:
-        if key in unknown:
-            return unknown[key].has_older
-        return latest[key] is not None if key in latest else last_value(key, row) is not None
-
     skipped: set[int] = set()
     for row, key, value, old_key in _rows(encoded):
-        found: dict[int, bytes] = {}
-        for column in missing.get(row, ()):
-            cell = before(old_key or key, row, column)
-            if cell is None:
-                skipped.add(row)
-                break
-            found[column] = cell
+        found = table.cells(old_key or key, row, missing.get(row, ()))
         if old_key is not None:
-            latest[old_key] = None
-            unknown.pop(old_key, None)
-        if row in skipped:
-            unknown[key] = SkippedChange(row, has_older(key, row))
-            latest[key] = None
-            continue
-        unknown.pop(key, None)
-        if value is None:
-            latest[key] = None
+            table.put(old_key, None, {})
+        if found is None:
+            table.skip(key, row)
+            skipped.add(row)
         else:
+            table.put(key, value, found)
             filled[row] = found
-            latest[key] = _Latest(value, found)
     fill = [
-        _NULL if row in skipped else filled[row][column]
-        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+        _NULL if row in skipped else filled[row][column] for row, column in zip(rows, columns, strict=True)
     ]
-    return FilledRows(fill, skipped, unknown)
+    return FilledRows(fill, skipped, table.unknown)
+
+
+class _Table:
+    """The rows as they are before the next change. `unknown`: by key, the last change if it was skipped."""
+
+    def __init__(self, schema: TableSchema, last_value: Lookup, extractors: FieldExtractors) -> None:
+        self._names = avro_names([column.name for column in schema.relation.columns])
+        self._kinds = {field["name"]: field["type"] for field in schema.value_schema["fields"]}
+        self._last_value = last_value
+        self._extractors = extractors
+        self._latest: dict[bytes, tuple[bytes | None, Mapping[int, bytes]]] = {}
+        """By key, the last value within the block, with nulls in place of these cells; None: unknown, or gone."""
+        self.unknown: dict[bytes, SkippedChange] = {}
+
+    def cells(self, key: bytes, row: int, columns: Iterable[int]) -> dict[int, bytes] | None:
+        """Returns the values of these columns before the change `row`; None if one of them is not known."""
+        found: dict[int, bytes] = {}
+        for column in columns:
+            cell = self._cell(key, row, column)
+            if cell is None:
+                return None
+            found[column] = cell
+        return found
+
+    def _cell(self, key: bytes, row: int, column: int) -> bytes | None:
+        if key in self._latest:
+            value, filled = self._latest[key]
+            if value is not None and column in filled:
+                return filled[column]
+        else:
+            value = self._last_value(key, row)
+        name = self._names[column]
+        return None if value is None else self._extractors.extract(value, name, self._kinds[name])
+
+    def skip(self, key: bytes, row: int) -> None:
+        if key in self.unknown:
+            has_older = self.unknown[key].has_older
+        elif key in self._latest:
+            has_older = self._latest[key][0] is not None
+        else:
+            has_older = self._last_value(key, row) is not None
+        self.unknown[key] = SkippedChange(row, has_older)
+        self._latest[key] = None, {}
+
+    def put(self, key: bytes, value: bytes | None, filled: Mapping[int, bytes]) -> None:
+        """`value`: None if the row is gone."""
+        self.unknown.pop(key, None)
+        self._latest[key] = value, filled
 
 
 def _rows(encoded: EncodedRows) -> list[tuple[int, bytes, bytes | None, bytes | None]]:
