@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 
 from suiro.client import (
     ACL_OPERATIONS,
@@ -28,6 +29,12 @@ RULES_MAX = 1_000
 ANYTHING = frozenset({"any", "match"})
 """Words that are valid only in filters, not in rules."""
 QUOTA_ENTITIES = ("user", "client-id", "ip")
+_OF_PRODUCERS = {
+    "topic": ("write", "describe", "create"),
+    "transactional-id": ("write", "describe"),
+    "cluster": ("idempotent-write",),
+}
+_OF_CONSUMERS = {"topic": ("read", "describe"), "group": ("read",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,30 +75,25 @@ def rules_of(
         raise UsageError(f"that makes {count} rules, and {RULES_MAX} is the most; give them in parts")
     found: dict[Acl, None] = {}
     for resource in resources:
-        wanted = list(operations)
-        if producer:
-            by_type = {
-                "topic": ("write", "describe", "create"),
-                "transactional-id": ("write", "describe"),
-                "cluster": ("idempotent-write",),
-            }
-            wanted += by_type.get(resource.type, ())
-        if consumer:
-            wanted += {"topic": ("read", "describe"), "group": ("read",)}.get(resource.type, ())
-        for operation in wanted or (["all"] if not (producer or consumer) else []):
-            for principal in principals:
-                for host in hosts or ("*",):
-                    acl = Acl(
-                        resource_type=resource.type,
-                        resource_name=resource.name,
-                        pattern_type=resource.pattern,
-                        principal=principal,
-                        host=host,
-                        operation=operation,
-                        permission=permission,
-                    )
-                    _check(acl)
-                    found[acl] = None
+        wanted = [
+            *operations,
+            *(_OF_PRODUCERS.get(resource.type, ()) if producer else ()),
+            *(_OF_CONSUMERS.get(resource.type, ()) if consumer else ()),
+        ]
+        if not (wanted or producer or consumer):
+            wanted = ["all"]
+        for operation, principal, host in product(wanted, principals, hosts or ("*",)):
+            acl = Acl(
+                resource_type=resource.type,
+                resource_name=resource.name,
+                pattern_type=resource.pattern,
+                principal=principal,
+                host=host,
+                operation=operation,
+                permission=permission,
+            )
+            _check(acl)
+            found[acl] = None
     return tuple(found)
 
 
