@@ -217,7 +217,7 @@ class Model:
                 error = f"The console failed: {type(failure).__name__}; its log says more"
             if error is not None and not self._stopping.is_set():
                 self._close()
-                self._publish(error)
+                self._publish_failure(error)
             took_s = (self._clock.monotonic_ms() - began) / 1_000
             self._wake.wait(max(ROUND_S, SHARE * took_s) - took_s)
         self._close()
@@ -258,7 +258,7 @@ class Model:
         rates = self._rates(ends, now_ms, (moment_ms - self._ends_moment_ms) / 1_000)
         self._ends, self._ends_at_ms, self._ends_moment_ms = ends, now_ms, moment_ms
         self._look_at_groups(client)
-        self._publish(None, rates)
+        self._publish(rates)
 
     def _seldom(self, client: Client, led: list[TopicPartition]) -> None:
         self._firsts = _offsets(client, led, EARLIEST)
@@ -350,35 +350,32 @@ class Model:
         )
         self._known[listed.group] = _Group(now=now, committed=committed, waits=found_waits, history=history)
 
-    def _publish(self, error: str | None, rates: dict[str, float] | None = None) -> None:
+    def _publish(self, rates: dict[str, float]) -> None:
         version = self.version + 1
-        changed_topics = changed_groups = _NO_CHANGE
-        if rates is None:
-            self.overview = self._with_error(error)
-        else:
-            topics = {name: self._topic(info, rates) for name, info in sorted(self._infos.items())}
-            groups = {name: self._group(listed) for name, listed in sorted(self._listed.items())}
-            changed_topics, changed_groups = _changes(self.topics, topics), _changes(self.groups, groups)
-            if changed_topics is not _NO_CHANGE:
-                self.topics_json = msgspec.json.encode({"version": version, "topics": list(topics.values())})
-            if changed_groups is not _NO_CHANGE:
-                self.groups_json = msgspec.json.encode({"version": version, "groups": list(groups.values())})
-            self.topics, self.groups = topics, groups
-            self.overview = self._overview(error)
-        self.version = version
-        self._notify(
-            {
-                "version": version,
-                "topics": changed_topics,
-                "groups": changed_groups,
-                "overview": self.overview,
-            }
-        )
+        topics = {name: self._topic(info, rates) for name, info in sorted(self._infos.items())}
+        groups = {name: self._group(listed) for name, listed in sorted(self._listed.items())}
+        changed_topics, changed_groups = _changes(self.topics, topics), _changes(self.groups, groups)
+        if changed_topics is not _NO_CHANGE:
+            self.topics_json = msgspec.json.encode({"version": version, "topics": list(topics.values())})
+        if changed_groups is not _NO_CHANGE:
+            self.groups_json = msgspec.json.encode({"version": version, "groups": list(groups.values())})
+        self.topics, self.groups = topics, groups
+        self.overview = self._overview()
+        self._notify(changed_topics, changed_groups)
 
-    def _notify(self, data: dict[str, Any]) -> None:
+    def _publish_failure(self, error: str) -> None:
+        """The last state remains, with the error."""
+        problems = (one for one in self.overview.problems if one.link != "")
+        said = Problem(severity="error", text=error, link="")
+        self.overview = dataclasses.replace(self.overview, problems=(said, *problems), error=error)
+        self._notify(_NO_CHANGE, _NO_CHANGE)
+
+    def _notify(self, topics: dict[str, list[Any]], groups: dict[str, list[Any]]) -> None:
+        self.version += 1
         with self._lock:
             subscribers = list(self._subscribers)
         if subscribers:
+            data = {"version": self.version, "topics": topics, "groups": groups, "overview": self.overview}
             told = event("delta", data)
             for one in subscribers:
                 one(told)
@@ -411,14 +408,7 @@ class Model:
             return dataclasses.replace(known.now, **now)
         return GroupNow(**now, topics=(), lag=None, lag_ms=None, trend=())
 
-    def _with_error(self, error: str | None) -> Overview:
-        last = self.overview
-        problems = tuple(one for one in last.problems if one.link != "")
-        if error is not None:
-            problems = (Problem(severity="error", text=error, link=""), *problems)
-        return dataclasses.replace(last, problems=problems, error=error)
-
-    def _overview(self, error: str | None) -> Overview:
+    def _overview(self) -> Overview:
         cluster_id, controller, brokers = self._cluster
         topics = [one for one in self.topics.values() if not one.internal]
         busiest = sorted((one for one in topics if one.in_per_s), key=lambda one: -(one.in_per_s or 0))
@@ -440,7 +430,7 @@ class Model:
             lagging=tuple(lagging[:MOST]),
             problems=tuple(islice(self._problems(), PROBLEMS_MAX)),
             history=tuple(self._history),
-            error=error,
+            error=None,
         )
 
     def _problems(self) -> Iterator[Problem]:

@@ -235,7 +235,7 @@ def test_only_what_changed_is_told(model: Model, client: ToldClient) -> None:
         del client.ends["new", 0]
         rounds(model, client)
         assert told[-1]["topics"]["removed"] == ["new"]
-        model._publish("the cluster does not answer: nobody is there")
+        model._publish_failure("the cluster does not answer: nobody is there")
         assert told[-1]["overview"]["error"] == "the cluster does not answer: nobody is there"
         assert told[-1]["overview"]["problems"][0]["severity"] == "error"
     client.failures = [BrokenConnectionError("away")]
