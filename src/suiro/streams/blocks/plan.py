@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from suiro.streams.blocks.shared_stores import pairs_of
@@ -183,23 +184,11 @@ def _groups(
     inputs: dict[str, list[tuple[str, int]]],
     has_step: Callable[[Node, bool], bool],
 ) -> list[_Group]:
-    ports: dict[str, set[int]] = {}
-    for ways in (*children.values(), *inputs.values()):
-        for child, port in ways:
-            ports.setdefault(child, set()).add(port)
     group = {node.name: _Group([node.name]) for node in sub.nodes}
-
-    def unite(names: list[str], why: str) -> None:
-        first = group[names[0]]
-        for name in names[1:]:
-            other = group[name]
-            if other is not first:
-                first.nodes += other.nodes
-                first.why += other.why
-                for each in other.nodes:
-                    group[each] = first
-        first.why.append(why)
-
+    unite = partial(_unite, group)
+    ports: dict[str, set[int]] = {}
+    for child, port in chain(*children.values(), *inputs.values()):
+        ports.setdefault(child, set()).add(port)
     for node in sub.nodes:
         if not has_step(node, len(ports.get(node.name, ())) > 1):
             unite([node.name], f"{type(node.operator).__name__} has no block form")
@@ -236,6 +225,18 @@ def _groups(
     for each in found.values():
         each.nodes.sort(key=order.__getitem__)
     return list(found.values())
+
+
+def _unite(group: dict[str, _Group], names: list[str], why: str) -> None:
+    first = group[names[0]]
+    for name in names[1:]:
+        other = group[name]
+        if other is not first:
+            first.nodes += other.nodes
+            first.why += other.why
+            for each in other.nodes:
+                group[each] = first
+    first.why.append(why)
 
 
 def _circle(
