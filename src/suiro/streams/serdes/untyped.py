@@ -125,12 +125,8 @@ def _pack(topic: str, value: Any) -> bytes:
             return b"l" + _pack_items(topic, value)
         pairs = sorted((_pack(topic, key), _pack(topic, item)) for key, item in value.items())
         return b"m" + b"".join(_LENGTH.pack(len(part)) + part for pair in pairs for part in pair)
-    if value is None:
-        return b"0"
-    if value is True:
-        return b"T"
-    if value is False:
-        return b"F"
+    if value is None or kind is bool:
+        return _CONSTANTS[value]
     if kind is bytes:
         return b"b" + bytes(value)
     if isinstance(value, float):
@@ -144,8 +140,11 @@ def _pack(topic: str, value: Any) -> bytes:
         tag = b"u" if kind is set else b"z"
         return tag + b"".join(_LENGTH.pack(len(item)) + item for item in items)
     number = integer_of(value)
-    if number is not None:
-        return _pack_integer(number)
+    return _pack_text(topic, value) if number is None else _pack_integer(number)
+
+
+def _pack_text(topic: str, value: Any) -> bytes:
+    kind = type(value)
     for tag, other, text_of, _ in _TEXTS:
         if kind is other and not _loses_zone(value):
             return tag + str(text_of(value)).encode()
@@ -154,8 +153,17 @@ def _pack(topic: str, value: Any) -> bytes:
     )
 
 
+def _decimal_of(text: str) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise ValueError(f"{text.encode()!r} is no number") from None
+
+
+_CONSTANTS = {None: b"0", True: b"T", False: b"F"}
+_COLLECTIONS: dict[bytes, type] = {b"l": list, b"t": tuple, b"u": set, b"z": frozenset}
 _TEXTS: tuple[tuple[bytes, type, Any, Any], ...] = (
-    (b"D", decimal.Decimal, str, decimal.Decimal),
+    (b"D", decimal.Decimal, str, _decimal_of),
     (b"U", uuid.UUID, str, uuid.UUID),
     (b"a", datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
     (b"c", datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
@@ -221,14 +229,8 @@ def _unpack(data: bytes) -> Any:
             return _DOUBLE.unpack(rest)[0]
         case b"n":
             return int.from_bytes(rest, signed=True)
-        case b"l":
-            return _unpack_items(rest)
-        case b"t":
-            return tuple(_unpack_items(rest))
-        case b"u":
-            return set(_unpack_items(rest))
-        case b"z":
-            return frozenset(_unpack_items(rest))
+        case b"l" | b"t" | b"u" | b"z":
+            return _COLLECTIONS[tag](_unpack_items(rest))
         case b"m":
             items = _unpack_items(rest)
             return dict(zip(items[::2], items[1::2], strict=True))
@@ -236,10 +238,7 @@ def _unpack(data: bytes) -> Any:
             return Windowed(_unpack(rest[16:]), *struct.unpack(">qq", rest[:16]))
     for known, _, _, read in _TEXTS:
         if known == tag:
-            try:
-                return read(rest.decode())
-            except decimal.InvalidOperation:
-                raise ValueError(f"{rest!r} is no number") from None
+            return read(rest.decode())
     raise ValueError(f"no value starts with {tag!r}")
 
 
