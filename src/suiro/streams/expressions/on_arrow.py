@@ -286,12 +286,10 @@ def _plan_arithmetic(node: Call, arguments: list[_Plan]) -> _Plan:
             return _call(kind, _numpy(np.floor_divide), arguments)
         case "modulo":
             return _call(kind, _numpy(np.remainder), arguments)
-        case "floor" | "ceil" if whole:
+        case "floor" | "ceil" | "round" if whole:
             return arguments[0]
         case "floor" | "ceil":
             return _call(kind, getattr(pc, node.function), arguments)
-        case "round" if whole:
-            return arguments[0]
         case "round":
             digits = node.options[0]
             return _call(kind, lambda column: _round(column, digits), arguments)

@@ -304,12 +304,8 @@ def _extreme(node: Call, values: tuple[Any, ...]) -> Any:
             if value is None:
                 continue
             if best is None or best != best:
-                if best is not None:
-                    better(value, best)  # the types must agree, whatever the result
-                    if value == value:
-                        best = value
-                else:
-                    better(value, value)
+                better(value, value if best is None else best)  # the types must agree, whatever the result
+                if best is None or value == value:
                     best = value
             elif better(value, best):
                 best = value
