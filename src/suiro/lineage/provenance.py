@@ -17,7 +17,7 @@ from typing import Any
 
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, Row
 from suiro.streams.task import Processing
 from suiro.streams.topology.nodes import (
@@ -124,22 +124,10 @@ class TracingInterpreter(Interpreter):
         for key, value in self.store(store).all():
             yield key, value, frame.taken()
 
-    def pipe(
-        self,
-        topic: str,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers = (),
-        *,
-        place: tuple[int, int] | None = None,
-        decoded: tuple[Any, Any] | None = None,
-    ) -> None:
-        partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
-        self.place = (topic, partition, offset)
+    def _begin(self, place: Place) -> None:
+        self.place = place
         self.was_kept = False
-        self._frame = _Frame(Link(self.place), None)
-        super().pipe(topic, timestamp, key, value, headers, place=(partition, offset), decoded=decoded)
+        self._frame = _Frame(Link(place), None)
 
     def end_of_batch(self) -> None:
         self.place = None

@@ -117,21 +117,26 @@ class Interpreter:
             raise UsageError(
                 f"the topology does not read topic {topic!r}; it reads {', '.join(sorted(self._inputs)) or 'none'}"
             )
-        self._put(topic, timestamp, key, value, headers, place, decoded)
+        partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
+        self._begin((topic, partition, offset))
+        self._put(topic, partition, offset, timestamp, key, value, headers, decoded)
         self._run()
+
+    def _begin(self, place: tuple[str, int, int]) -> None:
+        """Called for each record that is piped, with its topic, partition and offset."""
 
     def _put(
         self,
         topic: str,
+        partition: int,
+        offset: int,
         timestamp: int,
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
-        place: tuple[int, int] | None = None,
         decoded: tuple[Any, Any] | None = None,
     ) -> None:
         """Puts a record into the queue, or into a global table."""
-        partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
         self._offsets[topic] = offset + 1
         for node, reader, table in self._inputs[topic]:
             record = reader.read(topic, partition, offset, timestamp, key, value, headers, decoded=decoded)
@@ -225,7 +230,8 @@ class Interpreter:
         self.outputs.append(found)
         if found.topic in self._inputs:
             # Its turn comes when the record in hand is at the end of every path.
-            self._put(found.topic, found.record.timestamp, found.key, found.value, found.record.headers)
+            offset, record = self._offsets.get(found.topic, 0), found.record
+            self._put(found.topic, 0, offset, record.timestamp, found.key, found.value, record.headers)
 
     def _add_dead_letter(self, letter: DeadLetter) -> None:
         record = Record(letter.key, letter.value, letter.timestamp, letter.headers)
