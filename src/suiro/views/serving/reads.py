@@ -195,8 +195,6 @@ class _Reads:
     ) -> Response:
         """`threads`: None for a look-up, which runs in this thread if the store `looks_up_at_once`."""
         served: Served | None = None
-        # Unset while a failure is the reader's own, or of a wait for offsets that may never come.
-        begun: float | None = None
         try:
             question = _Question(request, known)
             if any(question.all(name) for name in _LONG):
@@ -207,14 +205,18 @@ class _Reads:
             if question.text("min_offset") is not None:
                 await _reach(served, question)
             begun = stopwatch_ns()
-            if threads is None and served.store.looks_up_at_once:
-                text = answer(served, request, question, token)
-            else:
-                loop, threads = asyncio.get_running_loop(), threads or self._lookups
-                text = await loop.run_in_executor(threads, answer, served, request, question, token)
+            try:
+                if threads is None and served.store.looks_up_at_once:
+                    text = answer(served, request, question, token)
+                else:
+                    loop, threads = asyncio.get_running_loop(), threads or self._lookups
+                    text = await loop.run_in_executor(threads, answer, served, request, question, token)
+            except SuiroError as error:
+                # What failed before is the reader's own, or a wait for offsets that may never come.
+                if not isinstance(error, UsageError):
+                    served.metrics.failed()
+                raise
         except SuiroError as error:
-            if served is not None and begun is not None and not isinstance(error, UsageError):
-                served.metrics.failed()
             return error_answer(error)
         except Exception as error:
             logger.exception("%s %s", request.method, request.url.path)
