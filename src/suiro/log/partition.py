@@ -214,22 +214,21 @@ class PartitionLog:
         elif first.producer_id >= 0:
             duplicate = check_batch(self._producers, self._segments, first, sequenced=origin == "client")
             if duplicate is not None:
-                return Appended(
-                    base_offset=duplicate.first_offset,
-                    last_offset=duplicate.last_offset,
-                    log_append_time=self._log_append_time(duplicate.timestamp),
-                    log_start_offset=self.log_start_offset,
-                    duplicate=True,
-                )
+                first_offset, last_offset = duplicate.first_offset, duplicate.last_offset
+                return self._appended(first_offset, last_offset, duplicate.timestamp, duplicate=True)
         base_offset = self.log_end_offset
         view = memoryview(data)
         for position, header in batches:
             self._write(view[position : position + header.size], header, now_ms)
+        return self._appended(base_offset, self.log_end_offset - 1, now_ms)
+
+    def _appended(self, first: int, last: int, timestamp: int, *, duplicate: bool = False) -> Appended:
         return Appended(
-            base_offset=base_offset,
-            last_offset=self.log_end_offset - 1,
-            log_append_time=self._log_append_time(now_ms),
+            base_offset=first,
+            last_offset=last,
+            log_append_time=timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1,
             log_start_offset=self.log_start_offset,
+            duplicate=duplicate,
         )
 
     def append_control(
@@ -533,9 +532,6 @@ class PartitionLog:
         due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
         self._deleted_files.delete_folder(self.directory, due_ms=due_ms)
         self._segments = Segments([])
-
-    def _log_append_time(self, timestamp: int) -> int:
-        return timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1
 
     def take_offline(self, why: str) -> None:
         """Refuse reads and appends until the next start, after a failure that leaves it unknown what is on the disk.
