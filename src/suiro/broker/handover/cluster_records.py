@@ -33,13 +33,15 @@ def cluster_records(
     min_insync_replicas: int,
 ) -> Iterator[bytes]:
     """In an order in which each can be applied: features first."""
-    levels = {name: level for name, level in Features(state).finalized.items() if name != _OF_THE_QUORUM}
-    yield metadata_records.feature_level(METADATA_VERSION, levels.pop(METADATA_VERSION))
-    if Features(state).finalized[METADATA_VERSION] == SUPPORTED[METADATA_VERSION][1]:
+    finalized = Features(state).finalized
+    # Without a record a feature is off.
+    levels = {name: level for name, level in finalized.items() if level and name != _OF_THE_QUORUM}
+    metadata_version = levels.pop(METADATA_VERSION)
+    yield metadata_records.feature_level(METADATA_VERSION, metadata_version)
+    if metadata_version == SUPPORTED[METADATA_VERSION][1]:
         levels |= dict.fromkeys(_NEWER_FEATURES, 1)
     for name, level in sorted(levels.items()):
-        if level:  # without a record a feature is off
-            yield metadata_records.feature_level(name, level)
+        yield metadata_records.feature_level(name, level)
     for broker in brokers:
         yield metadata_records.registered_broker(broker)
     defaults = {**settings.layer("default"), MIN_INSYNC: str(min_insync_replicas)}
