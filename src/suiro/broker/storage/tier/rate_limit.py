@@ -1,8 +1,4 @@
-"""Limits the rate of bytes of the tier's threads.
-
-A store that never answers does not keep the process from ending. The next start cleans up after such threads as after a
-crash.
-"""
+"""Limits the bytes a second that the tier's threads move."""
 
 from __future__ import annotations
 

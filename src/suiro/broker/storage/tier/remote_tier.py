@@ -30,6 +30,7 @@ from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.storage.cleaner import cleaner_settings
 from suiro.broker.storage.tier.local_segment import LocalSegment, next_to_copy
 from suiro.broker.storage.tier.metadata_topic import MetadataTopic
+from suiro.broker.storage.tier.rate_limit import RateLimit
 from suiro.broker.storage.tier.recleaning import (
     SCRATCH,
     Recleaning,
@@ -38,7 +39,6 @@ from suiro.broker.storage.tier.recleaning import (
     windows,
 )
 from suiro.broker.storage.tier.tier_reads import TierReads
-from suiro.broker.storage.tier.workers import RateLimit
 from suiro.broker.storage.topics import Partition, TopicRegistry
 from suiro.broker.storage.workers import Workers, sync
 from suiro.clock import Clock, SystemClock
