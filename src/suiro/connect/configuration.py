@@ -106,18 +106,6 @@ class Configuration:
     connectors: tuple[Connector, ...]
 
 
-def _below(folder: Path, settings: ConnectSettings) -> ConnectSettings:
-    """The settings with paths that are relative to the folder. Raises `SettingError` for one of two files of TLS."""
-    files = {
-        name: folder / path
-        for name in ("auth_file", "tls_certificate", "tls_key")
-        if (path := getattr(settings, name)) is not None
-    }
-    if len(files.keys() & {"tls_certificate", "tls_key"}) == 1:
-        raise SettingError("tls_certificate", "and tls_key belong together; give both")
-    return replace(settings, **files)
-
-
 def read_configuration(path: Path, *, clock: Clock | None = None) -> Configuration:
     """Raises `ConfigError` that names file, section and key."""
     try:
@@ -153,6 +141,18 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
     if not connectors:
         raise ConfigError(f"{path} has no connector; add a section such as [source.NAME] or [sink.NAME]")
     return Configuration(folder=folder, settings=settings, connectors=tuple(connectors.values()))
+
+
+def _below(folder: Path, settings: ConnectSettings) -> ConnectSettings:
+    """The settings with paths that are relative to the folder. Raises `SettingError` for one of two files of TLS."""
+    files = {
+        name: folder / path
+        for name in ("auth_file", "tls_certificate", "tls_key")
+        if (path := getattr(settings, name)) is not None
+    }
+    if len(files.keys() & {"tls_certificate", "tls_key"}) == 1:
+        raise SettingError("tls_certificate", "and tls_key belong together; give both")
+    return replace(settings, **files)
 
 
 @contextmanager

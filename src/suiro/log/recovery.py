@@ -135,18 +135,6 @@ def replay_batch(
     return AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
 
 
-def _replay_and_index(
-    producers: ProducerStates, segment: Segment, position: int, header: BatchHeader, *, now_ms: int
-) -> None:
-    """Add a batch to the producer state and to the indexes of its segment. Raises DamagedLogError before it does."""
-    aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
-    segment.add_to_indexes(
-        position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
-    )
-    if aborted is not None:
-        segment.transaction_index.add(aborted)
-
-
 def _empty_at(directory: Path, offset: int, config: LogConfig, *, now_ms: int) -> Opened:
     producer_snapshot.remove(directory, keep=())
     segment = Segment(directory, offset, config, created_ms=now_ms)
@@ -193,6 +181,18 @@ def _rebuild_indexes(directory: Path, segments: list[Segment], number: int, why:
     except DamagedLogError as error:
         logger.error("%s: what is behind cannot be read", error)
     segment.seal()
+
+
+def _replay_and_index(
+    producers: ProducerStates, segment: Segment, position: int, header: BatchHeader, *, now_ms: int
+) -> None:
+    """Add a batch to the producer state and to the indexes of its segment. Raises DamagedLogError before it does."""
+    aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
+    segment.add_to_indexes(
+        position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
+    )
+    if aborted is not None:
+        segment.transaction_index.add(aborted)
 
 
 def _end_of_file(path: Path) -> int:

@@ -102,22 +102,6 @@ class _Log:
             self.open_producers.add(producer_id)
 
 
-def _decode(fetched: Fetched, position: int) -> tuple[list[tuple[BatchHeader, Record]], int]:
-    """Decodes without columns, because a registry may run without their libraries."""
-    rows: list[tuple[BatchHeader, Record]] = []
-    for place, header in iter_headers(fetched.data):
-        if place + header.size > len(fetched.data):
-            break  # the last batch may be incomplete
-        if header.next_offset <= position:
-            continue
-        if not header.is_control:
-            verify(fetched.data, place, header)
-            records = decode_batch(fetched.data, place)
-            rows += [(header, record) for record in records if record.offset >= position]
-        position = header.next_offset
-    return rows, position
-
-
 class Storage:
     """`start` starts it, and returns after the whole log was read. Thread-safe."""
 
@@ -360,3 +344,19 @@ class Storage:
                 headers=((MAX_IDS_HEADER, max_ids),),
             )
         ]
+
+
+def _decode(fetched: Fetched, position: int) -> tuple[list[tuple[BatchHeader, Record]], int]:
+    """Decodes without columns, because a registry may run without their libraries."""
+    rows: list[tuple[BatchHeader, Record]] = []
+    for place, header in iter_headers(fetched.data):
+        if place + header.size > len(fetched.data):
+            break  # the last batch may be incomplete
+        if header.next_offset <= position:
+            continue
+        if not header.is_control:
+            verify(fetched.data, place, header)
+            records = decode_batch(fetched.data, place)
+            rows += [(header, record) for record in records if record.offset >= position]
+        position = header.next_offset
+    return rows, position

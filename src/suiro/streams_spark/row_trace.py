@@ -104,6 +104,11 @@ class RowTracer:
 # In the process of its own
 
 
+def main() -> int:
+    answer(lambda: _traced(unpacked(sys.stdin.read())))
+    return 0
+
+
 def _traced(asked: _Asked) -> dict[str, Any]:
     from suiro.client import LATEST, Client
     from suiro.lineage import Bounds, Inputs, sources_of_row, topology_above
@@ -155,11 +160,6 @@ def _traced(asked: _Asked) -> dict[str, Any]:
             for (topic, partition), offset in sorted(inputs.begin_later.items())
         ],
     }
-
-
-def main() -> int:
-    answer(lambda: _traced(unpacked(sys.stdin.read())))
-    return 0
 
 
 if __name__ == "__main__":

@@ -102,17 +102,6 @@ class _BoundedRestCatalog(RestCatalog):
 AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, settings: _BoundedRestCatalog(name, **settings)
 
 
-def _below(folder: Path, catalog: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the catalog, with paths that are relative to the folder."""
-    settings = dict(catalog)
-    warehouse, uri = settings.get("warehouse", ""), settings.get("uri", "")
-    if settings.get("type") == "sql" and "://" not in warehouse:
-        settings["warehouse"] = (folder / (warehouse or "warehouse")).absolute().as_uri()
-    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
-        settings["uri"] = f"sqlite:///{(folder / uri.removeprefix('sqlite:///')).absolute()}"
-    return settings
-
-
 class IcebergSink:
     DEFAULTS = FEW_LARGE_FILES
 
@@ -253,3 +242,14 @@ class IcebergSink:
             raise TransientError(
                 f"{self._name}: cannot {doing} the Iceberg table {self._settings.table}: {error}"
             ) from error
+
+
+def _below(folder: Path, catalog: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the catalog, with paths that are relative to the folder."""
+    settings = dict(catalog)
+    warehouse, uri = settings.get("warehouse", ""), settings.get("uri", "")
+    if settings.get("type") == "sql" and "://" not in warehouse:
+        settings["warehouse"] = (folder / (warehouse or "warehouse")).absolute().as_uri()
+    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        settings["uri"] = f"sqlite:///{(folder / uri.removeprefix('sqlite:///')).absolute()}"
+    return settings

@@ -159,12 +159,6 @@ async def _once_taken(
     await application(scope, receive, send)
 
 
-def _close_unless_begun(peer: socket.socket, task: asyncio.Task[None]) -> None:
-    """A task that is cancelled before its first step never runs `_begin`, so its socket is closed here."""
-    if task.cancelled():
-        peer.close()
-
-
 class Connections:
     """Accepts connections from a listening socket until `close`."""
 
@@ -276,3 +270,9 @@ class Connections:
         if self._warned_at is None or now - self._warned_at > 60:
             self._warned_at = now
             logger.warning(message, *values)
+
+
+def _close_unless_begun(peer: socket.socket, task: asyncio.Task[None]) -> None:
+    """A task that is cancelled before its first step never runs `_begin`, so its socket is closed here."""
+    if task.cancelled():
+        peer.close()

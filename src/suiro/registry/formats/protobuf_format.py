@@ -82,16 +82,6 @@ def compiled(text: str, imports: Sequence[Import]) -> list[bytes]:
     return [one.SerializeToString() for one in _files(text, imports, Budget()).file]
 
 
-def _descriptor(text: str) -> Any:
-    """Returns the FileDescriptorProto if the text is the base64 of one."""
-    if any(char.isspace() or char in ";{" for char in text.strip()):
-        return None
-    try:
-        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text.strip(), validate=True))
-    except (binascii.Error, message.DecodeError):
-        return None
-
-
 def _serialized(file: Any) -> bytes:
     # The plain class keeps unknown options as bytes, so the result is always the same.
     plain = descriptor_pb2.FileDescriptorProto.FromString(file.SerializeToString(deterministic=True))
@@ -106,6 +96,16 @@ def _files(text: str, imports: Sequence[Import], budget: Budget) -> Any:
     if given is not None:
         return _link(given, imports, budget)
     return _with_options(_run_protoc(text, imports, budget))
+
+
+def _descriptor(text: str) -> Any:
+    """Returns the FileDescriptorProto if the text is the base64 of one."""
+    if any(char.isspace() or char in ";{" for char in text.strip()):
+        return None
+    try:
+        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text.strip(), validate=True))
+    except (binascii.Error, message.DecodeError):
+        return None
 
 
 def _link(given: Any, imports: Sequence[Import], budget: Budget) -> Any:

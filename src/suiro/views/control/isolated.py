@@ -210,18 +210,18 @@ TASKS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
-def _end_with(host: int) -> None:
-    """Ends this process, and those that the user's code has started, with its host: the code may never end."""
-    while os.getppid() == host:
-        sleep_s(LOOK_S)
-    os.killpg(0, signal.SIGKILL)
-
-
 def main(task: str, host: int) -> int:
     threading.Thread(target=_end_with, args=(host,), daemon=True).start()
     given = json.loads(sys.stdin.buffer.read())
     answer(lambda: TASKS[task](given), place=_place)
     return 0
+
+
+def _end_with(host: int) -> None:
+    """Ends this process, and those that the user's code has started, with its host: the code may never end."""
+    while os.getppid() == host:
+        sleep_s(LOOK_S)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _place(error: BaseException) -> str:
