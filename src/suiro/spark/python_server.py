@@ -197,74 +197,106 @@ def _socket_in(folder: str) -> str:
 
 def serve(listening: socket.socket) -> Callable[[], object] | None:
     """In the server: None once the process that started it has ended. In a forked process: what it has to run."""
-    woken, wakes = socket.socketpair()
-    for end in (woken, wakes, listening):
-        end.setblocking(False)
-    signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    beside: dict[int, socket.socket] = {}  # the stub of each process that runs
-    groups = ProcessGroups()
-    driver = os.getppid()
     with selectors.DefaultSelector() as selector:
-        for item in (0, woken, listening):
-            selector.register(item, selectors.EVENT_READ)
+        return _Forks(listening, selector).serve()
+
+
+class _Forks:
+    """Forks a process for each request of a stub, and tells the stub how it ended."""
+
+    def __init__(self, listening: socket.socket, selector: selectors.BaseSelector) -> None:
+        self._listening = listening
+        self._selector = selector
+        self._woken, self._wakes = socket.socketpair()
+        self._stubs: dict[int, socket.socket] = {}  # the stub of each process that runs
+        self._groups = ProcessGroups()
+
+    def serve(self) -> Callable[[], object] | None:
+        for end in (self._woken, self._wakes, self._listening):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        driver = os.getppid()
+        for item in (0, self._woken, self._listening):
+            self._selector.register(item, selectors.EVENT_READ)
         while True:
-            ready = {key.fd: key.data for key, _ in selector.select(LOOK_S)}
+            ready = {key.fd: key.data for key, _ in self._selector.select(LOOK_S)}
             if 0 in ready or os.getppid() != driver:
-                signal.set_wakeup_fd(-1)  # its socket is closed with this function, and children still end
+                signal.set_wakeup_fd(-1)  # its socket is closed with this object, and children still end
                 return None
-            for pid in ready.values():
-                if pid is not None and pid in beside:  # its stub is gone, and was not told of its end
-                    selector.unregister(beside.pop(pid))
-                    with suppress(OSError):
-                        os.kill(pid, signal.SIGTERM)
-            if woken.fileno() in ready:
+            for pid in self._stubs.keys() & ready.values():
+                self._end_without_stub(pid)
+            if self._woken.fileno() in ready:
                 with suppress(BlockingIOError):
-                    woken.recv(4096)
-                for ended in _tell_who_ended(beside, selector):
-                    groups.discard(ended)
-            if listening.fileno() not in ready:
-                continue
+                    self._woken.recv(4096)
+                self._tell_who_ended()
+            if self._listening.fileno() in ready and (forked := self._take_request()) is not None:
+                return forked.run
+
+    def _end_without_stub(self, pid: int) -> None:
+        """Its stub is gone, and was not told of its end."""
+        self._selector.unregister(self._stubs.pop(pid))
+        with suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
+
+    def _tell_who_ended(self) -> None:
+        while True:
             try:
-                connection, _ = listening.accept()
-            except OSError:
-                continue
-            request = _asked(connection)
-            if request is not None and request.is_of_driver:
-                with suppress(OSError):
-                    connection.sendall(request.done(groups).to_bytes(NUMBER_BYTES, "big"))
-                connection.close()
-                request.close()
-                continue
-            pid = None if request is None else os.fork()
-            if pid == 0:
-                assert request is not None
-                signal.set_wakeup_fd(-1)
-                for one in (connection, woken, wakes, listening, *beside.values()):
-                    one.close()
-                os.nice(groups.niceness(request.program))
-                return request.run
-            if request is not None:
-                request.close()
-            if _answered(connection, pid or 0):
-                assert pid is not None
-                assert request is not None
-                beside[pid] = connection
-                groups.add(pid, request.program)
-                selector.register(connection, selectors.EVENT_READ, pid)
-            else:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            self._groups.discard(pid)
+            connection = self._stubs.pop(pid, None)
+            if connection is not None:
+                self._selector.unregister(connection)
+                code = os.waitstatus_to_exitcode(status)
+                _answer(connection, code if code >= 0 else 128 - code)
                 connection.close()
 
+    def _take_request(self) -> _Asked | None:
+        """Answers the next request. Returns it in the process that was forked for it, otherwise None."""
+        try:
+            connection, _ = self._listening.accept()
+        except OSError:
+            return None
+        request = _asked(connection)
+        if request is not None and not request.is_of_driver:
+            return self._fork(connection, request)
+        with suppress(OSError):  # a process that is looked at may end meanwhile
+            _answer(connection, 0 if request is None else request.done(self._groups))
+        connection.close()
+        if request is not None:
+            request.close()
+        return None
 
-def _answered(connection: socket.socket, pid: int) -> bool:
-    """Answers the stub. Returns False if the stub goes on without a fork."""
+    def _fork(self, connection: socket.socket, request: _Asked) -> _Asked | None:
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for one in (connection, self._woken, self._wakes, self._listening, *self._stubs.values()):
+                one.close()
+            os.nice(self._groups.niceness(request.program))
+            return request
+        request.close()
+        if _answer(connection, pid):
+            self._stubs[pid] = connection
+            self._groups.add(pid, request.program)
+            self._selector.register(connection, selectors.EVENT_READ, pid)
+        else:
+            os.kill(pid, signal.SIGKILL)  # the stub has become Python meanwhile: there must not be two
+            connection.close()
+        return None
+
+
+def _answer(connection: socket.socket, number: int) -> bool:
+    """Returns whether it was taken."""
     try:
-        connection.sendall(pid.to_bytes(NUMBER_BYTES, "big"))
-    except OSError:  # it has become Python meanwhile: there must not be two
-        if pid:
-            os.kill(pid, signal.SIGKILL)
+        connection.sendall(number.to_bytes(NUMBER_BYTES, "big"))
+    except OSError:
         return False
-    return pid > 0
+    return True
 
 
 def _asked(connection: socket.socket) -> _Asked | None:
@@ -375,24 +407,6 @@ def _request(connection: socket.socket) -> _Asked:
         raise
     named = (item.partition("=") for item in texts[split + 2 :])
     return _Asked(texts[:split], texts[split + 1], {name: value for name, _, value in named}, list(streams))
-
-
-def _tell_who_ended(beside: dict[int, socket.socket], selector: selectors.BaseSelector) -> Iterator[int]:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            return
-        yield pid
-        connection = beside.pop(pid, None)
-        if connection is not None:
-            selector.unregister(connection)
-            code = os.waitstatus_to_exitcode(status)
-            with suppress(OSError):
-                connection.sendall((code if code >= 0 else 128 - code).to_bytes(NUMBER_BYTES, "big"))
-            connection.close()
 
 
 def main() -> Callable[[], object] | None:
