@@ -272,7 +272,12 @@ class _Forks:
         return None
 
     def _fork(self, connection: socket.socket, request: _Asked) -> _Asked | None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # no process is left at the moment; the stub is one, and becomes Python
+            request.close()
+            connection.close()
+            return None
         if pid == 0:
             signal.set_wakeup_fd(-1)
             for one in (connection, self._woken, self._wakes, self._listening, *self._stubs.values()):

@@ -214,6 +214,39 @@ def test_a_process_with_a_fork_of_its_own_ends_all_the_same() -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def test_a_server_that_cannot_fork_for_a_moment_goes_on(environment: dict[str, str], modules: Path) -> None:
+    """It ended, and with it what told the programs of one JVM apart: nothing was forked any more."""
+    script = (
+        "import os, socket, sys\n"
+        "from suiro.spark.python_server import serve\n"
+        "fork = os.fork\n"
+        "def fails():\n"
+        "    os.fork = fork\n"
+        "    raise BlockingIOError('no process is left')\n"
+        "os.fork = fails\n"
+        "run = serve(socket.socket(fileno=int(sys.argv[1])))\n"
+        "if run is not None: run()\n"
+    )
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(modules / "socket"))
+        listening.listen()
+        server = subprocess.Popen(
+            [sys.executable, "-c", script, str(listening.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[listening.fileno()],
+            env=environment,
+        )
+    try:
+        own: list[bool] = []
+        for _ in range(2):
+            process = started(environment, modules, "tells", **{SERVER: str(modules / "socket")})
+            own.append(json.loads(process.communicate()[0])["pid"] == process.pid)
+        assert own == [True, False]
+    finally:
+        server.kill()
+        server.wait()
+
+
 def test_it_ends_with_spark(environment: dict[str, str], modules: Path) -> None:
     spark = subprocess.Popen(
         [
