@@ -243,7 +243,7 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
         out += value
 
 
-def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
+def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:  # noqa: C901, PLR0915
     """Returns the record at a place, and the place behind it. Most numbers have one byte or two, so these cases are
     handled here: a search reads millions of records."""
     try:

@@ -113,7 +113,7 @@ class ConnectionContext:
 class Connection:
     """See the module."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one for each attribute
         self,
         sock: socket.socket,
         listener: Listener,
@@ -145,9 +145,7 @@ class Connection:
         self._end = 0
         self._held = 0  # bytes counted in `_requests`
         self._in_hand = 0  # of the request that waits for its answer
-        self._unfinished_of: str | None = (
-            None  # that request is one of the large ones that this client has begun
-        )
+        self._unfinished_of: str | None = None  # the client, if that request is a large one
         self._output: deque[Piece | memoryview] = deque()
         self._on_sent: Callable[[], None] | None = None
         self._busy = False
@@ -198,18 +196,14 @@ class Connection:
                     self._writing = True
                     self._loop.add_writer(self._fd, self._on_handshake, tls)
                 return
-            if self._writing:
-                self._writing = False
-                self._loop.remove_writer(self._fd)
+            self._stop_writing()
             self._read_handshake(tls)
             return
         except OSError as error:
             self._owner.handshake_failed(self, error)
             self.close()
             return
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
+        self._stop_writing()
         self._pause_reading()
         self._owner.secured(self, tls.peer_certificate())
         self.read_again()
@@ -461,8 +455,7 @@ class Connection:
             self.close()
             return
         if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
+            self._stop_writing()
             self._responses.release(self)
             if self._on_sent is not None:
                 callback, self._on_sent = self._on_sent, None
@@ -524,6 +517,11 @@ class Connection:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
     def read_again(self) -> None:
         """Read what the peer sends, unless that is so already."""
         if not self._reading and self.is_open:
@@ -562,9 +560,7 @@ class Connection:
             return
         self.is_open = False
         self._pause_reading()
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
+        self._stop_writing()
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None

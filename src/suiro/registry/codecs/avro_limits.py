@@ -106,7 +106,7 @@ class AvroLimits:
             self._count(name, True, self._empty_parts) > FEW_EMPTY_FIELDS for name in self._named
         )
 
-    def check(self, data: bytes, at: int) -> None:
+    def check(self, data: bytes, at: int) -> None:  # noqa: C901, PLR0915 - a loop over all parts of a value
         """Checks the value at `at`. Raises `ValueError` if it exceeds a limit or does not match the schema."""
         empty = 0
         waiting: list[tuple[Any, int]] = [(self._schema, 1)]
