@@ -91,8 +91,7 @@ def serve(
 
                 at = listen_on(*parse_address(address, option=f"--{name}"), name=f"the {name}")
                 beside.append((name, at, options))
-        node = _Foreground(config, beside, while_stdin_is_open=while_stdin_is_open, insecure=insecure)
-        node.run()
+        _Foreground(config, beside, while_stdin_is_open=while_stdin_is_open, insecure=insecure).run()
     finally:
         _remove(temporary)
 

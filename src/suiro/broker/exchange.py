@@ -143,8 +143,7 @@ class Exchange:
 
         The largest of several calls counts.
         """
-        if ms > self._throttle_ms:
-            self._throttle_ms = ms
+        self._throttle_ms = max(self._throttle_ms, ms)
 
     def record_bytes(self, kind: QuotaKind, amount: int) -> int:
         """Count bytes against the client's quota. Returns the milliseconds that this request is throttled for.

@@ -290,13 +290,8 @@ class TransactionCoordinator:
             try:
                 self._write_marker(partition, transaction, commit=commit)
             except LogError as error:
-                logger.warning(
-                    "marker of %s in %s-%d, tried again: %s",
-                    on_one_line(transaction.transactional_id),
-                    topic,
-                    index,
-                    error,
-                )
+                name = on_one_line(transaction.transactional_id)
+                logger.warning("marker of %s in %s-%d, tried again: %s", name, topic, index, error)
                 unmarked.add((topic, index))
         if unmarked:
             left = replace(transaction, partitions=frozenset(unmarked))
@@ -327,11 +322,6 @@ class TransactionCoordinator:
         except LogError as error:
             if error.code not in _OVERTAKEN:
                 raise
-            logger.info(
-                "marker of %s in %s-%d: %s",
-                on_one_line(transaction.transactional_id),
-                partition.topic,
-                partition.index,
-                error,
-            )
+            name = on_one_line(transaction.transactional_id)
+            logger.info("marker of %s in %s-%d: %s", name, partition.topic, partition.index, error)
             end_offsets(self._host, partition, transaction.producer_id, commit=commit)
