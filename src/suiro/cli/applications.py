@@ -21,6 +21,7 @@ from suiro.cli.everyday import (
     usage,
 )
 from suiro.cli.services import TIMEOUT_S, ask_service, shown_url
+from suiro.numerals import natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -234,8 +235,8 @@ def explain(
 
     bounds = None
     if window is not None:
-        start, dash, end = window.rpartition("-")
-        if not (dash and start.removeprefix("-").isdecimal() and end.isdecimal()):
+        start, _, end = window.rpartition("-")
+        if natural(start.removeprefix("-")) is None or natural(end) is None:
             usage(f"--window {window[:80]!r}: expected START-END in ms, such as 1372636800000-1372640400000")
         bounds = [int(start), int(end)]
     path = f"{PATH}/stores/{segment(name)}/explain"

@@ -17,9 +17,11 @@ import inspect
 import os
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal
+
+from suiro.numerals import number, whole_number
 
 PathKind = Literal["", "existing file", "file", "folder"]
 
@@ -147,11 +149,12 @@ class _Parameter:
         """Converts a word to a value, and refuses words that do not fit."""
         least = self.declared.min if isinstance(self.declared, Option) else None
         path = self.declared.path
-        if least is None and not path:
-            return _text if self.type is str else self.type
+        convert: Callable[[str], Any] = self.type if path else _CONVERTED.get(self.type, self.type)
+        if convert is _text:
+            return _text
 
         def read(text: str) -> Any:
-            value = self.type(text)
+            value = convert(text)
             if least is not None and value < least:
                 raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
             # The methods of `Path` raise if a name is too long, or a folder may not be entered.
@@ -174,6 +177,9 @@ def _text(word: str) -> str:
     except UnicodeEncodeError:
         raise argparse.ArgumentTypeError(f"{word!a} is not UTF-8") from None
     return word
+
+
+_CONVERTED: Mapping[type, Callable[[str], Any]] = {str: _text, int: whole_number, float: number}
 
 
 def _parameters(function: Callable[..., Any]) -> list[_Parameter]:

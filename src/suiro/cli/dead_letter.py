@@ -21,6 +21,7 @@ from suiro.cli.everyday import (
     say,
     usage,
 )
+from suiro.numerals import natural
 
 dead_letter = Group("dead-letter", "Dead letters: list, show, redrive.")
 
@@ -233,7 +234,7 @@ def redrive(
 
 
 def _place(text: str) -> tuple[int, int]:
-    partition, colon, offset = text.partition(":")
-    if not colon or not partition.isdecimal() or not offset.isdecimal():
-        usage(f"--place {text}: expected PARTITION:OFFSET")
-    return int(partition), int(offset)
+    partition, _, offset = (natural(part) for part in text.partition(":"))
+    if partition is None or offset is None:
+        usage(f"--place {text[:80]}: expected PARTITION:OFFSET")
+    return partition, offset

@@ -20,6 +20,7 @@ from suiro.cli.everyday import (
     say,
     usage,
 )
+from suiro.numerals import whole_number
 
 group = Group("group", "Consumer groups: list, describe with lag, reset offsets, delete.")
 
@@ -202,7 +203,7 @@ def parse_topics(texts: list[str]) -> dict[str, list[int] | None]:
     for text in texts:
         name, colon, numbers = text.partition(":")
         try:
-            partitions = [int(number) for number in numbers.split(",")] if colon else None
+            partitions = [whole_number(one) for one in numbers.split(",")] if colon else None
         except ValueError:
             usage(f"--topic {text}: expected TOPIC or TOPIC:0,1,2")
         before = found.get(name, [])

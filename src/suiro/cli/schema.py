@@ -24,6 +24,7 @@ from suiro.cli.everyday import (
     say,
     settings_of,
 )
+from suiro.numerals import natural
 
 if TYPE_CHECKING:
     from suiro.registry import RegistryClient, Schema
@@ -54,10 +55,11 @@ class _GivenSchema:
         references = []
         for one in self.reference or ():
             name, _, target = one.partition("=")
-            subject, colon, version = target.rpartition(":")
-            if not colon or not name or not version.isdecimal():
-                raise UsageError(f"--reference {one}: expected NAME=SUBJECT:VERSION")
-            references.append(Reference(name=name, subject=subject, version=int(version)))
+            subject, colon, text_of_version = target.rpartition(":")
+            version = natural(text_of_version)
+            if not colon or not name or version is None:
+                raise UsageError(f"--reference {one[:80]}: expected NAME=SUBJECT:VERSION")
+            references.append(Reference(name=name, subject=subject, version=version))
         return Schema(text, self.type_, tuple(references))  # type: ignore[arg-type]
 
 

@@ -21,6 +21,7 @@ from suiro.cli.everyday import (
     say,
     usage,
 )
+from suiro.numerals import whole_number
 
 topic = Group("topic", "Topics: list, describe, create, alter, delete; read and write records.")
 
@@ -176,7 +177,10 @@ def delete_records(
 ) -> None:
     """Delete the records before an offset, or all records. The topic stays."""
     try:
-        offsets = {int(key): int(value) for key, value in assignments(before or (), "--before").items()}
+        offsets = {
+            whole_number(key): whole_number(value)
+            for key, value in assignments(before or (), "--before").items()
+        }
     except ValueError:
         usage("--before: expected PARTITION=OFFSET, two whole numbers")
     with connected(connection) as client:

@@ -23,6 +23,7 @@ from suiro.cli.view_output import (
 )
 from suiro.clock import monotonic_s
 from suiro.foundation.settings import assignments
+from suiro.numerals import natural
 
 if TYPE_CHECKING:
     from suiro.views import HostConfig, Views
@@ -459,9 +460,10 @@ def throttle(
 ) -> None:
     """Limit the rate at which a version is built."""
     with host.views() as views:
-        if records != "off" and not records.isdecimal():
-            usage(f"{records!r}: expected records a second, or off")
-        found = views.throttle(name, None if records == "off" else int(records))
+        rate = natural(records)
+        if records != "off" and rate is None:
+            usage(f"{records[:80]!r}: expected records a second, or off")
+        found = views.throttle(name, rate)
     done(found, host.as_json)
 
 

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from suiro.errors import ConfigError
+from suiro.numerals import whole_number
 
 # Not settings of Kafka's: how long this client waits in places where Kafka's clients have no name for it.
 UNKNOWN_TOPIC_GRACE_MS = 5_000  # a topic just created may not be known to every broker
@@ -85,6 +86,6 @@ class ClientSettings:
 
 def _whole_number(name: str, value: str | int) -> int:
     try:
-        return int(value)
+        return whole_number(str(value))
     except ValueError:
         raise ConfigError(f"{name} must be a whole number, got {value!r}") from None

@@ -9,6 +9,7 @@ from typing import Any
 from suiro.config.kafka_names import UNITS
 from suiro.config.lookup import is_known_to_kafka, setting_fields, topic_settings
 from suiro.errors import ConfigError
+from suiro.numerals import number, whole_number
 
 
 def parse(name: str, text: str, *, source: str) -> Any:
@@ -22,16 +23,15 @@ def parse(name: str, text: str, *, source: str) -> Any:
             raise ConfigError(f"{name} = {text!r} ({source}): expected true or false")
         return text.lower() == "true"
     if kind in (int, float):
-        number: int | float
+        value: int | float
         try:
-            number = kind(text)
+            value = whole_number(text) if kind is int else number(text)
         except ValueError:
             expected = "a whole number" if kind is int else "a number"
             raise ConfigError(f"{name} = {text!r} ({source}): expected {expected}") from None
-        # NaN is in no range.
-        if not (low is None or number >= low) or not number <= high:
-            raise ConfigError(f"{name} = {number} ({source}): must be between {low} and {high}")
-        return number
+        if not (low is None or value >= low) or value > high:
+            raise ConfigError(f"{name} = {value} ({source}): must be between {low} and {high}")
+        return value
     if not setting.metadata["verbatim"]:
         text = ",".join(part.strip() for part in text.split(","))
     if choices and text not in choices:
@@ -65,7 +65,8 @@ def expand_units(settings: Mapping[str, str]) -> Mapping[str, str]:
         if text is None or name in settings:
             continue
         try:
-            expanded[name] = str(int(text) * factor) if int(text) >= 0 else "-1"
+            count = whole_number(text)
+            expanded[name] = str(count * factor) if count >= 0 else "-1"
         except ValueError:
             raise ConfigError(f"{coarse} = {text!r}: expected a whole number") from None
     return expanded

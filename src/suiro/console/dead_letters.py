@@ -22,6 +22,7 @@ from suiro.console.records import LogRecord, Start, read_records, size_of
 from suiro.console.topics import ranges_of, topic_info
 from suiro.errors import OffsetOutOfRangeError, RefusedError, UsageError
 from suiro.foundation.nesting import parse_json
+from suiro.numerals import natural
 
 PREFIXES = ("__streams.errors.", "__connect.errors.")
 """Prefixes of headers: those of Kafka Streams (KIP-1034) and of Kafka Connect."""
@@ -73,11 +74,10 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
         name: (headers[at][1] or b"").decode(errors="backslashreplace")
         for name, at in _last_error(headers).items()
     }
-    topic, partition = said.get("topic"), said.get("partition", "")
+    topic, partition = said.get("topic"), natural(said.get("partition", ""))
     origin = None
-    if topic and _LEGAL_TOPIC.fullmatch(topic) and _is_number(partition):
-        offset = said.get("offset", "")
-        origin = Origin(topic, int(partition), int(offset) if _is_number(offset) else None)
+    if topic and _LEGAL_TOPIC.fullmatch(topic) and partition is not None:
+        origin = Origin(topic, partition, natural(said.get("offset", "")))
     refusal = None
     if origin is None:
         refusal = "its headers name no topic and partition that it comes from"
@@ -138,10 +138,6 @@ def without_error(
         (name, data if name.startswith(PREFIXES) and name not in _PLACE_HEADERS else value)
         for name, value in headers
     )
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 @dataclass(slots=True)

@@ -13,10 +13,12 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
 from suiro.errors import ConfigError
+from suiro.numerals import natural
 
 MAX_PORT = 65_535
 
@@ -111,7 +113,13 @@ def _typed(key: str, value: Any, hint: Any) -> Any:
             return value
         if option is Path and isinstance(value, str):
             return Path(value)
-        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+        # A file may have nan and inf, which are in no range.
+        if (
+            option is float
+            and isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and isfinite(value)
+        ):
             return float(value)
         if option is int and isinstance(value, int) and not isinstance(value, bool):
             return value
@@ -162,9 +170,10 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
 def host_and_port(text: str, *, port_suffices: bool = False) -> tuple[str, int] | None:
     """Parse `HOST:PORT`, with an IPv6 host in brackets. The host may be empty. Return None for any other text."""
     host, colon, port = text.rpartition(":")
-    if not (colon or port_suffices) or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
+    number = natural(port, MAX_PORT)
+    if not (colon or port_suffices) or number is None:
         return None
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
 
 
 def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:

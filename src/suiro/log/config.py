@@ -13,6 +13,7 @@ from typing import Any
 
 from suiro.config import AS_RETENTION, DAY_MS, MAX_INT, MAX_LONG, TOPIC_SETTINGS, WEEK_MS, TopicSetting
 from suiro.errors import ConfigError
+from suiro.numerals import number, whole_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,7 @@ def _invalid(name: str, text: str, why: str) -> ConfigError:
 
 def _number(name: str, setting: TopicSetting, text: str) -> float | int:
     try:
-        value = float(text) if setting.type == "DOUBLE" else int(text)
+        value = number(text) if setting.type == "DOUBLE" else whole_number(text)
     except ValueError:
         raise _invalid(name, text, f"Not a number of type {setting.type}") from None
     if setting.low is not None and value < setting.low:

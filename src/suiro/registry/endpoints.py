@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from suiro.foundation.http import Role
+from suiro.numerals import natural, whole_number
 from suiro.registry import associations, deletion, queries, settings
 from suiro.registry.api_errors import (
     INVALID_SCHEMA,
@@ -23,7 +24,7 @@ from suiro.registry.api_errors import (
 )
 from suiro.registry.queries import parse_version
 from suiro.registry.registration import Registered, Request, compatible, look_up, register
-from suiro.registry.schemas import SCHEMA_TYPES
+from suiro.registry.schemas import MAX_NUMBER, SCHEMA_TYPES
 from suiro.registry.settings import scoped
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.storage import Decision, Storage
@@ -64,7 +65,7 @@ class Call:
     def number(self, name: str, default: int) -> int:
         text = self.text(name, default=str(default))
         try:
-            return int(text)
+            return whole_number(text)
         except ValueError:
             raise unprocessable(f"{name}={text}: a whole number is expected") from None
 
@@ -244,7 +245,7 @@ def _types(storage: Storage, call: Call) -> Any:
 
 
 def _schema_id(call: Call) -> int:
-    found = queries.number_of(call.path["id"])
+    found = natural(call.path["id"], MAX_NUMBER)
     if found is None:
         raise schema_not_found(call.path["id"])
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from suiro.numerals import natural
 from suiro.registry.api_errors import (
     invalid_version,
     schema_not_found,
@@ -28,19 +29,10 @@ def parse_version(text: str) -> int:
     """Returns the number, or -1 for the latest. Raises `ApiError` 42202."""
     if text.strip().lower() in ("latest", "-1"):
         return LATEST
-    version = number_of(text)
+    version = natural(text, MAX_NUMBER)
     if not version:
         raise invalid_version(text)
     return version
-
-
-def number_of(text: str) -> int | None:
-    """Returns a number of 32 bits without a sign, or None. Python refuses to read thousands of digits."""
-    digits = text.lstrip("0") or text[:1]
-    if not digits.isascii() or not digits.isdigit() or len(digits) > len(str(MAX_NUMBER)):
-        return None
-    number = int(digits)
-    return number if number <= MAX_NUMBER else None
 
 
 def page(items: Sequence[T], offset: int, limit: int) -> list[T]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from suiro.errors import ConfigError
 from suiro.foundation.types import TopicPartition
+from suiro.numerals import whole_number
 from suiro.spark.connector import OPTIONS, Fate, client_settings
 from suiro.spark.decide import MissingCheckpoint, MissingMarker
 
@@ -335,7 +336,7 @@ def _positions(name: str, text: str, *, low: int) -> dict[TopicPartition, int]:
     parsed = _json(name, text)
     try:
         found = {
-            (topic, int(partition)): int(value)
+            (topic, whole_number(partition)): whole_number(str(value))
             for topic, items in parsed.items()
             for partition, value in items.items()
         }
@@ -370,7 +371,7 @@ def _limit(settings: Mapping[str, str], name: str) -> int | None:
 
 def _number(name: str, value: str, *, low: int) -> int:
     try:
-        number = int(value)
+        number = whole_number(value)
     except ValueError:
         raise ConfigError(f"option {name} is not a whole number: {value!r}") from None
     if number < low:
@@ -383,7 +384,7 @@ _UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 
 
 def _duration(name: str, value: str) -> int:
     """Spark's own notation: 200ms, 5s, 15m, 1h; a number alone is milliseconds."""
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
+    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", value.strip().lower())
     if found is None or (found[2] or "ms") not in _UNITS_MS:
         raise ConfigError(f"option {name} is not a time like 200ms, 5s, 15m or 1h: {value!r}")
     return int(int(found[1]) * _UNITS_MS[found[2] or "ms"])

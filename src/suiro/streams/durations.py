@@ -16,7 +16,7 @@ from suiro.errors import UsageError
 LONGEST_MS = (1 << 63) - 1
 """The longest duration: Kafka's int64 holds no more."""
 
-_TEXT = re.compile(r"\s*([+-]?)(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
+_TEXT = re.compile(r"\s*([+-]?)(\d{1,99}(?:\.\d{1,99})?)\s*([A-Za-z]+)\s*", re.ASCII)
 
 _UNITS = {
     "ms": 1,

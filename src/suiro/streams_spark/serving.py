@@ -27,6 +27,7 @@ from starlette.routing import Route
 
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import Guard, HttpServer, Origins, error_answer, is_loopback, listen_on
+from suiro.numerals import natural
 from suiro.streams_spark.kafka_streams import KafkaStreams
 from suiro.streams_spark.status import ApplicationStatus, UnknownStoreError
 
@@ -161,6 +162,7 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
     text = query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= LARGEST_NUMBER):
+    number = natural(text, LARGEST_NUMBER)
+    if number is None:
         raise UsageError(f"{name}={text[:80]!r}: expected a number from 0 on")
-    return int(text)
+    return number

@@ -19,6 +19,7 @@ from suiro.clock import Clock, SystemClock
 from suiro.errors import ConfigError, MissingExtraError
 from suiro.extras import require
 from suiro.foundation.settings import SettingError, require_headers
+from suiro.numerals import natural
 from suiro.telemetry.sending import QUEUE_MAX, EventSender, HttpTarget, is_http
 
 if TYPE_CHECKING:
@@ -115,9 +116,10 @@ def push_metrics(
     if exporter is None:
         return None
     text = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
-    if text and not (text.isdecimal() and 0 < int(text) < 1 << 31):
+    interval_ms = natural(text, (1 << 31) - 1)
+    if text and not interval_ms:
         raise ConfigError(f"OTEL_METRIC_EXPORT_INTERVAL={text[:40]}: expected milliseconds")
-    return MetricsPush(families, exporter, interval_s=int(text) / 1_000 if text else INTERVAL_S)
+    return MetricsPush(families, exporter, interval_s=interval_ms / 1_000 if interval_ms else INTERVAL_S)
 
 
 class MetricsPush:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import suiro
 from suiro.errors import ConfigError
+from suiro.numerals import number
 from suiro.telemetry.otlp import Exporter, add_attributes, exporter_to
 
 TRACEPARENT = "traceparent"
@@ -139,7 +140,7 @@ def traces_to(where: str | None, service: str, environment: Mapping[str, str] | 
     if ratio is None:
         text = given.get("OTEL_TRACES_SAMPLER_ARG", "1")
         try:
-            ratio = float(text)
+            ratio = number(text)
         except ValueError:
             ratio = -1.0
         if not 0 <= ratio <= 1:

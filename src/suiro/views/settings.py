@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from suiro.errors import ConfigError
+from suiro.numerals import whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,10 @@ class RunSettings:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    try:
+        found = whole_number(text)
+    except ValueError:
+        found = 0
+    if found < 1:
         raise ConfigError(f"setting {name} is {text!r}; give a number from 1 on")
-    return int(text)
+    return found

@@ -113,8 +113,9 @@ def test_waiting_for_more_and_finer_tasks() -> None:
         ConfigError, match=r"minOffsetsPerTrigger \(11\) is above maxOffsetsPerTrigger \(10\)"
     ):
         SourceOptions.parse(SOURCE | {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"})
-    with pytest.raises(ConfigError, match="maxTriggerDelay is not a time like"):
-        SourceOptions.parse(SOURCE | {"maxTriggerDelay": "soon"})
+    for delay in ("soon", "٣s", "9" * 5_000 + "s"):
+        with pytest.raises(ConfigError, match="maxTriggerDelay is not a time like"):
+            SourceOptions.parse(SOURCE | {"maxTriggerDelay": delay})
 
 
 def test_what_to_do_with_a_time_in_the_future_is_one_of_two() -> None:

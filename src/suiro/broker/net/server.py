@@ -24,6 +24,7 @@ from suiro.broker.security.session import Session, one_text_of
 from suiro.clock import Clock, stopwatch_ns
 from suiro.config import MAX_INT, NodeSettings
 from suiro.errors import ConfigError
+from suiro.numerals import natural
 
 if TYPE_CHECKING:
     from suiro.broker.net.tls import ListenerTls
@@ -479,8 +480,8 @@ class CreationRate:
 def _limit_of_host(settings: NodeSettings, host: str) -> int:
     for part in settings.max_connections_per_ip_overrides.split(","):
         name, _, count = part.rpartition(":")
-        if one_text_of(name.strip()) == host and count.isdigit():
-            return int(count)
+        if one_text_of(name.strip()) == host and (limit := natural(count)) is not None:
+            return limit
     return settings.max_connections_per_ip
 
 

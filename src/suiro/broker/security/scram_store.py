@@ -16,6 +16,7 @@ from suiro.broker.security.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS, 
 from suiro.broker.settings.cluster_state import ClusterState
 from suiro.errors import ConfigError
 from suiro.log import StorageError
+from suiro.numerals import whole_number
 
 SECTION = "scram"
 _USUAL = ScramCredential(salt=bytes(24), iterations=MIN_ITERATIONS, stored_key=b"", server_key=b"")
@@ -46,8 +47,11 @@ class ScramUser:
             )
         if ("password" in fields) == ("saltedpassword" in fields):
             raise ConfigError(f"--add-scram, {fields['name']}: give one of password and saltedpassword")
-        iterations = fields.get("iterations", str(MIN_ITERATIONS))
-        if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
+        try:
+            iterations = whole_number(fields.get("iterations", str(MIN_ITERATIONS)))
+        except ValueError:
+            iterations = 0
+        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise ConfigError(
                 f"--add-scram, {fields['name']}: iterations is between {MIN_ITERATIONS} and {MAX_ITERATIONS}"
             )
@@ -56,12 +60,12 @@ class ScramUser:
         salt, hash_name = base64.b64decode(fields.get("salt", "")), HASHES[found["mechanism"]]
         if "password" in fields:
             credential = ScramCredential.of_password(
-                fields["password"], hash_name=hash_name, iterations=int(iterations), salt=salt
+                fields["password"], hash_name=hash_name, iterations=iterations, salt=salt
             )
         else:
             salted = base64.b64decode(fields["saltedpassword"])
             credential = ScramCredential.of_salted_password(
-                salted, salt=salt, iterations=int(iterations), hash_name=hash_name
+                salted, salt=salt, iterations=iterations, hash_name=hash_name
             )
         return cls(name=fields["name"], mechanism=found["mechanism"], credential=credential)
 

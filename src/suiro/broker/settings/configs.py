@@ -31,6 +31,7 @@ from suiro.config import (
 )
 from suiro.errors import ConfigError
 from suiro.log import LogConfig, parse_topic_setting
+from suiro.numerals import whole_number
 from suiro.protocol.messages import ErrorCode
 
 TYPE_NUMBERS = {
@@ -324,7 +325,7 @@ def check_group_configs(configs: Mapping[str, str], settings: NodeSettings) -> N
         if name not in GROUP_SETTINGS:
             raise ConfigError(f"Unknown group config name: {name}")
         try:
-            values[name] = value = int(text)
+            values[name] = value = whole_number(text)
         except ValueError:
             raise ConfigError(
                 f"Invalid value {text} for configuration {name}: Not a number of type INT"

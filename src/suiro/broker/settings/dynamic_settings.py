@@ -172,8 +172,7 @@ def _check(name: str, text: str, *, source: str) -> None:
     if name in _known():
         parse(name, text, source=source)
     elif name in REPLICATION_RATES:
-        if not text.strip().isdigit():
-            raise ConfigError(f"{name} = {text!r} ({source}): expected a whole number")
+        KafkaSetting(kind="LONG", default=None, why="", low=0).check(name, text, source=source)
     elif known is not None:
         known.check(name, text, source=source)
     # An unknown name is kept, as in Kafka, where it may be a plugin's.

@@ -8,11 +8,12 @@ and is kept, as Kafka does (`dynamic_settings`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from suiro.errors import ConfigError
+from suiro.numerals import number, whole_number
 
 _JMX = "org.apache.kafka.common.metrics.JmxReporter"
 _PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
@@ -50,19 +51,19 @@ class KafkaSetting:
     def _check_number(self, name: str, text: str, *, source: str) -> None:
         read, low, high = _NUMBERS[self.kind]
         try:
-            number = read(text)
+            value = read(text)
         except ValueError:
             raise ConfigError(f"{name} = {text!r} ({source}): not a number of type {self.kind}") from None
         low, high = low if self.low is None else self.low, high if self.high is None else self.high
-        if not low <= number <= high:
+        if not low <= value <= high:
             raise ConfigError(f"{name} = {text} ({source}): must be between {low} and {high}")
 
 
-_NUMBERS: Mapping[str, tuple[type[int] | type[float], float, float]] = {
-    "SHORT": (int, -(2**15), 2**15 - 1),
-    "INT": (int, -(2**31), 2**31 - 1),
-    "LONG": (int, -(2**63), 2**63 - 1),
-    "DOUBLE": (float, float("-inf"), float("inf")),
+_NUMBERS: Mapping[str, tuple[Callable[[str], float], float, float]] = {
+    "SHORT": (whole_number, -(2**15), 2**15 - 1),
+    "INT": (whole_number, -(2**31), 2**31 - 1),
+    "LONG": (whole_number, -(2**63), 2**63 - 1),
+    "DOUBLE": (number, float("-inf"), float("inf")),
 }
 _NO_KERBEROS = "Kerberos is not offered"
 _NO_LOGIN = "the node does not log in to a broker"

@@ -27,6 +27,7 @@ from suiro.errors import (
     UsageError,
 )
 from suiro.foundation.http import Role
+from suiro.numerals import natural
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -194,9 +195,10 @@ def fields_of(value: DataclassInstance) -> dict[str, Any]:
 
 
 def number_of(name: str, text: str, *, most: int = MAX_NUMBER) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
+    number = natural(text, most)
+    if number is None:
         raise UsageError(f"{name}={text[:80]!r}: expected a number from 0 to {most}")
-    return int(text)
+    return number
 
 
 def require_confirmed(said: str, name: str) -> None:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from suiro.errors import ConfigError
 from suiro.extras import require
 from suiro.log.tier.store import ObjectMissingError, store_errors
+from suiro.numerals import number
 
 _CONNECT_TIMEOUT_S = 5.0
 _REQUEST_TIMEOUT_S = 30.0
-_NAMES = {
+_NAMES: Mapping[str, Callable[[str], Any]] = {
     "endpoint_override": str,
     "scheme": str,
     "region": str,
-    "connect_timeout": float,
-    "request_timeout": float,
+    "connect_timeout": number,
+    "request_timeout": number,
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suiro.errors import UsageError
+from suiro.numerals import number
 from suiro.streams.durations import milliseconds
 from suiro.views.state import ALL, RollbackConditions
 
@@ -76,12 +77,12 @@ def guards_of(texts: Iterable[str]) -> RollbackConditions:
 
 def _share(text: str, value: str) -> float:
     try:
-        number = float(value.rstrip().removesuffix("%")) / (100 if value.rstrip().endswith("%") else 1)
+        share = number(value.rstrip().removesuffix("%")) / (100 if value.rstrip().endswith("%") else 1)
     except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
+        share = -1.0
+    if not 0 <= share <= 1:
         raise UsageError(f"guard {text!r}: expected a share from 0 to 1, such as 0.01, or 1%")
-    return number
+    return share
 
 
 def steps_of(text: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from suiro.errors import ConfigError
 from suiro.foundation.files import replace_file
+from suiro.numerals import natural
 
 FILE = "throttle"
 WORTH_MS = 500
@@ -32,11 +33,12 @@ def read_throttle(folder: Path) -> int | None:
         text = path.read_text().strip()
     except FileNotFoundError:
         return None
-    if not text.isdecimal():
+    rate = natural(text)
+    if rate is None:
         raise ConfigError(
             f"{path} says {text[:40]!r}; it holds a number of records a second, or is not there"
         )
-    return int(text)
+    return rate
 
 
 class Budget:

@@ -39,6 +39,7 @@ from starlette.types import Receive, Scope, Send
 from suiro.clock import stopwatch_ns
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import HttpLimits, is_let_in, requests_of_one
+from suiro.numerals import natural
 from suiro.views.cuts import Cut
 from suiro.views.serving.answers import WaitedError, error_answer, json_answer
 from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
@@ -107,11 +108,10 @@ class _Question:
 
     def number(self, name: str, default: int) -> int:
         text = self.text(name)
-        if text is None:
-            return default
-        if not text.isdecimal() or len(text) > 18:
+        number = default if text is None else natural(text)
+        if number is None:
             raise UsageError(f"{name}={text}: expected a whole number")
-        return int(text)
+        return number
 
 
 class _Events(StreamingResponse):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suiro.errors import UsageError
+from suiro.numerals import number
 
 Columns = Mapping[str, Any]
 VALUE_CHARS = 80
@@ -41,14 +42,14 @@ class Tolerance:
         """`0.01`, or `1%`."""
         is_share = text.strip().endswith("%")
         try:
-            number = float(text.strip().removesuffix("%"))
+            most = number(text.strip().removesuffix("%"))
         except ValueError:
-            number = -1.0
-        if not 0 <= number < float("inf"):
+            most = -1.0
+        if most < 0:
             raise UsageError(
                 f"tolerance {column}={text!r} is no number from 0 on; give {column}=0.01 or {column}=1%"
             )
-        return cls(relative=number / 100) if is_share else cls(absolute=number)
+        return cls(relative=most / 100) if is_share else cls(absolute=most)
 
     def holds(self, old: float, new: float) -> bool:
         """False if one number is an integer beyond all floats."""
