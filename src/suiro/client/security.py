@@ -10,19 +10,17 @@ import base64
 import hashlib
 import hmac
 import os
-import re
 import ssl
 from typing import Any, Protocol
 
 from suiro.client.error_codes import raise_for
 from suiro.client.settings import ClientSettings
 from suiro.errors import ConfigError, RefusedError
+from suiro.foundation.jaas import parse_jaas
 from suiro.protocol.messages import API_KEYS, ErrorCode, request_class
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-"""In quoted values of `sasl.jaas.config`; any other character that is escaped stands for itself."""
 SCRAM_MIN_ITERATIONS = 4_096
 SCRAM_MAX_ITERATIONS = 1_000_000
 
@@ -103,7 +101,13 @@ def authenticate(connection: _Connection, settings: ClientSettings, deadline_ms:
         exchange(b"\0" + user.encode() + b"\0" + password.encode())
         return
     scram = _Scram(user, password, hash_name="sha256" if mechanism.endswith("256") else "sha512")
-    scram.check_final(exchange(scram.final(exchange(scram.first()))))
+    try:
+        scram.check_final(exchange(scram.final(exchange(scram.first()))))
+    except (ValueError, KeyError) as error:
+        raise RefusedError(
+            f"{connection.address} answered the SCRAM login with a message that cannot be read",
+            "SASL_AUTHENTICATION_FAILED",
+        ) from error
 
 
 class _Scram:
@@ -150,11 +154,10 @@ class _Scram:
 def _credentials(settings: ClientSettings) -> tuple[str, str]:
     user, password = settings.sasl_username, settings.sasl_password
     if settings.sasl_jaas_config and not user:
-        found = {
-            name: re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), value)
-            for name, value in re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', settings.sasl_jaas_config)
-        }
-        user, password = found.get("username", ""), found.get("password", "")
+        modules = parse_jaas(settings.sasl_jaas_config, source="sasl.jaas.config")
+        if len(modules) > 1:
+            raise ConfigError(f"sasl.jaas.config: it has {len(modules)} login modules, and a client has one")
+        user, password = (modules[0].options.get(name, "") for name in ("username", "password"))
     if not user:
         raise ConfigError("SASL needs sasl.username and sasl.password (or sasl.jaas.config)")
     return user, password

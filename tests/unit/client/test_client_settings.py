@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from suiro.client import Client, ClientSettings
 from suiro.client.cluster import parse_bootstrap_servers
 from suiro.client.security import _credentials, check, tls_context
 from suiro.errors import ConfigError
+
+PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 
 
 def test_names_are_those_of_kafkas_clients() -> None:
@@ -24,15 +27,19 @@ def test_names_are_those_of_kafkas_clients() -> None:
         ({"request.timout.ms": "1"}, "'request.timout.ms'; did you mean 'request.timeout.ms'"),
         ({"zzz": "1"}, "'zzz'; known are"),
         ({"request.timeout.ms": "soon"}, "request.timeout.ms must be a whole number, got 'soon'"),
+        ({"request.timeout.ms": True}, "request.timeout.ms must be a whole number, got True"),
+        ({"request.timeout.ms": 1.5}, "request.timeout.ms must be a whole number, got 1.5"),
         ({"request.timeout.ms": "0"}, "request.timeout.ms must be at least 1"),
         ({"max.in.flight.requests.per.connection": "6"}, "at most 5"),
         ({"ssl.endpoint.identification.algorithm": "htps"}, "is https, or none"),
         ({"security.protocol": "TELEPATHY"}, "security.protocol is one of"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "'GSSAPI' is not supported"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "sasl.username"),
+        ({**PLAIN, "sasl.jaas.config": 'username="a" password="b"'}, "after the login module comes one of"),
+        ({**PLAIN, "sasl.jaas.config": "a required; b required;"}, "it has 2 login modules"),
     ],
 )
-def test_what_is_wrong_is_named(settings: dict[str, str], message: str) -> None:
+def test_what_is_wrong_is_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         Client("localhost:9092", settings=settings)
     assert message in str(error.value)
@@ -48,11 +55,21 @@ def test_a_user_from_a_jaas_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "password"), [(r"a\"b", 'a"b'), (r"a\\b", r"a\b"), (r"a\\\"b", r"a\"b"), (r"a\-b", "a-b")]
+    ("written", "password"),
+    [
+        (r'"a\"b"', 'a"b'),
+        (r'"a\\b"', r"a\b"),
+        (r'"a\\\"b"', r"a\"b"),
+        (r'"a\-b"', "a-b"),
+        ("a-b", "a-b"),
+        ("'a b'", "a b"),
+        (r'"\101"', "A"),
+        ('"username=\\"c\\""', 'username="c"'),
+    ],
 )
 def test_a_password_with_escapes_is_what_java_reads(written: str, password: str) -> None:
     jaas = (
-        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{written}";'
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password={written};'
     )
     settings = ClientSettings.from_mapping({"sasl.jaas.config": jaas})
     assert _credentials(settings) == ("a", password)
@@ -92,5 +109,8 @@ def test_a_file_of_tls_that_is_not_there_is_named(missing: dict[str, str], named
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 300 + ".example"], ids=["empty label", "long label"])
 def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
-    with Client(f"{host}:9092") as client, pytest.raises(ConfigError, match=f"no host has the name '{host}'"):
+    with (
+        Client(f"{host}:9092") as client,
+        pytest.raises(ConfigError, match=f"no host has the name '{host}'"),
+    ):
         client.brokers(timeout_ms=1_000)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from suiro.broker.security.jaas import parse_jaas
 from suiro.broker.security.plain import PlainServer, plain_users
 from suiro.broker.security.sasl import SaslServer
 from suiro.broker.security.scram import HASHES, ScramServer
@@ -20,6 +19,7 @@ from suiro.broker.security.scram_store import ScramStore
 from suiro.clock import Clock
 from suiro.config import NodeSettings, node_setting_names
 from suiro.errors import ConfigError
+from suiro.foundation.jaas import parse_jaas
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable, Mapping
 
-from suiro.broker.security.jaas import LoginModule
 from suiro.broker.security.sasl import LoginRefusedError
 from suiro.errors import ConfigError
+from suiro.foundation.jaas import LoginModule
 
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _USER_OPTION = "user_"

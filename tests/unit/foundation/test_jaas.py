@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from suiro.broker.security.jaas import parse_jaas
 from suiro.broker.security.plain import LOGIN_MODULE, plain_users
 from suiro.errors import ConfigError
+from suiro.foundation.jaas import parse_jaas
 
 
 @pytest.mark.parametrize(
