@@ -245,8 +245,46 @@ def test_an_answer_that_leaves_a_partition_out_is_an_error(
         return response_class(API_KEYS["list_offsets"], request.__version__)(throttle_time=NO_TIME, topics=())
 
     brokers[0].script["list_offsets"] = empty
-    with pytest.raises(BrokerFailureError, match="t-0: it left the partition out"):
+    with pytest.raises(BrokerFailureError, match="left t-0 out of its answer"):
         client.list_offsets({("t", 0): LATEST})
+
+
+def test_a_producer_id_below_zero_is_an_error(client: Client, brokers: list[ScriptedBroker]) -> None:
+    """Batches with it would be written without a producer: twice if they are sent twice, outside of a transaction."""
+
+    def none(request: Any) -> Any:
+        return response_class(API_KEYS["init_producer_id"], request.__version__)(
+            throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id=-1, producer_epoch=0
+        )
+
+    brokers[0].script["init_producer_id"] = none
+    with pytest.raises(BrokerFailureError, match=r"127\.0\.0\.1:\d+ gave producer id -1 with epoch 0"):
+        client.new_producer()
+
+
+def test_a_first_batch_before_the_offset_is_an_error(client: Client, brokers: list[ScriptedBroker]) -> None:
+    """Readers asked for the same offset again, without end."""
+    message = response_class(API_KEYS["fetch"], 11)
+    topic, partition = nested(message, "FetchableTopicResponse"), nested(message, "PartitionData")
+
+    def old(request: Any) -> Any:
+        item = partition(
+            partition_index=0,
+            error_code=ErrorCode.none,
+            high_watermark=9,
+            aborted_transactions=None,
+            records=batch_of("a", "b"),
+        )
+        return message(
+            throttle_time=NO_TIME,
+            error_code=ErrorCode.none,
+            responses=(topic(topic="t", partitions=(item,)),),
+        )
+
+    brokers[0].script["fetch"] = old
+    assert len(client.fetch({("t", 0): 1})["t", 0].data)
+    with pytest.raises(DeadlineExceededError, match="first batch of t-0 ends before 2"):
+        client.fetch({("t", 0): 2}, timeout_ms=100)
 
 
 def test_a_fetch_that_a_quota_delays_is_asked_again(client: Client, brokers: list[ScriptedBroker]) -> None:

@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -49,8 +50,10 @@ class ScriptedBroker:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        self._listener.close()
-        for each in self._sockets:
+        # Closing alone wakes neither the thread that accepts nor those that read.
+        for each in (self._listener, *self._sockets):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
             each.close()
 
     def _accept(self) -> None:
@@ -115,15 +118,17 @@ def metadata_script(brokers: list[ScriptedBroker], leaders: dict[tuple[str, int]
         topic_class = nested(message, "MetadataResponseTopic")
         partition_class = nested(message, "MetadataResponsePartition")
         topics: dict[str, list[tuple[int, int]]] = {}
+        asked = None if request.topics is None else {topic.name for topic in request.topics}
         for (topic, partition), leader in leaders.items():
-            topics.setdefault(topic, []).append((partition, leader))
+            if asked is None or topic in asked:
+                topics.setdefault(topic, []).append((partition, leader))
         return message(
             throttle_time=NO_TIME,
             brokers=tuple(broker(node_id=b.node_id, host=b.host, port=b.port) for b in brokers),
             controller_id=brokers[0].node_id,
             topics=tuple(
                 topic_class(
-                    error_code=ErrorCode.none,
+                    error_code=ErrorCode.none if topic in topics else ErrorCode.unknown_topic_or_partition,
                     name=topic,
                     partitions=tuple(
                         partition_class(
@@ -133,10 +138,10 @@ def metadata_script(brokers: list[ScriptedBroker], leaders: dict[tuple[str, int]
                             replica_nodes=(leader,),
                             isr_nodes=(leader,),
                         )
-                        for partition, leader in topics[topic]
+                        for partition, leader in topics.get(topic, ())
                     ),
                 )
-                for topic in sorted(topics)
+                for topic in sorted(topics.keys() | (asked or ()))
             ),
         )
 

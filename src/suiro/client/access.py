@@ -120,9 +120,9 @@ class AccessRequests:
                 for acl in acls
             ]
             request = connection.request("create_acls", 1, 3, creations=creations)
-            for acl, result in zip(
-                acls, connection.call(request, deadline_ms=deadline_ms).results, strict=True
-            ):
+            results = enumerate(connection.call(request, deadline_ms=deadline_ms).results)
+            for place, result in connection.matched("add access rules", range(len(acls)), results).items():
+                acl = acls[place]
                 what = f"add the rule {acl.permission} {acl.operation} on {acl.resource_type} {acl.resource_name!r}"
                 _raise_of_acls(result.error_code, what, result.error_message)
 
@@ -141,7 +141,8 @@ class AccessRequests:
             request = connection.request("delete_acls", 1, 3, filters=[_filter(wanted) for wanted in filters])
             if change.may_be_done:
                 gone.update(known)
-            for result in change.call(connection, request, deadline_ms=deadline_ms).filter_results:
+            results = enumerate(change.call(connection, request, deadline_ms=deadline_ms).filter_results)
+            for result in connection.matched("remove access rules", range(len(filters)), results).values():
                 change.may_be_done |= result.error_code is ErrorCode.request_timed_out
                 _raise_of_acls(result.error_code, "remove access rules", result.error_message)
                 for item in result.matching_acls:
@@ -163,14 +164,15 @@ class AccessRequests:
             answer = connection.call(request, deadline_ms=deadline_ms)
             raise_for(answer.error_code, "list SCRAM users", detail=answer.error_message)
             found = []
-            for item in answer.results:
+            answers = ((item.user, item) for item in answer.results)
+            for name, item in connection.matched("list SCRAM users", asked or None, answers).items():
                 if item.error_code is ErrorCode.resource_not_found:
                     continue
-                raise_for(item.error_code, f"describe SCRAM user {item.user!r}", detail=item.error_message)
+                raise_for(item.error_code, f"describe SCRAM user {name!r}", detail=item.error_message)
                 mechanisms = {
                     _word(SCRAM_MECHANISMS, one.mechanism): one.iterations for one in item.credential_infos
                 }
-                found.append(ScramUser(name=item.user, mechanisms=mechanisms))
+                found.append(ScramUser(name=name, mechanisms=mechanisms))
             return tuple(sorted(found, key=lambda user: user.name))
 
         return self._cluster.attempts("list SCRAM users").run(once)
@@ -249,7 +251,8 @@ class AccessRequests:
             request = connection.request(
                 "alter_client_quotas", 0, 1, entries=[entry], validate_only=validate_only
             )
-            for item in connection.call(request, deadline_ms=deadline_ms).entries:
+            results = enumerate(connection.call(request, deadline_ms=deadline_ms).entries)
+            for item in connection.matched("alter quotas", range(1), results).values():
                 raise_for(item.error_code, "alter quotas", detail=item.error_message)
 
         self._cluster.attempts("alter quotas").run(once)
@@ -319,7 +322,8 @@ def _alter_scram(
         request = connection.request(
             "alter_user_scram_credentials", 0, 0, deletions=deletions, upsertions=upsertions
         )
-        for item in change.call(connection, request, deadline_ms=deadline_ms).results:
+        results = enumerate(change.call(connection, request, deadline_ms=deadline_ms).results)
+        for item in connection.matched(what, range(1), results).values():
             if item.error_code is ErrorCode.resource_not_found:
                 if change.may_be_done:
                     continue

@@ -6,7 +6,7 @@ and the next attempt reads the metadata again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -170,31 +170,35 @@ class Cluster:
     def refresh(self, topics: Sequence[str] | None, deadline_ms: int) -> dict[str, TopicInfo]:
         """Asks for metadata once and remembers it. None: all topics. A topic that does not exist is absent."""
         connection = self.any_broker(deadline_ms)
+        names = None if topics is None else dict.fromkeys(topics)
         request = connection.request(
             "metadata",
             1,
             12,
-            topics=None if topics is None else [{"topic_id": None, "name": name} for name in topics],
+            topics=None if names is None else [{"topic_id": None, "name": name} for name in names],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
-        return self._remember(connection.call(request, deadline_ms=deadline_ms))
+        response = connection.call(request, deadline_ms=deadline_ms)
+        answers = ((topic.name, topic) for topic in response.topics)
+        return self._remember(response, connection.matched("ask for metadata", names, answers))
 
     def broker_ids(self, deadline_ms: int) -> frozenset[int]:
         self.refresh((), deadline_ms)
         return frozenset(self._brokers)
 
-    def _remember(self, response: Any) -> dict[str, TopicInfo]:
+    def _remember(self, response: Any, topics: Mapping[str, Any]) -> dict[str, TopicInfo]:
         if not response.brokers:
             raise error_for(ErrorCode.broker_not_available, "ask for metadata: the answer names no broker")
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         self._controller = response.controller_id
         found: dict[str, TopicInfo] = {}
-        for topic in response.topics:
+        for name, topic in topics.items():
             if topic.error_code is ErrorCode.unknown_topic_or_partition:
                 continue
-            raise_for(topic.error_code, f"ask for the metadata of topic {topic.name}")
+            what = f"ask for the metadata of topic {name}"
+            raise_for(topic.error_code, what)
             partitions = sorted(
                 (
                     PartitionInfo(
@@ -208,13 +212,17 @@ class Cluster:
                 ),
                 key=lambda item: item.partition,
             )
-            found[topic.name] = TopicInfo(
-                name=topic.name,
+            if [item.partition for item in partitions] != list(range(len(partitions))):
+                raise error_for(
+                    ErrorCode.leader_not_available, f"{what}: partitions are missing, or named twice"
+                )
+            found[name] = TopicInfo(
+                name=name,
                 topic_id=getattr(topic, "topic_id", None),
                 internal=topic.is_internal,
                 partitions=tuple(partitions),
             )
-            self._leaders.update(((topic.name, info.partition), info) for info in partitions)
+            self._leaders.update(((name, info.partition), info) for info in partitions)
         return found
 
     # Leaders
@@ -282,6 +290,8 @@ class Cluster:
             role = "group" if kind == GROUP else "transactional id"
             raise_for(response.error_code, f"find the coordinator of {role} {key!r}")
             node_id = int(response.node_id)
+            if node_id < 0:
+                raise connection.failure(f"find the coordinator of {role} {key!r}", f"named broker {node_id}")
             self._coordinators[kind, key] = node_id
             self._brokers[node_id] = (response.host, response.port)
         return self.broker(node_id, deadline_ms)

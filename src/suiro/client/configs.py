@@ -50,8 +50,8 @@ class ConfigRequests:
         found: dict[str, tuple[ConfigEntry, ...]] = {}
 
         def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
-            for result in configs_of(connection, kind, asked, deadline_ms):
-                found[result.resource_name] = tuple(
+            for name, result in configs_of(connection, kind, asked, deadline_ms).items():
+                found[name] = tuple(
                     ConfigEntry(
                         name=item.name,
                         value=None if item.is_sensitive else item.value,
@@ -85,9 +85,11 @@ class ConfigRequests:
             request = connection.request(
                 "incremental_alter_configs", 0, 1, resources=resources, validate_only=validate_only
             )
-            for result in connection.call(request, deadline_ms=deadline_ms).responses:
-                what = f"alter the settings of {kind} {result.resource_name!r}"
-                raise_for(result.error_code, what, detail=result.error_message)
+            what = f"alter the settings of {kind}"
+            results = connection.call(request, deadline_ms=deadline_ms).responses
+            answers = ((result.resource_name, result) for result in results)
+            for name, result in connection.matched(what, asked, answers).items():
+                raise_for(result.error_code, f"{what} {name!r}", detail=result.error_message)
 
         _at_owners(self._cluster, kind, list(changes), f"alter {kind} settings", once)
 

@@ -11,9 +11,9 @@ import socket
 import ssl
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from suiro import __version__
 from suiro.client.error_codes import raise_for
@@ -22,12 +22,14 @@ from suiro.client.settings import ClientSettings
 from suiro.clock import Clock
 from suiro.errors import (
     BrokenConnectionError,
+    BrokerFailureError,
     ConfigError,
     HostNotFoundError,
     SuiroError,
     UnsupportedVersionError,
     UsageError,
 )
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.frame_check import check_counts, layout
 from suiro.protocol.messages import (
@@ -39,11 +41,14 @@ from suiro.protocol.messages import (
     write_request,
 )
 
+K = TypeVar("K")
+V = TypeVar("V")
 Buffer = bytes | bytearray | memoryview
 
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")  # API key, version, correlation id
 _CORRELATION = struct.Struct(">i")
+_UNSUPPORTED = ErrorCode.unsupported_version.to_bytes(2, "big")
 _LEFT = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
 
@@ -150,6 +155,27 @@ class Connection:
             raise UsageError(f"{what} cannot carry what was asked for: {error}") from error
         self.send_frame([body], deadline_ms=deadline_ms)
 
+    def matched(self, what: str, asked: Iterable[K] | None, answers: Iterable[tuple[K, V]]) -> dict[K, V]:
+        """Returns the answers of a response by what each is about; `asked`: what it was asked for, None: all.
+
+        Raises `BrokerFailureError` if the response leaves one out, or has another one, or one twice.
+        """
+        left, found = None if asked is None else dict.fromkeys(asked), dict[K, V]()
+        for key, answer in answers:
+            if key in found:
+                raise self.failure(what, f"answered about {_named(key)} twice")
+            if key is None or (left is not None and key not in left):
+                raise self.failure(what, f"answered about {_named(key)}, which was not asked for")
+            found[key] = answer
+        for key in left or ():
+            if key not in found:
+                raise self.failure(what, f"left {_named(key)} out of its answer")
+        return found
+
+    def failure(self, what: str, did: str) -> BrokerFailureError:
+        """The error for an answer that can be read, and that no broker gives."""
+        return BrokerFailureError(f"{what}: {self.address} {did}", "UNKNOWN_SERVER_ERROR")
+
     def receive(self, *, deadline_ms: int) -> Any:
         """Returns the next kio response."""
         api_key, version, _ = self._next_request()
@@ -185,19 +211,19 @@ class Connection:
 
     def receive_frame(self, *, deadline_ms: int) -> bytes:
         """Returns the next response frame without its length."""
-        self._next_request()
+        api_key, _, expected = self._next_request()
         try:
             self._set_timeout(deadline_ms)
             (size,) = _LENGTH.unpack(self._receive_exactly(4))
             if not 4 <= size <= self._settings.receive_message_max_bytes:
                 raise OSError(f"a response of {size} bytes is announced: is this a Kafka port?")
             frame = self._receive_exactly(size)
-            _, _, expected = self._in_flight.popleft()
+            self._in_flight.popleft()
             (correlation_id,) = _CORRELATION.unpack_from(frame)
             if correlation_id != expected:
                 raise OSError(f"response {correlation_id} came where {expected} was expected")
         except OSError as error:
-            raise self._broken("waiting for a response", error) from error
+            raise self._broken(f"waiting for the response to {API_NAMES[api_key]}", error) from error
         self._answers += 1
         return frame
 
@@ -226,7 +252,7 @@ class Connection:
         request = request_class(api_key, 3)(client_software_name="suiro", client_software_version=__version__)
         self.send(request, deadline_ms=deadline_ms)
         frame = self.receive_frame(deadline_ms=deadline_ms)
-        if struct.unpack_from(">h", frame, 4)[0] == ErrorCode.unsupported_version:
+        if frame[4:6] == _UNSUPPORTED:
             response = self.call(request_class(api_key, 0)(), deadline_ms=deadline_ms)
         else:
             try:
@@ -325,6 +351,17 @@ def build(message_class: Any, **fields: Any) -> Any:
     return message_class(
         **{name: _value(known[name], value) for name, value in fields.items() if name in known}
     )
+
+
+def each_partition(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
+    """Yields what a response has about each partition."""
+    for topic in topics:
+        for item in topic.partitions:
+            yield (topic.name, item.partition_index), item
+
+
+def _named(key: object) -> str:
+    return f"{key[0]}-{key[1]}" if isinstance(key, tuple) else repr(key)
 
 
 def _value(structure: Any, value: Any) -> Any:

@@ -96,6 +96,11 @@ def error_for(code: ErrorCode, what: str, *, detail: str | None = None) -> Kafka
     return _class_of(code)(message, code.name.upper())
 
 
+def error_of(code: ErrorCode, what: str, *, detail: str | None = None) -> KafkaError | None:
+    """The same, or None if the code is NONE."""
+    return None if code is ErrorCode.none else error_for(code, what, detail=detail)
+
+
 def raise_for(code: ErrorCode, what: str, *, detail: str | None = None) -> None:
     """Raises `error_for(code, what)` unless the code is NONE."""
     if code is not ErrorCode.none:

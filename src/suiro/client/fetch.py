@@ -16,13 +16,20 @@ from functools import partial
 from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
 from suiro.client.error_codes import error_for
-from suiro.client.leaders import ask_leaders, by_topic
-from suiro.errors import BrokenConnectionError, KafkaError, OffsetOutOfRangeError, SuiroError
+from suiro.client.leaders import Answered, ask_leaders, by_topic
+from suiro.errors import (
+    BrokenConnectionError,
+    CorruptRecordError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    SuiroError,
+)
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import file_regions
 from suiro.protocol.fields import array_length, read_uvarint, string
 from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 from suiro.protocol.messages import API_KEYS, ErrorCode
+from suiro.protocol.record_batch import read_header
 
 LOWEST_VERSION, HIGHEST_VERSION = 4, 12
 FLEXIBLE_SINCE = 12
@@ -84,7 +91,7 @@ def fetch(
 
     def receive(
         connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
-    ) -> dict[TopicPartition, Fetched | KafkaError]:
+    ) -> Answered[Fetched]:
         frame = connection.receive_frame(deadline_ms=deadline_ms)
         version, for_files = asked[connection]
         response = _Response(frame, version, items, takes_files=for_files)
@@ -98,7 +105,7 @@ def fetch(
         if response.throttle_ms and not found:
             # A broker that holds its client to a quota names no partition (Kafka's `getThrottledResponse`).
             what = f"fetch from {connection.address}, which holds this client to its quota"
-            found.update(dict.fromkeys(items, error_for(ErrorCode.throttling_quota_exceeded, what)))
+            found = [(place, error_for(ErrorCode.throttling_quota_exceeded, what)) for place in items]
         return found
 
     while True:
@@ -162,7 +169,7 @@ class _Response:
         self._position = 4  # after the correlation id
         self.throttle_ms = 0
 
-    def read(self) -> dict[TopicPartition, Fetched | KafkaError]:
+    def read(self) -> Answered[Fetched]:
         self._tags()
         (self.throttle_ms,) = _INT.unpack(self._take(4))
         if self._version >= 7:
@@ -170,12 +177,12 @@ class _Response:
             self._take(4)  # session id
             if code:
                 raise error_for(ErrorCode(code), "fetch")
-        result: dict[TopicPartition, Fetched | KafkaError] = {}
+        result: list[tuple[TopicPartition, Fetched | KafkaError]] = []
         for _ in range(self._length(_INT)):
             topic = self._take(self._length(_SHORT)).tobytes().decode()
             for _ in range(self._length(_INT)):
                 partition, answer = self._partition(topic)
-                result[topic, partition] = answer
+                result.append(((topic, partition), answer))
             self._tags()
         self._tags()
         return result
@@ -201,9 +208,14 @@ class _Response:
             data = FileRegion.from_bytes(region).map()
         if code == ErrorCode.offset_out_of_range:
             raise _OutOfRange(topic, partition)
+        offset = self._offsets[topic, partition]
         if code:
-            offset = self._offsets[topic, partition]
             return partition, error_for(ErrorCode(code), f"fetch from {topic}-{partition} at offset {offset}")
+        # A reader of such an answer would ask again for the same offset, without end.
+        if data and _ends_before(data, offset):
+            raise ValueError(
+                f"the first batch of {topic}-{partition} ends before {offset}, which was asked for"
+            )
         return partition, Fetched(
             data=data,
             aborted=tuple(aborted),
@@ -235,6 +247,14 @@ class _Response:
         if end > len(self._view):
             raise ValueError(f"a field of {size} bytes at {start} in a response of {len(self._view)}")
         return self._view[start:end]
+
+
+def _ends_before(data: memoryview, offset: int) -> bool:
+    """Whether the first batch does. What is not a batch is refused by its reader."""
+    try:
+        return read_header(data).last_offset < offset
+    except CorruptRecordError:
+        return False
 
 
 class _OutOfRange(SuiroError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.client.cluster import GROUP, Cluster
-from suiro.client.connection import Change, Connection
+from suiro.client.connection import Change, Connection, each_partition
 from suiro.client.error_codes import raise_for
 from suiro.client.leaders import by_topic
 from suiro.errors import RefusedError, UnsupportedVersionError
@@ -88,7 +88,7 @@ class GroupRequests:
                 )
             except UnsupportedVersionError:
                 return _classic(connection, group, what, deadline_ms)
-            (item,) = connection.call(request, deadline_ms=deadline_ms).groups
+            item = _one(connection, group, what, connection.call(request, deadline_ms=deadline_ms).groups)
             if item.error_code in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
                 return _classic(connection, group, what, deadline_ms)  # a classic one, or none
             raise_for(item.error_code, what, detail=item.error_message)
@@ -124,7 +124,9 @@ class GroupRequests:
 
         def once(connection: Connection, deadline_ms: int) -> None:
             request = connection.request("delete_groups", 0, 2, groups_names=(group,))
-            (item,) = change.call(connection, request, deadline_ms=deadline_ms).results
+            item = _one(
+                connection, group, what, change.call(connection, request, deadline_ms=deadline_ms).results
+            )
             if item.error_code is not ErrorCode.group_id_not_found or not change.may_be_done:
                 _raise_of_group(item.error_code, what)
 
@@ -133,7 +135,8 @@ class GroupRequests:
     def delete_offsets(self, group: str, of: Iterable[TopicPartition]) -> None:
         """Deletes committed offsets. The broker rejects this if a member of the group is subscribed to the topic."""
         what = f"delete offsets of group {group!r}"
-        topics = by_topic(dict.fromkeys(of))
+        places = dict.fromkeys(of)
+        topics = by_topic(places)
         change = Change()
 
         def once(connection: Connection, deadline_ms: int) -> None:
@@ -146,18 +149,23 @@ class GroupRequests:
             if answer.error_code is ErrorCode.group_id_not_found and change.may_be_done:
                 return  # without offsets and members there is no group any more
             _raise_of_group(answer.error_code, what)
-            for topic in answer.topics:
-                for item in topic.partitions:
-                    _raise_of_group(item.error_code, f"{what} in {topic.name}-{item.partition_index}")
+            answers = connection.matched(what, places, each_partition(answer.topics))
+            for (topic, partition), item in answers.items():
+                _raise_of_group(item.error_code, f"{what} in {topic}-{partition}")
 
         self._cluster.at_coordinator(GROUP, group, what, once)
+
+
+def _one(connection: Connection, group: str, what: str, results: Iterable[Any]) -> Any:
+    """What is answered about the group."""
+    return connection.matched(what, (group,), ((item.group_id, item) for item in results))[group]
 
 
 def _classic(connection: Connection, group: str, what: str, deadline_ms: int) -> GroupDescription:
     request = connection.request(
         "describe_groups", 0, 6, groups=(group,), include_authorized_operations=False
     )
-    (item,) = connection.call(request, deadline_ms=deadline_ms).groups
+    item = _one(connection, group, what, connection.call(request, deadline_ms=deadline_ms).groups)
     if item.error_code is not ErrorCode.group_id_not_found:
         raise_for(item.error_code, what, detail=getattr(item, "error_message", None))
     return GroupDescription(

@@ -6,19 +6,19 @@ Results are kept while failed partitions are repeated, so the result is complete
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias, TypeVar
 
 from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
-from suiro.client.error_codes import error_for
 from suiro.client.retry import RETRIED
 from suiro.errors import BrokenConnectionError, KafkaError, RetriableKafkaError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import ErrorCode
 
 V = TypeVar("V")
 R = TypeVar("R")
+Answered: TypeAlias = Iterable[tuple[TopicPartition, R | KafkaError]]
+"""What a response has about each partition."""
 
 
 def ask_leaders(
@@ -27,7 +27,7 @@ def ask_leaders(
     wanted: Mapping[TopicPartition, V],
     *,
     send: Callable[[Connection, Mapping[TopicPartition, V], int], None],
-    receive: Callable[[Connection, Mapping[TopicPartition, V], int], Mapping[TopicPartition, R | KafkaError]],
+    receive: Callable[[Connection, Mapping[TopicPartition, V], int], Answered[R]],
     timeout_ms: int | None = None,
     leader_wait_ms: int | None = None,
 ) -> dict[TopicPartition, R]:
@@ -36,7 +36,7 @@ def ask_leaders(
     pending, results = dict(wanted), dict[TopicPartition, R]()
     while pending:
         failure = _ask_once(
-            cluster, pending, results, send=send, receive=receive, deadline_ms=attempts.deadline_ms
+            cluster, what, pending, results, send=send, receive=receive, deadline_ms=attempts.deadline_ms
         )
         if failure is not None:
             attempts.failed(failure)
@@ -45,11 +45,12 @@ def ask_leaders(
 
 def _ask_once(
     cluster: Cluster,
+    what: str,
     pending: dict[TopicPartition, V],
     results: dict[TopicPartition, R],
     *,
     send: Callable[[Connection, Mapping[TopicPartition, V], int], None],
-    receive: Callable[[Connection, Mapping[TopicPartition, V], int], Mapping[TopicPartition, R | KafkaError]],
+    receive: Callable[[Connection, Mapping[TopicPartition, V], int], Answered[R]],
     deadline_ms: int,
 ) -> RetriableKafkaError | BrokenConnectionError | None:
     """Moves what was answered from `pending` to `results`; returns one failure worth a further attempt."""
@@ -67,16 +68,11 @@ def _ask_once(
             failure = error
         for connection, items in asked:
             try:
-                answers = receive(connection, items, deadline_ms)
+                answers = connection.matched(what, items, receive(connection, items, deadline_ms))
             except BrokenConnectionError as error:
                 cluster.heed(error, items)
                 failure = error
                 continue
-            for partition in items.keys() - answers.keys():
-                what = (
-                    f"ask {connection.address} about {partition[0]}-{partition[1]}: it left the partition out"
-                )
-                fatal = error_for(ErrorCode.unknown_server_error, what)
             for partition, answer in answers.items():
                 if not isinstance(answer, KafkaError):
                     results[partition] = answer

@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 from suiro.client.cluster import GROUP, Cluster
-from suiro.client.connection import Connection
-from suiro.client.error_codes import error_for, raise_for
-from suiro.client.leaders import ask_leaders, by_topic
+from suiro.client.connection import Connection, each_partition
+from suiro.client.error_codes import error_of, raise_for
+from suiro.client.leaders import Answered, ask_leaders, by_topic
 from suiro.client.settings import OFFSET_METADATA_MAX_CHARS
-from suiro.errors import KafkaError, UsageError
+from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
@@ -65,13 +65,18 @@ def list_offsets(
 
     def receive(
         connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
-    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-        response = connection.receive(deadline_ms=deadline_ms)
-        return {
-            (topic.name, item.partition_index): _listed(topic.name, item)
-            for topic in response.topics
-            for item in topic.partitions
-        }
+    ) -> Answered[ListedOffset]:
+        for place, item in each_partition(connection.receive(deadline_ms=deadline_ms).topics):
+            what = f"list offsets of {place[0]}-{place[1]}"
+            if (
+                items.get(place) in (EARLIEST, LATEST)
+                and item.offset < 0
+                and item.error_code is ErrorCode.none
+            ):
+                raise connection.failure(what, f"gave offset {item.offset}")
+            epoch = getattr(item, "leader_epoch", -1)
+            listed = ListedOffset(offset=item.offset, timestamp=item.timestamp, leader_epoch=epoch)
+            yield place, error_of(item.error_code, what) or listed
 
     return ask_leaders(
         cluster,
@@ -81,14 +86,6 @@ def list_offsets(
         receive=receive,
         timeout_ms=timeout_ms,
         leader_wait_ms=leader_wait_ms,
-    )
-
-
-def _listed(topic: str, item: Any) -> ListedOffset | KafkaError:
-    if item.error_code is not ErrorCode.none:
-        return error_for(item.error_code, f"list offsets of {topic}-{item.partition_index}")
-    return ListedOffset(
-        offset=item.offset, timestamp=item.timestamp, leader_epoch=getattr(item, "leader_epoch", -1)
     )
 
 
@@ -104,7 +101,9 @@ def offset_fetch(
 
     With `require_stable` this waits (up to the deadline) while a transaction holds one of these offsets.
     """
-    wanted = None if partitions is None else by_topic(dict.fromkeys(partitions))
+    places = None if partitions is None else dict.fromkeys(partitions)
+    wanted = None if places is None else by_topic(places)
+    what = f"fetch the offsets of group {group!r}"
 
     def once(connection: Connection, deadline_ms: int) -> dict[TopicPartition, CommittedOffset | None]:
         topics = None
@@ -118,16 +117,14 @@ def offset_fetch(
             "offset_fetch", lowest, 7, group_id=group, topics=topics, require_stable=require_stable
         )
         response = connection.call(request, deadline_ms=deadline_ms)
-        raise_for(response.error_code, f"fetch the offsets of group {group!r}")
+        raise_for(response.error_code, what)
         found: dict[TopicPartition, CommittedOffset | None] = {}
-        for topic in response.topics:
-            for item in topic.partitions:
-                what = f"fetch the offset of group {group!r} in {topic.name}-{item.partition_index}"
-                raise_for(item.error_code, what)
-                found[topic.name, item.partition_index] = _committed(item)
+        answers = connection.matched(what, places, each_partition(response.topics))
+        for (topic, partition), item in answers.items():
+            raise_for(item.error_code, f"fetch the offset of group {group!r} in {topic}-{partition}")
+            found[topic, partition] = _committed(item)
         return found
 
-    what = f"fetch the offsets of group {group!r}"
     return cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
 
 
@@ -150,6 +147,7 @@ def offset_commit(
 ) -> None:
     """Commits (offset, metadata) without being a member; the group must have no live members."""
     check_metadata(offsets)
+    what = f"commit offsets of group {group!r}"
 
     def once(connection: Connection, deadline_ms: int) -> None:
         request = connection.request(
@@ -164,12 +162,10 @@ def offset_commit(
             topics=topics_to_commit(offsets),
         )
         response = connection.call(request, deadline_ms=deadline_ms)
-        for topic in response.topics:
-            for item in topic.partitions:
-                what = f"commit the offset of group {group!r} in {topic.name}-{item.partition_index}"
-                raise_for(item.error_code, what)
+        answers = connection.matched(what, offsets, each_partition(response.topics))
+        for (topic, partition), item in answers.items():
+            raise_for(item.error_code, f"commit the offset of group {group!r} in {topic}-{partition}")
 
-    what = f"commit offsets of group {group!r}"
     cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
 
 

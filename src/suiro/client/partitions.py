@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from suiro.client.cluster import Cluster
-from suiro.client.connection import Change, Connection
-from suiro.client.error_codes import error_for, raise_for
-from suiro.client.leaders import ask_leaders, by_topic
+from suiro.client.connection import Change, Connection, each_partition
+from suiro.client.error_codes import error_for, error_of, raise_for
+from suiro.client.leaders import Answered, ask_leaders, by_topic
 from suiro.client.topics import Answers, change_topics
-from suiro.errors import KafkaError, RetriableKafkaError
+from suiro.errors import RetriableKafkaError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
@@ -73,14 +73,12 @@ class PartitionRequests:
                 validate_only=validate_only,
             )
             may_be_done = change.may_be_done and not validate_only
-            answers: Answers = {}
             for result in change.call(connection, request, deadline_ms=deadline_ms).results:
                 name, code = result.name, result.error_code
                 refused = may_be_done and code is ErrorCode.invalid_partitions
                 is_done = code is ErrorCode.none or (refused and has_as_many(name, deadline_ms))
                 what = f"add partitions to {name!r}"
-                answers[name] = None if is_done else error_for(code, what, detail=result.error_message)
-            return answers
+                yield name, None if is_done else error_for(code, what, detail=result.error_message)
 
         def has_as_many(name: str, deadline_ms: int) -> bool:
             info = self._cluster.refresh([name], deadline_ms).get(name)
@@ -126,16 +124,10 @@ class PartitionRequests:
 
         def receive(
             connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
-        ) -> dict[TopicPartition, int | KafkaError]:
-            response = connection.receive(deadline_ms=deadline_ms)
-            answers: dict[TopicPartition, int | KafkaError] = {}
-            for topic in response.topics:
-                for item in topic.partitions:
-                    place = (topic.name, item.partition_index)
-                    what = f"delete the records of {place[0]}-{place[1]} before offset {items.get(place)}"
-                    failed = item.error_code is not ErrorCode.none
-                    answers[place] = error_for(item.error_code, what) if failed else item.low_watermark
-            return answers
+        ) -> Answered[int]:
+            for place, item in each_partition(connection.receive(deadline_ms=deadline_ms).topics):
+                what = f"delete the records of {place[0]}-{place[1]} before offset {items.get(place)}"
+                yield place, error_of(item.error_code, what) or item.low_watermark
 
         return ask_leaders(self._cluster, "delete records", offsets, send=send, receive=receive)
 

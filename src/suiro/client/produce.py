@@ -240,19 +240,20 @@ class _Pipeline:
         del self._requests[connection]
         if queue:
             self._requests[connection] = queue  # behind the other connections
-        answered = {
-            (topic.name, item.index): item
+        answers = (
+            ((topic.name, item.index), item)
             for topic in response.responses
             for item in topic.partition_responses
-        }
+        )
+        answered = connection.matched("produce", request.batches, answers)
         for target, batch in request.batches.items():
-            self._answered(batch, answered.get(target))
+            self._answered(batch, answered[target])
         for target in request.batches:
             self._settle(target)
 
     def _answered(self, batch: Outgoing, item: Any) -> None:
         self._under_way[batch.target] -= 1
-        code = ErrorCode.unknown_server_error if item is None else item.error_code
+        code = item.error_code
         if code in _APPENDED:
             self._offsets[batch.place] = item.base_offset
             self._held_bytes -= len(batch.data)

@@ -35,7 +35,7 @@ class Attempts:
         is_abandoned: Callable[[], bool],
         leader_wait_ms: int | None = None,
     ) -> None:
-        self._what = what
+        self.what = what
         self._is_abandoned = is_abandoned
         self._timeout_ms = timeout_ms
         self._settings = settings
@@ -64,7 +64,7 @@ class Attempts:
         """Waits the backoff. Raises `DeadlineExceededError`; `UnknownTopicError` after its grace; after
         `leader_wait_ms` the error itself, if there was no leader all the time."""
         if self._is_abandoned():
-            raise DeadlineExceededError(f"told not to {self._what} any more; the last failure was: {error}")
+            raise DeadlineExceededError(f"told not to {self.what} any more; the last failure was: {error}")
         now_ms = self._clock.monotonic_ms()
         backoff_ms = self._next_backoff_ms(error)
         expired = now_ms + backoff_ms >= self.deadline_ms
@@ -78,7 +78,7 @@ class Attempts:
             raise error
         if expired:
             raise DeadlineExceededError(
-                f"could not {self._what} within {self._timeout_ms} ms: {error}"
+                f"could not {self.what} within {self._timeout_ms} ms: {error}"
             ) from error
         self._clock.sleep_ms(backoff_ms)
 

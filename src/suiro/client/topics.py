@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import Change, Connection
-from suiro.client.error_codes import error_for, raise_for
+from suiro.client.error_codes import error_for, error_of, raise_for
 from suiro.client.retry import Attempts
 from suiro.errors import KafkaError, RetriableKafkaError, TopicExistsError, UnknownTopicError
 from suiro.protocol.messages import ErrorCode
@@ -20,8 +20,8 @@ CONFIG_RESOURCES = {TOPIC: 2, "broker": 4}
 _NOBODY = "User:"  # no rule is asked for, only whether there are any
 _ANY_ACL = 1  # resource, pattern, operation, permission: each has 1 for any
 
-Answers: TypeAlias = dict[str, KafkaError | None]
-"""By topic. None: it is done."""
+Answers: TypeAlias = Iterable[tuple[str, KafkaError | None]]
+"""About each topic. None: it is done."""
 Ask: TypeAlias = Callable[[Connection, Change, Sequence[str], int], Answers]
 """Sends one request for some topics: (connection to the controller, change, names, deadline)."""
 
@@ -61,14 +61,9 @@ def create_topics(
             timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms),
             validate_only=False,
         )
-        return {
-            item.name: None
-            if item.error_code is ErrorCode.none
-            else error_for(
-                item.error_code, f"create topic {item.name!r}", detail=getattr(item, "error_message", None)
-            )
-            for item in change.call(connection, request, deadline_ms=deadline_ms).topics
-        }
+        for item in change.call(connection, request, deadline_ms=deadline_ms).topics:
+            detail = getattr(item, "error_message", None)
+            yield item.name, error_of(item.error_code, f"create topic {item.name!r}", detail=detail)
 
     change_topics(cluster, attempts, list(wanted), create, done=TopicExistsError, done_is_ok=exist_ok)
     attempts.run(lambda deadline_ms: _require_leaders(cluster, list(wanted), deadline_ms))
@@ -90,7 +85,10 @@ def change_topics(
         connection = cluster.controller(deadline_ms)
         may_be_done = change.may_be_done
         failure: KafkaError | None = None
-        for name, error in ask(connection, change, tuple(pending), deadline_ms).items():
+        answers = connection.matched(
+            attempts.what, pending, ask(connection, change, tuple(pending), deadline_ms)
+        )
+        for name, error in answers.items():
             # After a lost answer it may well be our own doing.
             if error is None or (isinstance(error, done) and (done_is_ok or may_be_done)):
                 pending.pop(name, None)
@@ -121,14 +119,11 @@ def delete_topics(
     def delete(connection: Connection, change: Change, names: Sequence[str], deadline_ms: int) -> Answers:
         timeout = timedelta(milliseconds=cluster.settings.request_timeout_ms)
         request = connection.request("delete_topics", 1, 5, topic_names=tuple(names), timeout=timeout)
-        answers: Answers = {}
         for item in change.call(connection, request, deadline_ms=deadline_ms).responses:
-            code = item.error_code
-            error = None if code is ErrorCode.none else error_for(code, f"delete topic {item.name!r}")
-            if error is not None and code is ErrorCode.unknown_topic_or_partition:
+            error = error_of(item.error_code, f"delete topic {item.name!r}")
+            if error is not None and item.error_code is ErrorCode.unknown_topic_or_partition:
                 error = UnknownTopicError(*error.args)
-            answers[item.name] = error
-        return answers
+            yield item.name, error
 
     def gone(deadline_ms: int) -> None:
         left: dict[str, TopicInfo] = cluster.refresh(names, deadline_ms)
@@ -147,14 +142,12 @@ def describe_configs(
 
     def once(deadline_ms: int) -> dict[str, dict[str, str | None]]:
         results = configs_of(cluster.any_broker(deadline_ms), TOPIC, topics, deadline_ms)
-        return {
-            result.resource_name: {item.name: item.value for item in result.configs} for result in results
-        }
+        return {name: {item.name: item.value for item in result.configs} for name, result in results.items()}
 
     return cluster.attempts("describe topic settings", timeout_ms).run(once)
 
 
-def configs_of(connection: Connection, kind: str, names: Sequence[str], deadline_ms: int) -> Sequence[Any]:
+def configs_of(connection: Connection, kind: str, names: Sequence[str], deadline_ms: int) -> dict[str, Any]:
     """Returns kio's DescribeConfigsResult of each topic or broker, with all settings."""
     request = connection.request(
         "describe_configs",
@@ -162,16 +155,17 @@ def configs_of(connection: Connection, kind: str, names: Sequence[str], deadline
         4,
         resources=[
             {"resource_type": CONFIG_RESOURCES[kind], "resource_name": name, "configuration_keys": None}
-            for name in names
+            for name in dict.fromkeys(names)
         ],
         include_synonyms=False,
         include_documentation=False,
     )
-    results: Sequence[Any] = connection.call(request, deadline_ms=deadline_ms).results
-    for result in results:
-        what = f"describe the settings of {kind} {result.resource_name!r}"
-        raise_for(result.error_code, what, detail=result.error_message)
-    return results
+    what = f"describe the settings of {kind}"
+    results = connection.call(request, deadline_ms=deadline_ms).results
+    found = connection.matched(what, names, ((result.resource_name, result) for result in results))
+    for name, result in found.items():
+        raise_for(result.error_code, f"{what} {name!r}", detail=result.error_message)
+    return found
 
 
 def has_authorizer(cluster: Cluster, *, timeout_ms: int | None) -> bool:

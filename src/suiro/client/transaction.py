@@ -31,12 +31,12 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from suiro.client.cluster import GROUP, TRANSACTION, Cluster
-from suiro.client.connection import Buffer, Connection
+from suiro.client.connection import Buffer, Connection, each_partition
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import by_topic
 from suiro.client.offsets import check_metadata, topics_to_commit
 from suiro.client.produce import produce
-from suiro.errors import FencedError, KafkaError, RetriableKafkaError, UsageError
+from suiro.errors import FencedError, RetriableKafkaError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import next_sequence, with_producer
@@ -93,7 +93,16 @@ def _init_producer_id(
     )
     response = connection.call(request, deadline_ms=deadline_ms)
     raise_for(response.error_code, what)
-    return ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
+    return _identity(connection, what, response)
+
+
+def _identity(connection: Connection, what: str, response: Any) -> ProducerIdentity:
+    """The identity that a broker gives. A batch with a producer id below 0 would be one without a producer: written
+    outside of the transaction, and twice if it is sent twice."""
+    identity = ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
+    if identity.id < 0 or identity.epoch < 0:
+        raise connection.failure(what, f"gave producer id {identity.id} with epoch {identity.epoch}")
+    return identity
 
 
 class TransactionalBatch(NamedTuple):
@@ -201,12 +210,12 @@ class TransactionalProducer:
                 ],
             )
             response = connection.call(request, deadline_ms=deadline_ms)
-            _raise_worst(
-                error_for(item.partition_error_code, f"{what}: {topic.name}-{item.partition_index}")
+            answers = (
+                ((topic.name, item.partition_index), item.partition_error_code)
                 for topic in response.results_by_topic_v3_and_below
                 for item in topic.results_by_partition
-                if item.partition_error_code is not ErrorCode.none
             )
+            _raise_worst(what, connection.matched(what, partitions, answers))
 
         if topics and not self._is_v2:
             self._at_coordinator(what, once)
@@ -274,12 +283,8 @@ class TransactionalProducer:
                 topics=topics_to_commit(offsets),
             )
             response = connection.call(request, deadline_ms=deadline_ms)
-            _raise_worst(
-                error_for(item.error_code, f"{what}: {topic.name}-{item.partition_index}")
-                for topic in response.topics
-                for item in topic.partitions
-                if item.error_code is not ErrorCode.none
-            )
+            answers = ((place, item.error_code) for place, item in each_partition(response.topics))
+            _raise_worst(what, connection.matched(what, offsets, answers))
 
         self._cluster.at_coordinator(GROUP, group, what, once)
 
@@ -309,7 +314,9 @@ class TransactionalProducer:
             raise_for(response.error_code, what)
             if not self._is_v2:
                 return None
-            following = ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
+            following = _identity(connection, what, response)
+            if following.id == identity.id and following.epoch <= identity.epoch:
+                raise connection.failure(what, f"gave epoch {following.epoch} after {identity.epoch}")
             return following, _speaks_v2(connection)
 
         self._following = self._at_coordinator(what, once, timeout_ms)
@@ -375,12 +382,16 @@ def _speaks_v2(connection: Connection) -> bool:
     return connection.feature(FEATURE) >= V2
 
 
-def _raise_worst(errors: Iterable[KafkaError]) -> None:
+def _raise_worst(what: str, codes: Mapping[TopicPartition, ErrorCode]) -> None:
     """Raises the first error that a retry does not fix, else the first one.
 
     (OPERATION_NOT_ATTEMPTED only says that another partition of the request was refused.)
     """
-    told = [error for error in errors if error.code_name != "OPERATION_NOT_ATTEMPTED"]
+    told = [
+        error_for(code, f"{what}: {topic}-{partition}")
+        for (topic, partition), code in codes.items()
+        if code not in (ErrorCode.none, ErrorCode.operation_not_attempted)
+    ]
     for error in told:
         if not isinstance(error, RetriableKafkaError):
             raise error

@@ -1,8 +1,10 @@
-"""Rejects frames that kio's parser must not see: impossible counts and lengths, and tagged fields of later versions.
+"""Rejects frames that kio's parser must not see: impossible counts and lengths, arrays that are null and must not be,
+and tagged fields of later versions.
 
 kio makes room for as many elements as an array claims. A claim of billions in a frame of a few bytes would end the
-process, not raise. This module reads only counts and lengths. Each must fit into the rest of the frame, and all counts
-together into the caller's limit, because an element in memory takes a hundred times its bytes.
+process, not raise. And kio returns None for an array that is null, whatever the field's type. This module reads only
+counts and lengths. Each must fit into the rest of the frame, and all counts together into the caller's limit, because
+an element in memory takes a hundred times its bytes.
 
 Tagged fields are Kafka's way to extend a message without a new version of it (KIP-482): readers skip those that they do
 not know. kio refuses the message, so its unknown tagged fields are removed first.
@@ -85,8 +87,8 @@ _allowance = _Allowance()
 
 
 def check_counts(frame: Bytes, message_class: Any, *, max_elements: int | None = None) -> None:
-    """Raises `ValueError` unless every count and length of a request, header included, fits into its frame, and
-    `TooManyElementsError` where its arrays have more elements together than that."""
+    """Raises `ValueError` unless every count and length of a request or response, header included, fits into its frame,
+    and every array is there; `TooManyElementsError` where its arrays have more elements together than that."""
     _allowance.left = sys.maxsize if max_elements is None else max_elements
     try:
         position = _message(message_class.__header_schema__)(frame, 0)
@@ -131,23 +133,23 @@ def _fits(frame: Bytes, position: int, size: int) -> int:
 
 
 def _plain(size: int) -> Callable[[Bytes, int], tuple[int, int]]:
-    """Reads a length of so many bytes; null is -1, which takes nothing, as 0."""
+    """Reads a length of so many bytes; null is -1."""
     unpack = struct.Struct(">h" if size == 2 else ">i").unpack_from
 
     def read(frame: Bytes, position: int) -> tuple[int, int]:
-        value: int = unpack(frame, position)[0]
-        return (value if value > 0 else 0), position + size
+        return unpack(frame, position)[0], position + size
 
     return read
 
 
 def _compact(frame: Bytes, position: int) -> tuple[int, int]:
+    """Null is -1, too."""
     value = frame[position]
     if value < 0x80:
         position += 1
     else:
         value, position = read_uvarint(frame, position)
-    return (value - 1 if value else 0), position
+    return value - 1, position
 
 
 def _octets(read: Callable[[Bytes, int], tuple[int, int]]) -> _Check:
@@ -155,6 +157,8 @@ def _octets(read: Callable[[Bytes, int], tuple[int, int]]) -> _Check:
 
     def check(frame: Bytes, position: int) -> int:
         size, position = read(frame, position)
+        if size <= 0:
+            return position
         end = position + size
         if end > len(frame):
             _fits(frame, position, size)
@@ -166,6 +170,8 @@ def _octets(read: Callable[[Bytes, int], tuple[int, int]]) -> _Check:
 def _compact_string(frame: Bytes, position: int) -> int:
     """Kafka refuses one that is longer than the older form allows, too."""
     size, position = _compact(frame, position)
+    if size <= 0:
+        return position
     end = position + size
     if end > len(frame):
         _fits(frame, position, size)
@@ -174,15 +180,19 @@ def _compact_string(frame: Bytes, position: int) -> int:
     return end
 
 
-def _array(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check) -> _Check:
+def _array(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check, field: Field) -> _Check:
     """With elements of fixed size they are not visited."""
 
     def counted(frame: Bytes, position: int) -> tuple[int, int]:
         count, position = read(frame, position)
-        if count:
+        if count > 0:
             _allowance.left -= count
             if _allowance.left < 0:
                 raise TooManyElementsError(f"at byte {position} its arrays have too many elements")
+        elif count < 0:
+            if not field.optional:
+                raise ValueError(f"at byte {position} the array {field.name} is null")
+            count = 0
         return count, position
 
     if isinstance(element, int):
@@ -243,7 +253,7 @@ def _field(field: Field, *, flexible: bool) -> int | _Check:
             one = _octets(_plain(2 if kind == "string" else 4))
         else:
             one = _compact_string if kind == "string" else _octets(_compact)
-    return _array(_compact if flexible else _plain(4), one) if field.many else one
+    return _array(_compact if flexible else _plain(4), one, field) if field.many else one
 
 
 def _nullable(message: _Check) -> _Check:

@@ -97,8 +97,10 @@ def read_request(
 
 
 def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:
-    """(correlation id, response) of one response frame."""
-    header, response = _read(frame, response_class(api_key, version))
+    """(correlation id, response) of one response frame. Garbage raises."""
+    message_class = response_class(api_key, version)
+    check_counts(frame, message_class)
+    header, response = _read(frame, message_class)
     return header.correlation_id, response
 
 

@@ -121,7 +121,7 @@ def _read(
                 "read before. Is its broker reachable, and was the topic made anew?"
             )
         if len(part.data):
-            max_bytes *= 4  # a batch larger than what was asked for
+            max_bytes = min(max_bytes * 4, FETCH_BYTES_MAX)  # a batch larger than what was asked for
 
 
 def decode_pairs(part: Fetched, start: int, end: int) -> tuple[list[Pair], int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
 from suiro.client.connection import Connection, build
 from suiro.client.settings import ClientSettings
 from suiro.clock import SystemClock
-from suiro.errors import BrokenConnectionError, UsageError
+from suiro.errors import BrokenConnectionError, BrokerFailureError, UsageError
 from suiro.protocol.messages import API_KEYS, request_class
 
 HEARTBEAT = b"\x00\x0c\x00\x04"
@@ -59,3 +60,45 @@ def test_a_connection_that_broke_is_broken_for_each_request() -> None:
         with pytest.raises(BrokenConnectionError, match="broker:9092"):
             receive(deadline_ms=deadline_ms)
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "wrong"),
+    [
+        ([("t", 0), ("t", 1)], [("t", 0)], "left t-1 out of its answer"),
+        ([("t", 0)], [("t", 0), ("t", 1)], "answered about t-1, which was not asked for"),
+        ([("t", 0)], [("t", 0), ("t", 0)], "answered about t-0 twice"),
+        (None, ["a", "a"], "answered about 'a' twice"),
+        (None, ["a", None], "answered about None, which was not asked for"),
+    ],
+)
+def test_a_response_answers_what_was_asked(asked: Any, answered: list[Any], wrong: str) -> None:
+    connection, theirs = connected()
+    whole = connection.matched("ask", asked, ((key, 1) for key in asked or answered[:1]))
+    assert whole == dict.fromkeys(asked or answered[:1], 1)
+    with pytest.raises(BrokerFailureError, match=f"^ask: broker:9092 {wrong} "):
+        connection.matched("ask", asked, ((key, 1) for key in answered))
+    connection.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("size", [4, 5, 6])
+def test_a_first_response_that_is_too_short(size: int) -> None:
+    """It was an error of `struct`."""
+    connection, theirs = connected()
+    theirs.sendall(size.to_bytes(4, "big") + b"\0\0\0\1\0\0"[:size])
+    with pytest.raises(BrokenConnectionError, match="broker:9092 did not answer ApiVersions as Kafka does"):
+        connection._negotiate(CLOCK.monotonic_ms() + 30_000)
+    connection.close()
+    theirs.close()
+
+
+def test_a_response_that_claims_billions_is_refused_before_there_is_room_for_them() -> None:
+    connection, theirs = connected()
+    deadline_ms = CLOCK.monotonic_ms() + 30_000
+    connection.send(request_class(API_KEYS["list_groups"], 5)(), deadline_ms=deadline_ms)
+    frame = b"\0\0\0\1\0" + bytes(6) + b"\xff\xff\xff\xff\x07"
+    theirs.sendall(len(frame).to_bytes(4, "big") + frame)
+    with pytest.raises(BrokenConnectionError, match=r"broker:9092 answered list_groups version 5 .* claims"):
+        connection.receive(deadline_ms=deadline_ms)
+    theirs.close()

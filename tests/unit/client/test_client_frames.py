@@ -48,7 +48,7 @@ def fetch_response(version: int) -> Any:
 @pytest.mark.parametrize("version", range(4, 13))
 def test_a_fetch_response(version: int) -> None:
     frame = write_response(fetch_response(version), correlation_id=1)
-    fetched = _Response(frame, version, {("t", 3): 42}).read()["t", 3]
+    fetched = dict(_Response(frame, version, {("t", 3): 42}).read())["t", 3]
     assert isinstance(fetched, Fetched)
     assert fetched.data == RECORDS
     assert fetched.aborted == ((7, 42),)

@@ -10,7 +10,7 @@ import pytest
 from support.fuzzing import frames
 
 from suiro.protocol.frame_check import TooManyElementsError, check_counts
-from suiro.protocol.messages import nested, read_request, request_class, write_request
+from suiro.protocol.messages import nested, read_request, read_response, request_class, write_request
 
 HUGE = b"\xff\xff\xff\xff\x0f"
 
@@ -43,6 +43,17 @@ def test_claims_that_cannot_be_true(key: int, version: int, rest: bytes) -> None
     frame = struct.pack(">hhi", key, version, 7) + rest
     with pytest.raises(ValueError, match=r"claims|32 bits|ends in the middle"):
         read_request(frame, key, version)
+
+
+@pytest.mark.parametrize(("version", "rest"), [(0, struct.pack(">hi", -1, -1)), (2, b"\xff\xff\0" + b"\0\0")])
+def test_an_array_that_is_null_and_must_not_be(version: int, rest: bytes) -> None:
+    """The parser returns None for it, whatever the type of the field is."""
+    with pytest.raises(ValueError, match="the array groups_names is null"):
+        read_request(struct.pack(">hhi", 42, version, 7) + rest, 42, version)
+    with pytest.raises(ValueError, match="the array brokers is null"):
+        read_response(struct.pack(">iiii", 7, -1, 0, -1), 3, 1)
+    # This one may be.
+    assert read_request(struct.pack(">hhihi", 3, 1, 7, -1, -1), 3, 1)[1].topics is None
 
 
 def test_a_string_is_no_longer_than_in_the_older_form() -> None:
