@@ -175,6 +175,7 @@ def unique() -> str:
 
 NODE_ONLY = {
     "test_adoption.py",
+    "test_client_lies.py",
     "test_clients.py",
     "test_commands_dead_letter.py",
     "test_commands_group.py",

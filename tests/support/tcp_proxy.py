@@ -20,6 +20,14 @@ class _Fault(NamedTuple):
     action: Action
 
 
+class _Planned(NamedTuple):
+    """What happens to a response."""
+
+    action: Action | None
+    api: str
+    version: int
+
+
 class TcpProxy:
     """Forwards everything, apart from the faults planned with `plan`.
 
@@ -28,7 +36,8 @@ class TcpProxy:
     - cut: half of the answer comes, then the connection closes
     - hold: the answer comes once `release` is called, or never (`lose_held`); `held` is set when it is here
 
-    While it is `down` every connection is cut and no new one is made.
+    While it is `down` every connection is cut and no new one is made. `rewrite` may change each response: it gets the
+    API, the version and the frame without its length.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -41,13 +50,15 @@ class TcpProxy:
         """How often each API was asked, by its version."""
         self.held = threading.Event()
         self.refusals = 0
+        self.rewrite: Callable[[str, int, bytes], bytes] | None = None
         self._down = self._held_is_lost = False
         self._faults: list[_Fault] = []
         self._connect = socket.create_connection  # as it is before a test redirects it
         self._released = threading.Event()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def plan(self, api: str, action: Action, *, skip: int = 0) -> None:
         """The fault befalls one request of `api`, after `skip` of them went well."""
@@ -75,9 +86,10 @@ class TcpProxy:
 
     def close(self) -> None:
         self._released.set()
-        self._listener.close()
-        for each in self._sockets:
-            _close(each)
+        with self._lock:
+            self._down = True
+            _close(self._listener, *self._sockets)
+        self._accepting.join()
 
     def redirect(self, connect: Callable[..., socket.socket]) -> Callable[..., socket.socket]:
         """A `socket.create_connection` that ends here where it would end at the broker."""
@@ -100,7 +112,7 @@ class TcpProxy:
                     _close(*filter(None, (client, broker)))
                     continue
                 self._sockets += (client, broker)
-            planned: deque[Action | None] = deque()
+            planned: deque[_Planned] = deque()
             threading.Thread(target=self._requests, args=(client, broker, planned), daemon=True).start()
             threading.Thread(target=self._responses, args=(client, broker, planned), daemon=True).start()
 
@@ -110,22 +122,25 @@ class TcpProxy:
         except OSError:
             return None  # it is not there: neither are we
 
-    def _requests(self, client: socket.socket, broker: socket.socket, planned: deque[Action | None]) -> None:
+    def _requests(self, client: socket.socket, broker: socket.socket, planned: deque[_Planned]) -> None:
         while (frame := _read_frame(client)) is not None:
             api, version = struct.unpack_from(">hh", frame, 4)
             action = self._fault_for(API_NAMES[api], version)
             if action == "refuse":
                 break
-            planned.append(action)
+            planned.append(_Planned(action, API_NAMES[api], version))
             try:
                 broker.sendall(frame)
             except OSError:
                 break
         _close(client, broker)
 
-    def _responses(self, client: socket.socket, broker: socket.socket, planned: deque[Action | None]) -> None:
+    def _responses(self, client: socket.socket, broker: socket.socket, planned: deque[_Planned]) -> None:
         while (frame := _read_frame(broker)) is not None:
-            action = planned.popleft()
+            action, api, version = planned.popleft()
+            if self.rewrite is not None:
+                frame = self.rewrite(api, version, frame[4:])
+                frame = struct.pack(">i", len(frame)) + frame
             if action == "hold":
                 self.held.set()
                 self._released.wait()  # `close` releases, too
