@@ -51,7 +51,7 @@ def test_the_next_start_finds_them(state: ClusterState, tmp_path: Path) -> None:
         ("sasl.kerberos.ticket.renew.jitter", "much", "not a number of type DOUBLE"),
         ("sasl.login.refresh.buffer.seconds", "40000", "between -32768 and 32767"),
         ("group.coordinator.cached.buffer.max.bytes", "1", "between 524288 and"),
-        ("leader.replication.throttled.rate", "fast", "a whole number"),
+        ("leader.replication.throttled.rate", "fast", "not a number of type LONG"),
     ],
 )
 def test_a_refused_change_changes_nothing(state: ClusterState, name: str, value: str, message: str) -> None:
