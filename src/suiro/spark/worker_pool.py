@@ -1,21 +1,26 @@
-"""The daemon of Spark's Python workers: a task goes to the worker that ran the task of the same number before.
+"""The daemon of Spark's Python workers: a task of a streaming query goes to the worker that ran it before.
 
 Spark has one connection for each worker, and sends a task by the connection that has been idle the longest. With
 PySpark's own daemon a connection belongs to one process, so a task comes to another process in most micro-batches. That
 process has to load what the others did to the task's state, and in the end each process keeps the state of all tasks.
 Here a worker without a task gives its connection to the daemon, which hands it on when a task comes:
 
-    Spark -> a connection -> the daemon reads the number of the task, which stays readable -> its worker, by SCM_RIGHTS
+    Spark -> a connection -> the daemon reads whose task it is, which stays readable -> its worker, by SCM_RIGHTS
 
 Invariants: a connection is open in one process, the daemon or a worker, so Spark learns at once that a worker has died.
 For each idle connection there is an idle worker; if it has died, another one is forked. Spark knows a connection by the
-number of the process that was forked for it, and has it killed by this number: then whoever has the connection is
-killed. A worker keeps its connection while it has broadcast variables, which Spark sends once on each connection.
+number of one process, and has it killed by this number: then whoever has the connection is killed. A worker keeps its
+connection while it has broadcast variables, which Spark sends once on each connection.
+
+Spark closes all idle connections when no task has ended for a minute. Workers that have run tasks of streaming queries
+outlive that for a while: the next connections are theirs.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
+import json
 import os
 import selectors
 import signal
@@ -29,18 +34,29 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from suiro.clock import sleep_s
+from suiro.clock import monotonic_s, sleep_s
 
+Task = tuple[bytes, int]
+"""The id of a streaming query, and the task's number."""
 Work = Callable[[socket.socket, bool], int]
 """(connection, whether Spark has said the secret on it) -> exit code: waits for a task and runs it."""
 
 BACKLOG = 1024
 POLL_S = 1.0
 FORK_AGAIN_S = 1.0
+KEPT_S = 600.0
+"""How long a worker with tasks of streaming queries waits for a connection."""
+TASKS_MAX = 10_000
+"""That are remembered. The queries of some have ended."""
+HEAD_BYTES = 64 * 1024
+QUERY_ID = "sql.streaming.queryId"
+"""The local property of Spark."""
 _INT = struct.Struct(">i")
-_TASK = struct.Struct(">iii")
+_HEAD = struct.Struct(">iiii")
+_TOLD = struct.Struct(">i36s")
 _START_OF_INIT_MESSAGE = -8
-"""`pyspark.serializers.SpecialLengths`. Behind it are the message's length and the task's number in its stage."""
+"""`pyspark.serializers.SpecialLengths`. Behind it are the message's length, the task's number in its stage, the Python
+version and the task's context as JSON, each text with its length before it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,11 +69,12 @@ class _Connection:
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """`connection`: what it works on; None while it is idle."""
+    """`connection`: what it works on; None while it is idle. `since_s`: when it became idle."""
 
     pid: int
     control: socket.socket
     connection: _Connection | None
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +126,7 @@ class WorkerPool:
         self._reuses = reuses
         self._idle: dict[int, _Connection] = {}
         self._workers: dict[int, _Worker] = {}
-        self._ran: dict[int, _Worker] = {}  # by the number of a task: who ran it last
+        self._ran: dict[Task, _Worker] = {}  # who ran it last; the latest ones at the end
         self._selector = selectors.PollSelector()
 
     def serve(self) -> None:
@@ -119,10 +136,12 @@ class WorkerPool:
         while True:
             ready = {key.fd for key, _ in self._selector.select(POLL_S)}
             if 0 in ready:
-                told = os.read(0, _INT.size)
+                told = os.read(0, BACKLOG * _INT.size)
                 if len(told) < _INT.size:
                     return
-                self._kill(*_INT.unpack(told))
+                # All of them, before a new connection is known by one of these processes.
+                for (pid,) in _INT.iter_unpack(told):
+                    self._kill(pid)
             # First the workers that have ended or have become idle, then what there is for them to do.
             for descriptor in ready & self._workers.keys():
                 self._hear(self._workers[descriptor])
@@ -135,14 +154,39 @@ class WorkerPool:
     def _accept(self) -> None:
         try:
             connection, _ = self._listening.socket.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                sleep_s(FORK_AGAIN_S)  # it stays ready until another connection is closed
             return
-        self._fork(_Connection(connection, 0))
+        spare = self._spare()
+        if spare is None:
+            self._fork(_Connection(connection, 0))
+            return
+        with suppress(OSError):  # if Spark has closed it, the next look finds that
+            connection.sendall(_INT.pack(spare.pid))
+        self._put_idle(_Connection(connection, spare.pid))
+
+    def _spare(self) -> _Worker | None:
+        """An idle worker that has no connection to wait for, and that Spark knows none by. On other than Unix domain
+        sockets, a new connection has to go to a worker at once, which reads the secret."""
+        idle = self._idle_workers()
+        if self._listening.path is None or len(idle) <= len(self._idle):
+            return None
+        known = self._known()
+        return next((worker for worker in idle if worker.pid not in known and _is_alive(worker)), None)
+
+    def _idle_workers(self) -> list[_Worker]:
+        return [worker for worker in self._workers.values() if worker.connection is None]
+
+    def _known(self) -> set[int]:
+        """The processes that Spark knows connections by."""
+        at_work = {worker.connection.pid for worker in self._workers.values() if worker.connection}
+        return at_work | {connection.pid for connection in self._idle.values()}
 
     def _hand_on(self, connection: _Connection) -> None:
         """To the worker of the task that has come. If Spark has closed the connection, nobody needs it."""
         try:
-            head = connection.socket.recv(_TASK.size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            head = connection.socket.recv(HEAD_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:  # its descriptor was another's when `select` looked
             return
         except OSError:
@@ -151,33 +195,32 @@ class WorkerPool:
         if not head:
             connection.socket.close()
             return
-        number = None
-        if len(head) == _TASK.size:
-            message, _, first = _TASK.unpack(head)
-            number = first if message == _START_OF_INIT_MESSAGE else None
-        while (worker := self._idle_worker(number)) is not None:
-            try:
-                os.kill(worker.pid, 0)  # its control socket is open while a process lives that it has forked
-                socket.send_fds(worker.control, [b"."], [connection.socket.fileno()])
-            except OSError:
-                self._discard(worker)
-                continue
-            connection.socket.close()
-            worker.connection = connection
-            break
-        else:
-            self._fork(connection)
+        task = _task_of(head)
+        while (worker := self._idle_worker(task)) is not None:
+            # The control socket of one that has ended is open while a process lives that it has forked.
+            if _is_alive(worker):
+                with suppress(OSError):
+                    socket.send_fds(worker.control, [b"."], [connection.socket.fileno()])
+                    connection.socket.close()
+                    worker.connection = connection
+                    return
+            self._discard(worker)
+        self._fork(connection)
+
+    def _put_idle(self, connection: _Connection) -> None:
+        self._idle[connection.socket.fileno()] = connection
+        self._selector.register(connection.socket, selectors.EVENT_READ)
 
     def _forget_idle(self, connection: _Connection) -> None:
         self._selector.unregister(connection.socket)
         del self._idle[connection.socket.fileno()]
 
-    def _idle_worker(self, number: int | None) -> _Worker | None:
-        """The one that ran the task of this number, else the one that would leave the fewest tasks to others."""
-        before = None if number is None else self._ran.get(number)
+    def _idle_worker(self, task: Task | None) -> _Worker | None:
+        """The one that ran the task, else the one that would leave the fewest tasks to others."""
+        before = None if task is None else self._ran.get(task)
         if before is not None:
             self._hear(before)  # it may have become idle since `select`
-        idle = [worker for worker in self._workers.values() if worker.connection is None]
+        idle = self._idle_workers()
         return before if before in idle else min(idle, key=self._tasks, default=None)
 
     def _tasks(self, worker: _Worker) -> int:
@@ -186,21 +229,25 @@ class WorkerPool:
     def _hear(self, worker: _Worker) -> None:
         """It may have ended, or have given its connection back."""
         try:
-            said, descriptors, _, _ = socket.recv_fds(worker.control, _INT.size, 1)
+            said, descriptors, _, _ = socket.recv_fds(worker.control, _TOLD.size, 1)
         except BlockingIOError:
             return
         except OSError:
             said, descriptors = b"", []
-        if len(said) < _INT.size or not descriptors or worker.connection is None:
+        if len(said) < _TOLD.size or not descriptors or worker.connection is None:
             for descriptor in descriptors:
                 os.close(descriptor)
             self._discard(worker)
             return
-        self._ran[_INT.unpack(said)[0]] = worker
-        connection, worker.connection = worker.connection, None
+        number, query = _TOLD.unpack(said)
+        if query := query.rstrip(b"\0"):
+            self._ran.pop((query, number), None)
+            self._ran[query, number] = worker
+            if len(self._ran) > TASKS_MAX:
+                del self._ran[next(iter(self._ran))]
+        connection, worker.connection, worker.since_s = worker.connection, None, monotonic_s()
         connection.socket = _received(descriptors[0])
-        self._idle[descriptors[0]] = connection
-        self._selector.register(connection.socket, selectors.EVENT_READ)
+        self._put_idle(connection)
 
     def _discard(self, worker: _Worker) -> None:
         """It ends if it has not: an idle worker waits for the other end of its control socket."""
@@ -211,15 +258,15 @@ class WorkerPool:
 
     def _end_surplus(self) -> None:
         """Ends idle workers that have no connection to wait for. Spark takes a connection for dead if the process that
-        was forked for it has ended: these stay longest."""
-        idle = [worker for worker in self._workers.values() if worker.connection is None]
+        it knows it by has ended: these stay longest."""
+        idle = self._idle_workers()
         if len(idle) <= len(self._idle):
             return
-        known = {connection.pid for connection in self._idle.values()}
-        known |= {worker.connection.pid for worker in self._workers.values() if worker.connection}
+        known, kept = self._known(), set(self._ran.values()) if self._listening.path is not None else set()
         idle.sort(key=lambda worker: (worker.pid in known, self._tasks(worker)))
         for worker in idle[: len(idle) - len(self._idle)]:
-            self._discard(worker)
+            if worker not in kept or monotonic_s() > worker.since_s + KEPT_S:
+                self._discard(worker)
 
     def _kill(self, pid: int) -> None:
         """Spark does not want the task any more that it sent by the connection of this process."""
@@ -236,16 +283,17 @@ class WorkerPool:
 
     def _fork(self, connection: _Connection) -> None:
         """A worker for a connection, which is a new one if its process is not known yet."""
-        control, others = socket.socketpair()
-        control.setblocking(False)
+        control = others = None
         try:
+            control, others = socket.socketpair()
+            control.setblocking(False)
             pid = _forked()
         except OSError as error:
             print(f"cannot start a worker process: {error}", file=sys.stderr)
             if not connection.pid:
                 with suppress(OSError):
                     connection.socket.sendall(_INT.pack(-1))  # Spark then fails the task, and says why
-            for one in (control, others, connection.socket):
+            for one in filter(None, (control, others, connection.socket)):
                 one.close()
             return
         if pid == 0:
@@ -285,16 +333,17 @@ class WorkerPool:
     def _run_tasks(self, connection: socket.socket, control: socket.socket, is_trusted: bool) -> None:
         from pyspark.core.broadcast import _broadcastRegistry
 
-        numbers = _numbers_of_tasks()
+        tasks = _tasks_of_spark()
         while self._work(connection, is_trusted) == 0 and self._reuses:
             is_trusted = True
             # If a process crashes, Spark looks for its traceback by the number that it knows the connection by.
             keeps = _broadcastRegistry or "PYTHON_FAULTHANDLER_DIR" in os.environ
-            if keeps or not numbers or _is_held(connection):
+            if keeps or not tasks or _is_held(connection):
                 gc.collect()
                 continue
             with connection, suppress(OSError):
-                socket.send_fds(control, [_INT.pack(numbers.pop())], [connection.fileno()])
+                query, number = tasks.pop()
+                socket.send_fds(control, [_TOLD.pack(number, query)], [connection.fileno()])
             gc.collect()  # its next task waits for this rather than go to another
             _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
             if not descriptors:
@@ -322,16 +371,38 @@ def _received(descriptor: int) -> socket.socket:
     return connection
 
 
-def _numbers_of_tasks() -> deque[int]:
-    """Has the number of the task that has begun last. PySpark forgets a task's context at its end."""
+def _is_alive(worker: _Worker) -> bool:
+    try:
+        os.kill(worker.pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _task_of(head: bytes) -> Task | None:
+    """The task that Spark has begun to send; None: it is of no streaming query, or too little of it has come."""
+    try:
+        message, _, number, length = _HEAD.unpack_from(head)
+        start = _HEAD.size + length + _INT.size
+        (size,) = _INT.unpack_from(head, start - _INT.size)
+        if message != _START_OF_INIT_MESSAGE:
+            return None
+        return json.loads(head[start : start + size])["localProperties"][QUERY_ID].encode(), number
+    except (struct.error, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _tasks_of_spark() -> deque[Task]:
+    """Has the task that has begun last. PySpark forgets a task's context at its end."""
     from pyspark import TaskContext
 
-    found: deque[int] = deque(maxlen=1)
+    found: deque[Task] = deque(maxlen=1)
     set_context = TaskContext._setTaskContext.__func__  # type: ignore[attr-defined]
 
     def note(cls: type[TaskContext], context: TaskContext | None) -> None:
         if context is not None:
-            found.append(context.partitionId())
+            query = context.getLocalProperty(QUERY_ID) or ""
+            found.append((query.encode(), context.partitionId()))
         set_context(cls, context)
 
     TaskContext._setTaskContext = classmethod(note)  # type: ignore[assignment, method-assign]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -16,9 +17,12 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_until
 
+from suiro.spark.worker_pool import QUERY_ID
+
 TIMEOUT_S = 60
+QUERY, OTHER = "9dff1e7c-0a4f-4cf6-8d1a-6f0f2c7a1a11", "0c1f5f0e-4f3b-4f57-9c1c-3f6c0f1b2c22"
 PROGRAM = """
-import os, signal, socket, struct, sys
+import json, os, signal, socket, struct, sys
 from types import SimpleNamespace
 from pyspark import TaskContext
 from pyspark.core.broadcast import _broadcastRegistry
@@ -27,11 +31,13 @@ from suiro.spark import worker_pool
 held = []
 
 def work(connection, is_trusted):
-    head = connection.recv(13)
+    head = connection.recv(8)
     if not head:
         return 1
-    number, what = struct.unpack(">i", head[8:12])[0], head[12:]
-    TaskContext._setTaskContext(SimpleNamespace(partitionId=lambda: number))
+    data = connection.recv(struct.unpack(">ii", head)[1], socket.MSG_WAITALL)
+    number, version = struct.unpack(">ii", data[:8])
+    query, what = json.loads(data[12 + version : -1])["localProperties"].get(worker_pool.QUERY_ID), data[-1:]
+    TaskContext._setTaskContext(SimpleNamespace(partitionId=lambda: number, getLocalProperty=lambda name: query))
     connection.sendall(struct.pack(">i", os.getpid()))
     if what == b"w":
         connection.recv(1)
@@ -58,14 +64,20 @@ def work(connection, is_trusted):
     connection.sendall(b"e")
     return 0
 
-fork, failures = os.fork, [int(number) for number in os.environ.get("FAILURES", "").split()]
+def failing(function, name):
+    failures = [int(number) for number in os.environ.get(name, "").split()]
 
-def fork_or_fail():
-    if failures and (number := failures.pop(0)):
-        raise OSError(number, "")
-    return fork()
+    def call(*arguments):
+        if failures and (number := failures.pop(0)):
+            raise OSError(number, "")
+        return function(*arguments)
 
-os.fork, worker_pool.FORK_AGAIN_S = fork_or_fail, 0.01
+    return call
+
+worker_pool.FORK_AGAIN_S = 0.01
+os.fork = failing(os.fork, "FORKS")
+socket.socketpair = failing(socket.socketpair, "PAIRS")
+socket.socket.accept = failing(socket.socket.accept, "ACCEPTS")
 worker_pool.serve(work, lambda: os.write(1, b"an exception"))
 """
 
@@ -107,9 +119,14 @@ class Connection:
         self.socket = opened
         self.pid = self._pid()
 
-    def start(self, number: int, what: bytes = b"r") -> int:
-        """The process that runs the task."""
-        self.socket.sendall(struct.pack(">iii", -8, 100, number) + what)
+    def start(self, number: int, what: bytes = b"r", query: str | None = QUERY) -> int:
+        """The process that runs the task. `query`: its streaming query."""
+        properties = {"spark.app.name": "a test", **({} if query is None else {QUERY_ID: query})}
+        texts = b"3.14", json.dumps({"isBarrier": False, "localProperties": properties}).encode()
+        data = (
+            struct.pack(">i", number) + b"".join(struct.pack(">i", len(text)) + text for text in texts) + what
+        )
+        self.socket.sendall(struct.pack(">ii", -8, len(data)) + data)
         return self._pid()
 
     def finish(self, what: bytes = b"") -> bytes:
@@ -119,8 +136,8 @@ class Connection:
         except ConnectionResetError:
             return b""
 
-    def run(self, number: int, what: bytes = b"r") -> int:
-        found = self.start(number, what)
+    def run(self, number: int, what: bytes = b"r", query: str | None = QUERY) -> int:
+        found = self.start(number, what, query)
         assert self.finish() == b"e"
         wait_until(lambda: is_idle(found), what="an idle process")
         return found
@@ -145,6 +162,19 @@ def test_a_task_comes_to_the_process_that_ran_it_before(spark: Spark) -> None:
         assert [connections[(first + number) % 3].run(number) for number in range(3)] == ran
     # A new number goes to a process that was not needed for others.
     assert connections[0].run(1) == connections[1].run(4) or connections[2].run(5) in ran
+
+
+def test_queries_do_not_take_the_processes_of_each_other(spark: Spark) -> None:
+    """Tasks of both have the same numbers; so have jobs of no streaming query."""
+    one, two = spark.connect(), spark.connect()
+    first = one.start(0, b"w")
+    second = two.run(0, query=OTHER)
+    assert one.finish(b".") == b"e"
+    wait_until(lambda: is_idle(first), what="an idle process")
+    for connection in (two, one, one, two):
+        connection.run(0, query=None)
+        assert connection.run(0) == first
+        assert connection.run(0, query=OTHER) == second
 
 
 def test_a_task_does_not_wait_for_a_process_that_is_busy(spark: Spark) -> None:
@@ -250,10 +280,12 @@ def test_a_process_whose_traceback_spark_looks_for_keeps_its_connection(tmp_path
 
 
 def test_a_process_that_cannot_be_forked_is_tried_again_or_told_of() -> None:
-    """PySpark's daemon tries again, too, where there are too many processes."""
-    spark = Spark(FAILURES=f"{errno.EAGAIN} 0 {errno.ENOMEM}")
+    """PySpark's daemon tries again, too, where there are too many processes. With too many files it ends."""
+    full = str(errno.EMFILE)
+    spark = Spark(FORKS=f"{errno.EAGAIN} 0 {errno.ENOMEM}", PAIRS=f"0 0 {full}", ACCEPTS=f"{full} {full}")
     one = spark.connect()
     assert one.run(0) == one.pid
+    assert spark.connect().pid < 0
     assert spark.connect().pid < 0
     assert one.run(0) == one.pid
     spark.close()
@@ -277,6 +309,29 @@ def test_unix_domain_sockets(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert (two.run(0), one.run(1)) == ran
     spark.close()
     assert not list(folder.iterdir())
+
+
+def test_a_process_outlives_the_connections_that_spark_closes_when_nothing_runs(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Spark does so after a minute. Another connection is known by that process then, which can be killed by it."""
+    folder = tmp_path_factory.mktemp("s")
+    spark = Spark(PYTHON_UNIX_DOMAIN_ENABLED="true", PYTHON_WORKER_FACTORY_SOCK_DIR=str(folder))
+    connections = [spark.connect() for _ in range(3)]
+    first, second = (connection.run(number) for number, connection in enumerate(connections[:2]))
+    third = connections[2].run(0, query=None)
+    for connection in connections:
+        connection.socket.close()
+    wait_until(lambda: not is_running(third), what="the end of the process that has run no task of a query")
+    one, two, three = (spark.connect() for _ in range(3))
+    assert {one.pid, two.pid} == {first, second}
+    assert three.pid not in (first, second, third)
+    assert (one.run(1), two.run(0)) == (second, first)
+    assert two.start(1, b"w") == second
+    spark.kill(two)
+    assert two.finish() == b""
+    assert one.run(0) == first
+    spark.close()
 
 
 def is_idle(pid: int) -> bool:
