@@ -66,6 +66,8 @@ public class KafkaStreamsDescriptions {
     p("st_grace_unnamed", b->{b.<String,String>stream("a").join(b.<String,String>table("b",Materialized.as(Stores.persistentVersionedKeyValueStore("v",Duration.ofMillis(100)))),vj,Joined.<String,String,String>with(null,null,null).withGracePeriod(Duration.ofMillis(10))).to("out");});
     p("sg_join", b->{b.<String,String>stream("a").join(b.<String,String>globalTable("b"),(k,v)->v,vj).to("out");});
     p("sg_left_named", b->{b.<String,String>stream("a").leftJoin(b.<String,String>globalTable("b",mat("gs")),(k,v)->v,vj,Named.as("j")).to("out");});
+    p("sg_table_first", b->{GlobalKTable<String,String> g=b.globalTable("b"); b.<String,String>stream("a").join(g,(k,v)->v,vj).to("out");});
+    p("sg_tables_between", b->{KStream<String,String> s=b.stream("a",Consumed.as("z-source")); GlobalKTable<String,String> g=b.globalTable("b",Consumed.as("m-source")); KStream<String,String> t=b.stream("c",Consumed.as("b-source")); s.join(g,(k,v)->v,vj).to("out"); t.selectKey((k,v)->v).groupByKey().count().toStream().to("counts"); b.<String,String>globalTable("d");});
     p("ss_join", b->{b.<String,String>stream("a").join(b.<String,String>stream("b"),vj,jw).to("out");});
     p("ss_left", b->{b.<String,String>stream("a").leftJoin(b.<String,String>stream("b"),vj,jw).to("out");});
     p("ss_outer", b->{b.<String,String>stream("a").outerJoin(b.<String,String>stream("b"),vj,jw).to("out");});

@@ -371,6 +371,22 @@ def sg_left_named(b: StreamsBuilder) -> None:
 
 
 @topology
+def sg_table_first(b: StreamsBuilder) -> None:
+    table = b.global_table("b")
+    b.stream("a").join(table, by_value, joined).to("out")
+
+
+@topology
+def sg_tables_between(b: StreamsBuilder) -> None:
+    a = b.stream("a", Consumed.as_("z-source"))
+    table = b.global_table("b", Consumed.as_("m-source"))
+    c = b.stream("c", Consumed.as_("b-source"))
+    a.join(table, by_value, joined).to("out")
+    c.select_key(by_value).group_by_key().count().to_stream().to("counts")
+    b.global_table("d")
+
+
+@topology
 def ss_join(b: StreamsBuilder) -> None:
     a = b.stream("a")
     a.join(b.stream("b"), joined, NEAR).to("out")

@@ -98,15 +98,21 @@ def _names(topology: Topology) -> str:
 
 
 def _text(topology: Topology) -> str:
+    # Those of global tables are numbered with the others, in the order in which they were built.
+    parts = [
+        (topology.nodes.index(sub.nodes[0]), _processors(topology, sub), "", [""])
+        for sub in topology.described_sub_topologies
+    ]
+    parts += [
+        (place, _global(topology, node), " for global store (will not generate tasks)", [])
+        for place, node in enumerate(topology.nodes)
+        if isinstance(node.operator, GlobalTableSource)
+    ]
     lines = ["Topologies:"]
-    for sub in topology.described_sub_topologies:
-        lines.append(f"   Sub-topology: {sub.number}" if sub.number == 0 else f"  Sub-topology: {sub.number}")
-        lines.extend(_lines(_processors(topology, sub)))
-        lines.append("")
-    tables = [node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)]
-    for number, node in enumerate(tables, start=len(topology.described_sub_topologies)):
-        lines.append(f"  Sub-topology: {number} for global store (will not generate tasks)")
-        lines.extend(_lines(_global(topology, node)))
+    for number, (_, processors, about, end) in enumerate(sorted(parts, key=lambda part: part[0])):
+        lines.append(f"{'  ' if number else '   '}Sub-topology: {number}{about}")
+        lines.extend(_lines(processors))
+        lines.extend(end)
     return "\n".join(lines) + "\n"
 
 
