@@ -448,7 +448,14 @@ class KafkaStreams:
             is_following, boundary = follows(client, sink, made.topics, self.checkpoint), None
             if not is_following:
                 require_not_replaced(client, sink, self.checkpoint)
-                boundary = boundary_of(client, sink, made.topics, self.checkpoint, rebuild=self._rebuild)
+                boundary = boundary_of(
+                    client,
+                    sink,
+                    made.topics,
+                    self.checkpoint,
+                    rebuild=self._rebuild,
+                    internal_topics=[topic.name for topic in made.internal_topics],
+                )
             has_state = has_offsets(self.checkpoint)
             check_description(made, self.checkpoint, is_planned=has_state)
             create_internal_topics(client, made.internal_topics, has_state=has_state)

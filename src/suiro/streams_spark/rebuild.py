@@ -103,12 +103,19 @@ def begins_anew(checkpoint: Path) -> bool:
 
 
 def boundary_of(
-    client: Any, sink: SinkOptions, topics: Sequence[str], checkpoint: Path, *, rebuild: bool
+    client: Any,
+    sink: SinkOptions,
+    topics: Sequence[str],
+    checkpoint: Path,
+    *,
+    rebuild: bool,
+    internal_topics: Sequence[str] = (),
 ) -> Boundary | None:
     """Returns the boundary that this start must keep; None if it is no rebuild. `client` is a `suiro.client.Client`.
+    `internal_topics`: those of the application, which have records if it has run before.
 
     Raises `CheckpointError` where the log knows the application and the checkpoint does not, or, asked to rebuild,
-    where there is state already. Writes the boundary's file, and nothing else.
+    where there is state already or nobody knows any more what is written. Writes the boundary's file, and nothing else.
     """
     from suiro.spark import MARKER_TOPIC, Destination
 
@@ -132,6 +139,7 @@ def boundary_of(
         ).init()
     committed = _committed(client, sink, is_stable=rebuild)
     if not committed:
+        _look_for_records(client, sink, internal_topics, rebuild=rebuild)
         return None
     if not rebuild:
         raise CheckpointError(_gone(sink, checkpoint, committed))
@@ -214,6 +222,31 @@ def _gone(sink: SinkOptions, checkpoint: Path, committed: Mapping[TopicPartition
         "id, which reads from the beginning and writes everything; or rebuild (rebuild=True, suiro run --rebuild): "
         "that reads the sources again for the state, and writes only the results of what comes after these offsets"
     )
+
+
+def _look_for_records(client: Any, sink: SinkOptions, topics: Sequence[str], *, rebuild: bool) -> None:
+    """In the internal topics of an application without committed offsets: if it has run before, everything is written
+    again. Warns, or raises `CheckpointError` if it was asked to rebuild."""
+    from suiro.client import LATEST
+
+    infos = client.metadata([*topics]) if topics else {}
+    places = [(name, item.partition) for name, info in infos.items() for item in info.partitions]
+    ends = client.list_offsets(dict.fromkeys(places, LATEST))
+    written = sorted({topic for topic, partition in places if ends[topic, partition].offset > 0})
+    if not written:
+        return
+    said = (
+        f"application {sink.application_id!r} has run before, for {', '.join(written)} has records. But its group on "
+        f"{sink.bootstrap_servers} has no committed offsets: the group was deleted, or the application was stopped "
+        "for longer than brokers keep them (offsets.retention.minutes, 7 days)"
+    )
+    if rebuild:
+        raise CheckpointError(
+            f"{said}. So nobody knows which results are written, and a rebuild would write all of them again. Restore "
+            "the checkpoint; or start without rebuild, which reads from the beginning and writes everything again, or "
+            "with a new application id"
+        )
+    _log.warning("%s. Everything is read and written again", said)
 
 
 def check_log(client: Any, boundary: Boundary, sink: SinkOptions) -> None:

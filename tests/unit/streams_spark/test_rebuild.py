@@ -60,8 +60,9 @@ def server() -> Iterator[str]:
 
 def look(server: str, application: str, checkpoint: Path, *, rebuild: bool = False) -> Boundary | None:
     sink = SinkOptions.parse({"kafka.bootstrap.servers": server, "application.id": application})
+    internal = [f"{application}-counts-changelog"]
     with Client(server) as client:
-        return boundary_of(client, sink, ("in",), checkpoint, rebuild=rebuild)
+        return boundary_of(client, sink, ("in",), checkpoint, rebuild=rebuild, internal_topics=internal)
 
 
 def committed(server: str, application: str, offset: int, metadata: str = "") -> None:
@@ -73,6 +74,26 @@ def test_a_first_start_has_no_boundary(server: str, tmp_path: Path) -> None:
     assert look(server, "new", tmp_path) is None
     assert look(server, "new", tmp_path, rebuild=True) is None
     assert not list(tmp_path.iterdir())
+
+
+def test_an_application_whose_offsets_have_expired_is_not_rebuilt(
+    server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every result would be written again. Kafka Streams reads from the beginning then, and so does a start."""
+    changelog = "expired-counts-changelog"
+    with Client(server) as client:
+        client.create_topics([NewTopic(changelog, 2)])
+        assert look(server, "expired", tmp_path, rebuild=True) is None, (
+            "it was killed before it wrote anything"
+        )
+        client.produce({(changelog, 1): encode_batch([Record(offset=0, timestamp=0, key=b"k", value=b"v")])})
+    with pytest.raises(
+        CheckpointError, match=rf"{changelog} has records.*no committed offsets.*without rebuild"
+    ):
+        look(server, "expired", tmp_path, rebuild=True)
+    assert not caplog.records
+    assert look(server, "expired", tmp_path) is None
+    assert "Everything is read and written again" in caplog.text
 
 
 def test_a_start_without_the_checkpoint_is_refused(server: str, tmp_path: Path) -> None:
