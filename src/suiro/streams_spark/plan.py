@@ -13,6 +13,7 @@ from functools import cached_property
 
 from suiro.foundation.types import TopicPartition
 from suiro.streams.dsl.checks import CoPartitioned
+from suiro.streams.durations import LONGEST_MS
 from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import (
     Filter,
@@ -293,8 +294,9 @@ def may_punctuate(subs: Iterable[SubTopology]) -> bool:
 def _changelog_configs(kind: str, retention_ms: int | None) -> dict[str, str]:
     match kind:
         case "stream-join":
-            return {"cleanup.policy": "delete", "retention.ms": str((retention_ms or 0) + _DAY_MS)}
+            return {"cleanup.policy": "delete", "retention.ms": kept}
         case "versioned":
-            return {"cleanup.policy": "compact", "min.compaction.lag.ms": str((retention_ms or 0) + _DAY_MS)}
+            return {"cleanup.policy": "compact", "min.compaction.lag.ms": kept}
         case _:
             return {"cleanup.policy": "compact"}
+    kept = str(min((retention_ms or 0) + _DAY_MS, LONGEST_MS))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from suiro.streams.durations import LONGEST_MS
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import JoinType
 from suiro.streams.windows import JoinWindows
@@ -58,6 +59,12 @@ def test_a_join_without_width_joins_equal_times() -> None:
     run.send("L", "k", "A", 7)
     assert run.send("R", "k", "r", 7) == [("k", "A+r", 7)]
     assert run.send("R", "k", "r", 8) == []
+
+
+def test_a_record_may_wait_beyond_the_end_of_all_time() -> None:
+    run = _run("left", 0, LONGEST_MS)
+    assert run.send("L", "k", "A", 20) == []
+    assert run.send("R", "k", "r", 50) == [("k", "A+r", 50)]
 
 
 def test_a_negative_bound_is_not_cut_at_time_zero() -> None:

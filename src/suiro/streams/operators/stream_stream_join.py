@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from suiro.streams.durations import LONGEST_MS
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.payloads import pack, unpack
@@ -43,7 +44,7 @@ class _Side:
 
     def last_time(self, timestamp: int) -> int:
         """Returns the last time at which an unmatched record still waits."""
-        return timestamp + self.after_ms + self.grace_ms
+        return min(timestamp + self.after_ms + self.grace_ms, LONGEST_MS)
 
 
 Give = Callable[[Any, Any, int, Headers], None]
