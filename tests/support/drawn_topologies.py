@@ -162,9 +162,11 @@ def _windowed(draw: st.DrawFn) -> Shape:
     }[kind]()
     third, aggregate = _aggregation(draw, merger=kind == "session")
     ends = draw(st.sampled_from(["updates", "emit on close", "suppress", "suppress for a while"]))
+    carried = draw(st.booleans())
 
     def build(builder: StreamsBuilder, prefix: str) -> None:
-        grouped = group(prepare(_stream(builder, prefix, "in"))).windowed_by(windows)
+        stream = _stream(builder, prefix, "in")
+        grouped = group(prepare(stream.repartition() if carried else stream)).windowed_by(windows)
         if ends == "emit on close":
             grouped = grouped.emit_strategy(EmitStrategy.on_window_close())
         table = aggregate(grouped)
@@ -174,7 +176,7 @@ def _windowed(draw: st.DrawFn) -> Shape:
             table = table.suppress(Suppressed.until_time_limit(7))
         table.to_stream().to(prefix + "out")
 
-    return f"{first} {second} {kind} grace={grace} {third} {ends}", ("in",), build
+    return f"{first} {second} {kind} grace={grace} {third} {ends} carried={carried}", ("in",), build
 
 
 def _stream_stream(draw: st.DrawFn) -> Shape:

@@ -20,11 +20,21 @@ from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.times import UNKNOWN, OperatorTime, keep_number, numbers_of
 from suiro.streams.topology.nodes import (
+    AsyncCall,
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapBatches,
+    MapValues,
     Node,
+    Process,
     Repartition,
     SessionAggregate,
     Sink,
     SlidingAggregate,
+    StreamGlobalTableJoin,
     StreamStreamJoin,
     StreamTableJoin,
     Suppress,
@@ -318,12 +328,18 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
 
 
 def _held_up(sub: SubTopology) -> set[str]:
-    """Returns the operators below those that keep records until time has passed. Their records are behind the input
-    partition, so only these records advance their time."""
+    """Returns the operators below those that keep records until time has passed, or that may leave records out. Their
+    records are behind the input partition, or not all of it, so only these records advance their time."""
     holding = {node.name for node in sub.nodes if _holds_up(node)}
+    # There, other records may have null values than in the input partition.
+    mapped: set[str] = set()
     found: set[str] = set()
     for node in sub.nodes:
-        if not (holding | found).isdisjoint(node.parents):
+        is_below_mapped = not mapped.isdisjoint(node.parents)
+        if is_below_mapped or isinstance(node.operator, Map | MapValues | AsyncCall | MapBatches):
+            mapped.add(node.name)
+        drops = is_below_mapped and isinstance(node.operator, SlidingAggregate | StreamTableJoin)
+        if drops or not (holding | found).isdisjoint(node.parents):
             found.add(node.name)
     return found
 
@@ -340,12 +356,12 @@ def _limited(sub: SubTopology) -> set[str]:
 
 def _holds_up(node: Node) -> bool:
     match node.operator:
-        case Suppress():
+        case Suppress() | StreamStreamJoin() | StreamTableJoin() | StreamGlobalTableJoin() | Process():
             return True
+        case Filter() | Branch() | FlatMap() | FlatMapValues():
+            return True
+        case AsyncCall(kind=kind):
+            return kind not in ("map", "map_values", "peek")
         case TimeWindowAggregate(emit=emit) | SlidingAggregate(emit=emit) | SessionAggregate(emit=emit):
             return emit is EmitStrategy.ON_WINDOW_CLOSE
-        case StreamStreamJoin(join=join):
-            return join != "inner"
-        case StreamTableJoin(buffer_store=buffer):
-            return buffer is not None
     return False

@@ -24,7 +24,7 @@ from suiro.streams.blocks import Block, Parcel
 from suiro.streams.operators.functions import partition_of
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import DeadLetter, letter_of
-from suiro.streams.topology.nodes import Node, Repartition, Sink, SlidingAggregate, StreamTableJoin
+from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import Condition
@@ -397,8 +397,7 @@ class _Carrier:
         self._reader = None if reader is None else plan.subs[reader]
         self._tasks = plan.partitions_of(node)
         self._time = outputs.input_times.get(node.name, -1)
-        # Only those below may say how far the input partition has come.
-        self._nulls_count = not all(_drops_nulls(child) for child, _ in plan.topology.children(node.name))
+        self._ignores_nulls = node.name in plan.ignoring_nulls
         self._sequence = 0
         self._waiting = _Waiting()
         self._ready: list[tuple[pa.RecordBatch, np.ndarray]] = []
@@ -412,7 +411,7 @@ class _Carrier:
             return
         self._gather()
         counted = emission.timestamps
-        if not self._nulls_count:
+        if self._ignores_nulls:
             counted = np.where(emission.values.is_valid().to_numpy(zero_copy_only=False), counted, -1)
         times = np.maximum(np.maximum.accumulate(counted), self._time)
         self._reach(int(times[-1]))
@@ -451,7 +450,7 @@ class _Carrier:
         if headers is not None and rows is not None:
             headers = [headers[row] for row in rows]
         counted = timestamps
-        if not self._nulls_count:
+        if self._ignores_nulls:
             counted = [-1 if value is None else time for value, time in zip(values, timestamps, strict=True)]
         times = list(accumulate(counted, max, initial=self._time))
         self._waiting.add(keys, values, timestamps, chosen, headers, times[1:])
@@ -535,14 +534,6 @@ class _Carrier:
             )
             yield self._reader.number, partition, message.pack()
         self._sequence += 1
-
-
-def _drops_nulls(node: Node) -> bool:
-    """Whether a null value does not advance an operator's time, which is that of the records that it does not drop."""
-    operator = node.operator
-    return isinstance(operator, SlidingAggregate) or (
-        isinstance(operator, StreamTableJoin) and operator.buffer_store is not None
-    )
 
 
 def _anywhere(key: bytes | None, value: bytes | None, count: int) -> int:

@@ -23,9 +23,12 @@ from suiro.streams.topology.nodes import (
     Node,
     Process,
     Repartition,
+    SessionAggregate,
     Sink,
     Source,
     StreamAggregate,
+    StreamStreamJoin,
+    TimeWindowAggregate,
     ToStream,
 )
 from suiro.streams.topology.topology import SubTopology, Topology
@@ -75,6 +78,18 @@ class Plan:
             for node in sub.inputs
             if isinstance(node.operator, Repartition)
         }
+
+    @cached_property
+    def ignoring_nulls(self) -> frozenset[str]:
+        """The `Repartition`s behind which null values advance the time of no operator: they do not say how far their
+        input partition has come."""
+        counting = {TimeWindowAggregate, SessionAggregate, StreamStreamJoin, Process}
+        return frozenset(
+            node.name
+            for sub in self.topology.sub_topologies
+            for node in sub.inputs
+            if counting.isdisjoint(type(each.operator) for each in sub.nodes)
+        )
 
     @cached_property
     def inputs(self) -> dict[str, list[tuple[SubPlan, Node]]]:
@@ -292,6 +307,7 @@ def may_punctuate(subs: Iterable[SubTopology]) -> bool:
 
 
 def _changelog_configs(kind: str, retention_ms: int | None) -> dict[str, str]:
+    kept = str(min((retention_ms or 0) + _DAY_MS, LONGEST_MS))
     match kind:
         case "stream-join":
             return {"cleanup.policy": "delete", "retention.ms": kept}
@@ -299,4 +315,3 @@ def _changelog_configs(kind: str, retention_ms: int | None) -> dict[str, str]:
             return {"cleanup.policy": "compact", "min.compaction.lag.ms": kept}
         case _:
             return {"cleanup.policy": "compact"}
-    kept = str(min((retention_ms or 0) + _DAY_MS, LONGEST_MS))

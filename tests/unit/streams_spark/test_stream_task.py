@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,8 @@ from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import StateCache, StateLog
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Batch, Engine, Handle, Row, Stage
+
+SLIDING = SlidingWindows.of_difference(1)
 
 
 @pytest.mark.parametrize("rules", [False, True])
@@ -392,25 +395,46 @@ def test_a_foreign_key_finds_rows_whose_keys_are_written_as_another_table_has_th
     assert sorted(key for topic, key, *_ in found if topic == "out") == [key.encode() for key, _, _ in rows]
 
 
-@pytest.mark.parametrize("rules", [False, True])
-@pytest.mark.parametrize("joins", [False, True])
-def test_a_null_value_that_an_operator_drops_makes_no_record_late(joins: bool, rules: bool) -> None:
+def _filtered(stream: Any) -> Any:
+    return (
+        stream.filter(lambda key, value: value is not None).group_by_key().windowed_by(TimeWindows.of_size(1))
+    )
+
+
+BEHIND_A_REPARTITION: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda stream: stream.group_by_key().windowed_by(SLIDING),
+    "peek": lambda stream: stream.peek(lambda key, value: None).group_by_key().windowed_by(SLIDING),
+    "map_values": lambda stream: stream.map_values(lambda value: value).group_by_key().windowed_by(SLIDING),
+    "filter": _filtered,
+}
+"""What is between the repartition and the windows that do not get the first record."""
+
+
+@pytest.mark.parametrize("shape", BEHIND_A_REPARTITION)
+def test_a_record_that_windows_do_not_get_makes_none_late(shape: str) -> None:
     """Behind a repartition, either, whose records carry how far their input partition has come."""
     builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    stream = builder.stream("stream").repartition()
+    stream.to("beside")
+    BEHIND_A_REPARTITION[shape](stream).count().to_stream(lambda window, _: window.key).to("out")
+    engine = Engine(builder.build(), f"not got {shape}")
+    found = engine.batch({("stream", 0): ([("a", None, 40)], False)}, 10)
+    found += engine.batch({("stream", 0): ([("b", 1, 20)], False)}, 10)
+    assert [(key, timestamp) for topic, key, _, timestamp, _ in found if topic == "out"] == [(b"b", 20_000)]
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_a_null_value_that_a_join_with_grace_drops_makes_no_record_late(rules: bool) -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
     stream = builder.stream("stream").select_key(record_key(), key=serdes.string)
-    if joins:
-        table = builder.table("rows", materialized=Materialized.versioned("rows", history=5))
-        # It would not wait for the row.
-        stream.join(table, lambda left, right: left + right, grace=5).to("out", value=serdes.long)
-    else:
-        windows = SlidingWindows.of_difference(1)
-        stream.group_by_key().windowed_by(windows).count().to_stream(lambda window, _: window.key).to("out")
-    engine = Engine(builder.build(), f"null values {joins} {rules}")
+    table = builder.table("rows", materialized=Materialized.versioned("rows", history=5))
+    # It would not wait for the row.
+    stream.join(table, lambda left, right: left + right, grace=5).to("out", value=serdes.long)
+    engine = Engine(builder.build(), f"null values {rules}")
     engine.only_rules(rules)
-    found = engine.batch({("stream", 0): ([("a", None, 40), ("b", 1, 20)], False)}, 10)
-    if joins:
-        found = engine.batch({("rows", 0): ([("b", 1, 20)], False)}, 10)
-        found += engine.batch({("stream", 0): ([("b", 1, 26)], False)}, 10)
+    engine.batch({("stream", 0): ([("a", None, 40), ("b", 1, 20)], False)}, 10)
+    found = engine.batch({("rows", 0): ([("b", 1, 20)], False)}, 10)
+    found += engine.batch({("stream", 0): ([("b", 1, 26)], False)}, 10)
     assert [(key, timestamp) for topic, key, _, timestamp, _ in found if topic == "out"] == [(b"b", 20_000)]
 
 
