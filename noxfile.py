@@ -32,7 +32,16 @@ TOOLS = (
         "grpcio-status",
         "hypothesis",
     ),
-    *("build", "hatchling", "import-linter", "kubernetes-validate", "moto[s3]", "pytest", "pytest-timeout"),
+    *(
+        "build",
+        "hatchling",
+        "import-linter",
+        "kubernetes-validate",
+        "lz4",
+        "moto[s3]",
+        "pytest",
+        "pytest-timeout",
+    ),
     *("pytest-xdist", "python-snappy"),
 )
 # Their tools require later versions of what the project requires, and a release is made with the latest anyway.

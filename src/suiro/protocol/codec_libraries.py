@@ -1,4 +1,4 @@
-"""Snappy, LZ4 and Zstandard, with PyArrow if it is installed, otherwise with a small library for each.
+"""Snappy, LZ4 and Zstandard, with PyArrow if it is installed, otherwise with small libraries.
 
 Always true: both read what the other writes, and refuse the same bytes (the tests hold them to it). PyArrow is
 140 MB, which a node can do without. Every error is an `OSError` or a `ValueError`, whatever the bytes are.
@@ -6,12 +6,13 @@ Always true: both read what the other writes, and refuse the same bytes (the tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Protocol
 
 from suiro.extras import is_installed
 from suiro.protocol.crc32c import BytesLike
+from suiro.protocol.lz4_frames import lz4_frames
 
 _CHUNK = 256 * 1024
 _STEP = 256
@@ -73,7 +74,7 @@ def _arrow(name: str, level: int | None = None) -> Any:
 
 
 class SmallLibraries:
-    """cramjam, lz4, and what Python 3.14 has of Zstandard, which is a package for those before."""
+    """cramjam, and what Python 3.14 has of Zstandard, which is a package for those before."""
 
     def snappy(self, data: BytesLike) -> bytes:
         from cramjam import snappy
@@ -91,12 +92,12 @@ class SmallLibraries:
         return bytes(out)
 
     def lz4_block(self, data: BytesLike, level: int | None) -> bytes:
-        from lz4 import block
+        from cramjam import lz4
 
-        how: dict[str, Any] = {}
-        if level is not None and level >= _LZ4_LEAST_HIGH:
-            how = {"mode": "high_compression", "compression": min(level, _LZ4_MOST)}
-        return block.compress(data, store_size=False, **how)  # type: ignore[no-any-return]
+        if level is None or level < _LZ4_LEAST_HIGH:
+            return bytes(lz4.compress_block(data, store_size=False))
+        level = min(level, _LZ4_MOST)
+        return bytes(lz4.compress_block(data, mode="high_compression", compression=level, store_size=False))
 
     def zstd(self, data: BytesLike, level: int | None) -> bytes:
         zstd = _zstd()
@@ -106,37 +107,34 @@ class SmallLibraries:
         return zstd.compress(data, min(max(level, low), high))  # type: ignore[no-any-return]
 
     def unpacked(self, name: str, data: BytesLike) -> Iterator[bytes]:
-        if name == "zstd":
-            zstd = _zstd()
-            return _frames(name, memoryview(data), zstd.ZstdDecompressor, zstd.ZstdError)
-        from lz4.frame import LZ4FrameDecompressor
-
-        return _frames(name, memoryview(data), LZ4FrameDecompressor, RuntimeError)
+        if name == "lz4":
+            yield from lz4_frames(memoryview(data))
+        else:
+            yield from _zstd_frames(memoryview(data))
 
 
-def _frames(
-    name: str, data: memoryview, frame_reader: Callable[[], Any], refusal: type[Exception]
-) -> Iterator[bytes]:
+def _zstd_frames(data: memoryview) -> Iterator[bytes]:
     """Gives a frame longer and longer pieces. The bytes behind its end come back as a copy, and with long pieces many
     small frames would be copied over and over."""
+    zstd = _zstd()
     at = 0
     while at < len(data):
-        frame, step = frame_reader(), _STEP
+        frame, step = zstd.ZstdDecompressor(), _STEP
         while not frame.eof:
             piece = b""
             if frame.needs_input:
                 piece = bytes(data[at : at + step])
                 if not piece:
-                    raise ValueError(f"the last {name} frame ends in the middle")
+                    raise ValueError("the last zstd frame ends in the middle")
                 at += len(piece)
                 step = min(2 * step, _LONGEST_STEP)
             try:
                 part = frame.decompress(piece, _CHUNK)
-            except refusal as error:
+            except zstd.ZstdError as error:
                 raise ValueError(error) from None
             if part:
                 yield part
-        at -= len(frame.unused_data or b"")
+        at -= len(frame.unused_data)
 
 
 def _zstd() -> Any:

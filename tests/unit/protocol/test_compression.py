@@ -4,6 +4,7 @@ import gzip
 import os
 import random
 
+import lz4.frame
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -70,6 +71,41 @@ def test_both_libraries_read_and_refuse_the_same(
         assert outcome(small, codec, damaged) == outcome(arrow, codec, damaged)
 
 
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    chance=st.randoms(use_true_random=False),
+    unit=st.integers(1, 70_000),
+    size=st.sampled_from([0, 1, 1000, 70_000, 300_000]),
+    form=st.fixed_dictionaries(
+        {name: st.booleans() for name in ("block_linked", "block_checksum", "content_checksum", "store_size")}
+        | {"block_size": st.integers(4, 7), "compression_level": st.sampled_from([-3, 0, 9])}
+    ),
+    before=st.sampled_from([b"", b"\x5f\x2a\x4d\x18\x02\x00\x00\x00no"]),
+    frames=st.integers(1, 2),
+    harm=st.lists(st.tuples(st.integers(0, 30) | st.integers(0, 1 << 20), st.integers(1, 255)), max_size=2),
+    cut=st.sampled_from([0, 0, 0, 1, 5]),
+)
+def test_lz4_frames_of_all_forms(
+    chance: random.Random,
+    unit: int,
+    size: int,
+    form: dict[str, int],
+    before: bytes,
+    frames: int,
+    harm: list[tuple[int, int]],
+    cut: int,
+) -> None:
+    """Clients link blocks, add checksums and lengths, and skip frames; blocks repeat what is up to 64 KB before."""
+    data = (chance.randbytes(unit) * (size // unit + 1))[:size]
+    packed = bytearray((before + lz4.frame.compress(data, **form)) * frames)
+    arrow, small = ArrowLibrary(), SmallLibraries()
+    assert outcome(small, LZ4, bytes(packed)) == outcome(arrow, LZ4, bytes(packed)) == data * frames
+    for place, change in harm:
+        packed[place % len(packed)] ^= change
+    damaged = bytes(packed[: len(packed) - cut])
+    assert outcome(small, LZ4, damaged) == outcome(arrow, LZ4, damaged)
+
+
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
 def test_many_small_frames_take_no_time_to_read(codec: int) -> None:
     assert decompress(codec, compress(codec, b"a") * 20_000) == b"a" * 20_000
@@ -88,6 +124,16 @@ def test_lz4_blocks_are_independent_as_java_demands() -> None:
     assert frame[:4] == b"\x04\x22\x4d\x18"
     assert frame[4] & 0b0010_0000, "the frame's blocks are linked"
     assert pa.CompressedInputStream(pa.py_buffer(frame), "lz4").read() == b"suiro " * 50_000
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_parts_stay_small(codec: int) -> None:
+    """Also those of a block that becomes 4 MB."""
+    packed = (
+        lz4.frame.compress(bytes(9 << 20), block_size=7) if codec == LZ4 else compress(ZSTD, bytes(9 << 20))
+    )
+    sizes = [len(part) for part in compression.decompressed_parts(codec, packed)]
+    assert (sum(sizes), max(sizes)) == (9 << 20, 256 * 1024)
 
 
 def test_xerial_snappy_of_several_blocks() -> None:
