@@ -86,12 +86,14 @@ class Suiro:
         self._log = (folder / "suiro.log").open("ab")
         self._node = NodeProcess.start(data=folder / "node")
         self.bootstrap = self._node.bootstrap_servers
-        self._registry = self._start("registry", "--bootstrap", self.bootstrap, "--listen", "127.0.0.1:0")
+        self._registry = self._start(
+            "registry", "--bootstrap-servers", self.bootstrap, "--listen", "127.0.0.1:0"
+        )
         url = json.loads(self._registry.stdout.readline())["registry"]
         self._arguments = [
             "--dsn",
             postgres.dsn,
-            "--bootstrap",
+            "--bootstrap-servers",
             self.bootstrap,
             "--registry",
             url,

@@ -213,8 +213,8 @@ def _code(names: Iterable[str]) -> str:
 
 EXAMPLES = {
     "node": "suiro node --listen 127.0.0.1:9092 --data ./log --set auto.create.topics.enable=false",
-    "registry": "suiro registry --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8081",
-    "capture postgres": "suiro capture postgres --dsn postgresql:///shop --bootstrap 127.0.0.1:9092 "
+    "registry": "suiro registry --bootstrap-servers 127.0.0.1:9092 --listen 127.0.0.1:8081",
+    "capture postgres": "suiro capture postgres --dsn postgresql:///shop --bootstrap-servers 127.0.0.1:9092 "
     "--registry http://127.0.0.1:8081 --topic-prefix shop",
     "connect run": "suiro connect run connectors.toml",
     "log import": "suiro log import /kafka/flights-0 /kafka/flights-1 --data ./data --config retention.ms=-1",

@@ -215,8 +215,7 @@ def _beside(
     from suiro.foundation.http import url_of
 
     ready[name] = url_of(at)
-    option = {"registry": "--bootstrap"}.get(name, "--bootstrap-servers")
-    arguments = [name, option, ready["bootstrap"], *options]
+    arguments = [name, "--bootstrap-servers", ready["bootstrap"], *options]
     if name == "console" and ready["registry"] is not None:
         arguments += ["--registry", ready["registry"]]
     return Beside(name, at, arguments, failed=failed)

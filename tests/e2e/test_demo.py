@@ -67,6 +67,6 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_logs_at_once_are_refused() -> None:
-    done = _demo("--kafka", "--bootstrap", "127.0.0.1:1")
+    done = _demo("--kafka", "--bootstrap-servers", "127.0.0.1:1")
     assert done.returncode == 2
     assert "not both" in " ".join(done.stderr.replace("│", " ").split())

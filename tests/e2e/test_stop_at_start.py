@@ -31,9 +31,16 @@ sys.meta_path.insert(0, Counting)
 
 SERVICES = {
     "node": ["node", "--listen", "127.0.0.1:0"],
-    "registry": ["registry", "--bootstrap", "127.0.0.1:1", "--listen", "127.0.0.1:0"],
+    "registry": ["registry", "--bootstrap-servers", "127.0.0.1:1", "--listen", "127.0.0.1:0"],
     "capture": [
-        *("capture", "postgres", "--dsn", "postgresql://127.0.0.1:1/none", "--bootstrap", "127.0.0.1:1"),
+        *(
+            "capture",
+            "postgres",
+            "--dsn",
+            "postgresql://127.0.0.1:1/none",
+            "--bootstrap-servers",
+            "127.0.0.1:1",
+        ),
         *("--registry", "http://127.0.0.1:1", "--topic-prefix", "p"),
     ],
     "connect": ["connect", "run", "connectors.toml"],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import fail, log_to_stderr
+from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, fail, log_to_stderr
 from suiro.errors import ConfigError, SuiroError
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ def postgres(
     dsn: Annotated[
         str, Option(metavar="DSN", help="Connection string of the database: postgresql://user@host/name.")
     ],
-    bootstrap: Annotated[str, Option(metavar="HOST:PORT", help="Brokers of the Kafka cluster or node.")],
-    registry: Annotated[str, Option(metavar="URL", help="Address of the schema registry.")],
+    registry: Annotated[
+        str, Option(metavar="URL", env="SUIRO_REGISTRY", help="Address of the schema registry.")
+    ],
     topic_prefix: Annotated[
         str, Option(metavar="P", help="Prefix of the topics, P.schema.table. It also names the capture.")
     ],
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
     tables: Annotated[
         str,
         Option(
@@ -129,7 +131,7 @@ def postgres(
 
         chosen = CaptureOptions(
             dsn=dsn,
-            bootstrap_servers=bootstrap,
+            bootstrap_servers=bootstrap_servers,
             registry=registry,
             topic_prefix=topic_prefix,
             tables=_list(tables),

@@ -33,7 +33,9 @@ def demo_(
     bootstrap: Annotated[
         str | None,
         Option(
+            "--bootstrap-servers",
             metavar="HOST:PORT",
+            also=("--bootstrap-server", "--bootstrap"),
             help="Use this running cluster instead of the node. The demo does not kill it.",
         ),
     ] = None,
@@ -52,7 +54,7 @@ def demo_(
     The exit status is 0 only if every check passes. The last line on stdout is one JSON object with the counts.
     """
     if kafka and bootstrap is not None:
-        usage("give --kafka, which starts a cluster, or --bootstrap, which uses yours, not both")
+        usage("give --kafka, which starts a cluster, or --bootstrap-servers, which uses yours, not both")
     try:
         from suiro.demo import DemoOptions, run
 

@@ -36,6 +36,16 @@ _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
 _NOT_ASCII = re.compile(r"[^ -~]+")
 _encode = json.JSONEncoder(default=str).encode
 
+BootstrapServers = Annotated[
+    str,
+    Option(
+        metavar="HOST:PORT",
+        env="SUIRO_BOOTSTRAP_SERVERS",
+        help="Brokers of the cluster.",
+        also=("--bootstrap-server", "--bootstrap"),
+    ),
+]
+"""Of commands that read no profile. The default is DEFAULT_BOOTSTRAP."""
 Profile = Annotated[
     str | None,
     Option("--profile", "NAME", "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE."),

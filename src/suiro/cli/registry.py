@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import ask_password, log_to_stderr, note, usage
+from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, ask_password, log_to_stderr, note
 from suiro.errors import SuiroError, TransientError
 
 TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
@@ -18,10 +18,7 @@ registry = Group("registry", "")
 
 @registry.itself
 def registry_(
-    bootstrap: Annotated[
-        str | None,
-        Option(metavar="HOST:PORT", help="Brokers of the Kafka that stores the schemas."),
-    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
     listen: Annotated[
         str, Option(metavar="HOST:PORT", help="Address to listen on. Port 0 selects a free port.")
     ] = "127.0.0.1:8081",
@@ -69,8 +66,6 @@ def registry_(
         if hash_password:
             _print_hash()
             return
-        if bootstrap is None:
-            usage("--bootstrap HOST:PORT is missing: the Kafka that stores the schemas")
         from suiro.config import read_properties
         from suiro.foundation.settings import parse_address
         from suiro.registry import RegistryConfig, serve
@@ -78,7 +73,7 @@ def registry_(
         host, port = parse_address(listen)
         serve(
             RegistryConfig(
-                bootstrap_servers=bootstrap,
+                bootstrap_servers=bootstrap_servers,
                 host=host,
                 port=port,
                 topic=topic,

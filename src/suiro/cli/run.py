@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import note
+from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, note
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
 from suiro.foundation.futures import settle
@@ -47,9 +47,6 @@ _App = Annotated[
 _ApplicationId = Annotated[
     str | None,
     Option(help="Id of the application. Default: `application_id` of the file, or the name of the file."),
-]
-_BootstrapServers = Annotated[
-    str, Option(metavar="HOST:PORT", env="SUIRO_BOOTSTRAP_SERVERS", help="Brokers of the cluster.")
 ]
 _Registry = Annotated[
     str | None,
@@ -152,7 +149,7 @@ run = Group("run", "")
 def run_(
     app: _App,
     application_id: _ApplicationId = None,
-    bootstrap_servers: _BootstrapServers = "127.0.0.1:9092",
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
     registry: _Registry = None,
     state_dir: _StateDir = None,
     emit: _Emit = "micro-batch",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import reporting
+from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, reporting
 
 spark = Group("spark", "Take over queries of Spark's own Kafka connector.")
 
@@ -17,9 +17,7 @@ def adopt(
         Argument(metavar="CHECKPOINT", help="checkpointLocation of the stopped query: a path or a URI."),
     ],
     application_id: Annotated[str, Option(metavar="NAME", help="Option application.id of the new query.")],
-    bootstrap_servers: Annotated[
-        str, Option(metavar="HOST:PORT", help="Brokers of the cluster that the query reads and writes.")
-    ] = "127.0.0.1:9092",
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
     sink_name: Annotated[
         str, Option(metavar="NAME", help="Option sink.name of the new query, if it has one.")
     ] = "",

@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, Yes, log_to_stderr, print_json, reporting, require_yes, say, usage
+from suiro.cli.everyday import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    BootstrapServers,
+    Yes,
+    log_to_stderr,
+    print_json,
+    reporting,
+    require_yes,
+    say,
+    usage,
+)
 from suiro.cli.view_output import (
     busy,
     done,
@@ -83,14 +94,7 @@ class _Host:
 class _Place:
     """The options that say where a host stores its views."""
 
-    bootstrap_servers: Annotated[
-        str,
-        Option(
-            metavar="HOST:PORT",
-            env="SUIRO_BOOTSTRAP_SERVERS",
-            help="Brokers of the Kafka from whose topics the views are derived.",
-        ),
-    ] = "127.0.0.1:9092"
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP
     data: Annotated[
         Path, Option(path="folder", metavar="DIR", help="Stores, checkpoints and logs of the versions.")
     ] = Path("views")

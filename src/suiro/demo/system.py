@@ -94,13 +94,13 @@ class System:
 
     def start_registry(self) -> None:
         self._command(
-            "registry", "--bootstrap", self.bootstrap_servers, "--topic", SCHEMAS, "--listen", "127.0.0.1:0"
+            "registry", "--bootstrap-servers", self.bootstrap_servers, "--topic", SCHEMAS, "--listen", "127.0.0.1:0"
         )  # fmt: skip
 
     def start_capture(self) -> Child:
         """Starts the capture. After a kill, it continues where it was."""
         return self._command(
-            "capture", "postgres", "--dsn", self.dsn, "--bootstrap", self.bootstrap_servers,
+            "capture", "postgres", "--dsn", self.dsn, "--bootstrap-servers", self.bootstrap_servers,
             "--registry", self.registry_url, "--topic-prefix", PREFIX, "--tables", ",".join(TABLES),
             "--slot", f"suiro_{self._run}", "--partitions", str(PARTITIONS),
         )  # fmt: skip

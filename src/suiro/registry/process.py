@@ -35,7 +35,7 @@ class RegistryProcess:
         """Starts a registry and waits until it responds. `options` are those of the command. Raises `ConfigError`."""
         with open(log or os.devnull, "ab") as stderr:
             process = start_service(
-                ["registry", "--bootstrap", bootstrap_servers, "--listen", listen, *options],
+                ["registry", "--bootstrap-servers", bootstrap_servers, "--listen", listen, *options],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
             )

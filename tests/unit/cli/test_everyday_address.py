@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from suiro.cli.commands import COMMANDS, parsers_of
 from suiro.cli.everyday import (
     DEFAULT_BOOTSTRAP,
     Connection,
@@ -40,6 +41,27 @@ def test_an_error_at_the_default_address_names_the_option(
         with pytest.raises(SystemExit), connected(Connection(bootstrap=given)):
             raise DeadlineExceededError("could not list topics within 1 ms")
         assert ("--bootstrap-servers" in capsys.readouterr().err) == is_named
+
+
+def test_one_option_names_the_cluster_in_all_commands() -> None:
+    found = {}
+    for group in COMMANDS:
+        for name, parser in parsers_of(group).items():
+            options = parser.format_help()
+            if "--bootstrap" in options:
+                found[f"{group} {name}".strip()] = "--bootstrap-servers" in options
+    assert {"registry", "capture postgres", "demo", "run", "view serve", "topic list"} <= found.keys()
+    assert [name for name, is_there in found.items() if not is_there] == []
+
+
+def test_services_read_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUIRO_BOOTSTRAP_SERVERS", "kafka-1:9092")
+    monkeypatch.setenv("SUIRO_REGISTRY", "http://registry:8081")
+    capture = ["--dsn", "postgresql:///shop", "--topic-prefix", "shop"]
+    for group, name, words in (("registry", "", []), ("capture", "postgres", capture)):
+        parsed = vars(parsers_of(group)[name].parse_args(words))
+        assert parsed["bootstrap_servers"] == "kafka-1:9092"
+        assert parsed.get("registry", "http://registry:8081") == "http://registry:8081"
 
 
 class _Registry(BaseHTTPRequestHandler):

@@ -116,7 +116,7 @@ def test_every_command_says_what_it_is_or_what_it_needs(arguments: list[str]) ->
         (["prepare"], "spark"),
         (["spark", "adopt", "checkpoint"], "spark"),
         (["view", "serve"], "spark"),
-        (["registry", "--bootstrap", "127.0.0.1:1"], "registry"),
+        (["registry", "--bootstrap-servers", "127.0.0.1:1"], "registry"),
         (["capture", "postgres", "--dsn", "d"], "capture"),
         (["connect", "run", "connectors.toml"], "connect"),
         (["console", *OIDC], "console-oidc"),
