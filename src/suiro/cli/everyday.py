@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 API_TIMEOUT_MS = 20_000
 """default.api.timeout.ms of the commands. It is short because a user waits."""
+
+WORD_AFTER_S = 2.0
 
 SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", "registry.password")
 _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
@@ -95,6 +98,8 @@ def connected(connection: Connection) -> Iterator[Client]:
 
         with Client(address, settings=settings) as client:
             try:
+                if sys.stderr.isatty():
+                    _reach(client, address)
                 yield client
             except DeadlineExceededError as error:
                 if address is not DEFAULT_BOOTSTRAP:
@@ -102,6 +107,16 @@ def connected(connection: Connection) -> Iterator[Client]:
                 raise DeadlineExceededError(
                     f"{error} This is the default address; --bootstrap-servers HOST:PORT names another"
                 ) from error
+
+
+def _reach(client: Client, address: str) -> None:
+    """Says what it waits for if no broker answers soon. It gives up after socket.connection.setup.timeout.ms."""
+    word = threading.Timer(WORD_AFTER_S, note, (f"waiting for an answer of {address}",))
+    word.start()
+    try:
+        client.brokers()
+    finally:
+        word.cancel()
 
 
 def connection_settings(connection: Connection) -> tuple[str, dict[str, str]]:

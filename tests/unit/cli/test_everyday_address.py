@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from base64 import b64encode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 
+from suiro.cli import everyday
 from suiro.cli.commands import COMMANDS, parsers_of
 from suiro.cli.everyday import (
     DEFAULT_BOOTSTRAP,
@@ -41,6 +43,27 @@ def test_an_error_at_the_default_address_names_the_option(
         with pytest.raises(SystemExit), connected(Connection(bootstrap=given)):
             raise DeadlineExceededError("could not list topics within 1 ms")
         assert ("--bootstrap-servers" in capsys.readouterr().err) == is_named
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_wait_for_the_first_answer_is_said_on_a_terminal(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(everyday, "WORD_AFTER_S", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    settings = tmp_path / "client.properties"
+    settings.write_text("socket.connection.setup.timeout.ms=500\n")
+    with (
+        pytest.raises(SystemExit),
+        connected(Connection(bootstrap="127.0.0.1:1", command_config=settings)) as client,
+    ):
+        client.brokers()
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "waiting" in line] == (
+        ["suiro: waiting for an answer of 127.0.0.1:1"] if is_terminal else []
+    )
+    assert "could not reach any bootstrap server" in said[-1]
 
 
 def test_one_option_names_the_cluster_in_all_commands() -> None:
