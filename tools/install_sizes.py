@@ -122,9 +122,10 @@ def _measured(name: str, wheel: Path, folder: Path, installer: str, *, once: boo
 def _install(wanted: Sequence[str], environment: Path, installer: str) -> None:
     python = environment / "bin" / "python"
     if installer == "uv":
+        uv = (sys.executable, "-m", "uv")
         commands: list[list[str | Path]] = [
-            ["uv", "venv", "--quiet", "--python", sys.executable, environment],
-            ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *wanted],
+            [*uv, "venv", "--quiet", "--python", sys.executable, environment],
+            [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *wanted],
         ]
     else:
         commands = [
