@@ -25,6 +25,7 @@ from suiro.console.dead_letters import Done as DoneOffsets
 from suiro.errors import RefusedError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
+from suiro.streams.sources import OF_AN_OPERATOR
 
 NewTopicFixture = Callable[..., str]
 Call = Callable[..., Done]
@@ -113,6 +114,35 @@ def test_back_to_topic_and_partition_without_the_errors_headers(
     assert (line["records"], line["from"]) == (3, {"0": [0], "1": [0, 1]})
     assert line["to"] == {f"{source}-{partition}": 1 for partition in range(3)}
     assert "@" in line["by"]
+
+
+def test_for_the_dead_letter_of_an_operator_the_record_of_the_source_is_sent(
+    call: Call, client: Client, new_topic: NewTopicFixture
+) -> None:
+    """What the operator got was sent, as JSON: the source cannot read it, or takes it for another record."""
+    source, dead = new_topic(2), new_topic()
+    original = Record(offset=0, timestamp=5, key=b"k", value=b"\0\0\0\7avro", headers=(("mine", b"1"),))
+    place = partition_for_key(b"k", 2)
+    client.produce({(source, place): encode_batch([original])})
+    put_aside(
+        client,
+        dead,
+        (b'{"half":1}', (("other", b"2"), *of_streams(source, place, 0), OF_AN_OPERATOR)),
+        (b"7", (*of_streams(source, place, 90), OF_AN_OPERATOR)),
+        (b'{"half":2}', (*of_streams(source, place, 0), OF_AN_OPERATOR)),
+    )
+    assert call("redrive", dead, "--place", "0:0", "--yes", "--json").json["sent"] == 1
+    sent = call("redrive", dead, "--by-key", "--yes", "--json")
+    assert (sent.json["sent"], sent.json["stay"]) == (1, 1)
+    assert "its original record is not in the log any more" in sent.err
+    _, again = committed(client, source)
+    assert (again.partition, again.timestamp, again.key, again.value, again.headers) == (
+        place,
+        5,
+        b"k",
+        original.value,
+        original.headers,
+    )
 
 
 def test_of_two_errors_the_last_is_told(call: Call, client: Client, new_topic: NewTopicFixture) -> None:

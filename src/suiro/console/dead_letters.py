@@ -58,12 +58,14 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """`refusal` is the reason why its headers do not allow to send it back, or None."""
+    """`of_operator`: the record is the one that an operator got, not the one of the source. `refusal` is the reason why
+    its headers do not allow to send it back, or None."""
 
     record: LogRecord
     exception: str
     reason: str
     origin: Origin | None
+    of_operator: bool
     refusal: str | None
 
 
@@ -92,6 +94,7 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
         exception=said.get("exception") or said.get("exception.class.name") or said.get("connector.name", ""),
         reason=said.get("message") or said.get("exception.message", ""),
         origin=origin,
+        of_operator=said.get("stage") == "processing",
         refusal=refusal,
     )
 

@@ -5,7 +5,8 @@ the journal topic, and the offsets of the finished dead letters, committed for t
 starts with the same transactional id: the coordinator first completes or aborts an open transaction, then the offsets
 of the group tell what remains. Of two concurrent redrives, the later one fences the earlier one.
 
-A dead letter is sent to the topic and partition that its headers name. Anyone who may write to the dead-letter topic
+A dead letter is sent to the topic and partition that its headers name. In place of one that an operator got, which its
+source may not be able to read, the record of the source is sent again. Anyone who may write to the dead-letter topic
 can write these headers. So Kafka's internal topics are never written to, and the plan names every target topic.
 """
 
@@ -18,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from suiro.client import Client, TopicInfo, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
 from suiro.console.dead_letters import (
@@ -28,12 +31,14 @@ from suiro.console.dead_letters import (
     DeadLetter,
     Done,
     Letters,
+    Origin,
     Seen,
     Selection,
     before_error,
     dead_letter_of,
     done_of,
     journal_lines,
+    origin_record,
     redrive_group,
 )
 from suiro.console.records import LogRecord, read_records, size_of
@@ -105,14 +110,19 @@ class _Counts:
 class _Targets:
     """Finds the targets of dead letters among the current topics."""
 
-    def __init__(self, client: Client, *, by_key: bool, only: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, client: Client, letters: Letters, *, by_key: bool, only: frozenset[str] | None = None
+    ) -> None:
         self._client = client
+        self._letters = letters
         self._by_key = by_key
         self._only = only
         self._topics: dict[str, TopicInfo | str] = {}
+        self._originals: set[Origin | None] | None = None
 
-    def of(self, letter: DeadLetter) -> TopicPartition | str:
-        """Returns the target, or why there is none."""
+    def of(self, letter: DeadLetter) -> tuple[TopicPartition, LogRecord | None] | str:
+        """Returns the target and what is sent there, or why nothing is. None: it was sent for another dead letter of
+        the same record."""
         if letter.refusal is not None or letter.origin is None:
             return letter.refusal or ""
         topic, partition, _ = letter.origin
@@ -128,13 +138,33 @@ class _Targets:
         if info.internal:
             return f"topic {topic} is internal to Kafka"
         count = len(info.partitions)
-        if self._by_key and letter.record.key is not None:
-            return topic, partition_for_key(letter.record.key, count)
+        record: LogRecord | str | None = letter.record
+        if letter.of_operator:
+            record = self._original(letter)
+        if isinstance(record, str):
+            return record
+        if self._by_key and record is not None and record.key is not None:
+            return (topic, partition_for_key(record.key, count)), record
         if partition >= count:
             return (
                 f"topic {topic} has {count} partitions, and it comes from {partition}; --by-key finds another"
             )
-        return topic, partition
+        return (topic, partition), record
+
+    def _original(self, letter: DeadLetter) -> LogRecord | str | None:
+        """Returns the record of the source, or why it cannot be sent, or None if it was sent."""
+        if self._originals is None:
+            self._originals = {one.origin for one, is_done in self._letters if is_done and one.of_operator}
+        if letter.origin in self._originals:
+            return None
+        try:
+            record = origin_record(self._client, letter)
+        except RefusedError as error:
+            return f"its original record: {error}"
+        if record is None:
+            return "its original record is not in the log any more"
+        self._originals.add(letter.origin)
+        return record
 
     def _look_at(self, topic: str) -> TopicInfo | str:
         """Returns the topic, or why it is no target. A forged name must not block the other dead letters."""
@@ -157,7 +187,7 @@ def plan_redrive(
     """Returns what `redrive` would do now. Only chosen places are read; of a whole topic, `bound` limits the
     records."""
     group = group or redrive_group(topic)
-    targets = _Targets(client, by_key=by_key)
+    targets = _Targets(client, Letters(client, topic, group=group, bound=bound), by_key=by_key)
     counts = _Counts()
 
     def count(letter: DeadLetter) -> None:
@@ -165,7 +195,7 @@ def plan_redrive(
         if isinstance(target, str):
             counts.refuse(target)
         else:
-            counts.send(target)
+            counts.send(target[0])
 
     if selection.places:
         done = done_of(client, topic, group, require_stable=False)
@@ -248,7 +278,7 @@ def redrive(
     producer = client.transaction(f"{group}-{topic}")
     producer.init()  # an open transaction is completed or aborted when this returns
     work = _Redrive(client, producer, topic, group, by, clock or SystemClock())
-    targets = _Targets(client, by_key=by_key, only=only_to)
+    targets = _Targets(client, Letters(client, topic, group=group), by_key=by_key, only=only_to)
     counts = _Counts()
     for record, first in _chosen(client, topic, work.done, selection, counts):
         letter = dead_letter_of(record)
@@ -258,12 +288,12 @@ def redrive(
         if isinstance(target, str):
             counts.refuse(target)
             continue
-        counts.send(target)
-        work.take(letter, target, first)
+        counts.send(target[0])
+        work.take(letter, *target, first)
         if work.records >= transaction_records or work.size >= TRANSACTION_BYTES:
             work.commit()
             progress(work.total)
-    if work.records:
+    if work.taken:
         work.commit()
         progress(work.total)
     if work.total:
@@ -288,19 +318,22 @@ class _Redrive:
         self.records = 0
         self.size = 0
         self._outgoing: dict[TopicPartition, list[LogRecord]] = {}
-        self._taken: dict[int, list[tuple[int, int]]] = {}
+        self.taken: dict[int, list[tuple[int, int]]] = {}
         self._is_renewed = True
 
-    def take(self, letter: DeadLetter, target: TopicPartition, first: int) -> None:
-        record = letter.record
-        self._outgoing.setdefault(target, []).append(record)
-        self._taken.setdefault(record.partition, []).append((first, record.offset + 1))
+    def take(self, letter: DeadLetter, target: TopicPartition, sent: LogRecord | None, first: int) -> None:
+        self.taken.setdefault(letter.record.partition, []).append((first, letter.record.offset + 1))
+        if sent is None:
+            return
+        if not letter.of_operator:
+            sent = replace(sent, headers=before_error(sent.headers))
+        self._outgoing.setdefault(target, []).append(sent)
         self.records += 1
-        self.size += size_of(record)
+        self.size += size_of(sent)
 
     def commit(self) -> None:
         offsets = {}
-        for partition, taken in self._taken.items():
+        for partition, taken in self.taken.items():
             done = self.done[partition]
             for first, end in taken:
                 done.add(first, end)
@@ -329,7 +362,7 @@ class _Redrive:
             raise
         self.total += self.records
         self.records = self.size = 0
-        self._outgoing, self._taken = {}, {}
+        self._outgoing, self.taken = {}, {}
 
     def _batches(self, done: Mapping[str, tuple[int, str]]) -> Iterator[TransactionalBatch]:
         for (topic, partition), records in self._outgoing.items():
@@ -343,7 +376,7 @@ class _Redrive:
                             timestamp=one.timestamp,
                             key=one.key,
                             value=one.value,
-                            headers=before_error(one.headers),
+                            headers=one.headers,
                         )
                         for at, one in enumerate(part)
                     ],
@@ -357,7 +390,7 @@ class _Redrive:
             "group": self._group,
             "records": self.records,
             "from": {
-                str(partition): [end - 1 for _, end in taken] for partition, taken in self._taken.items()
+                str(partition): [end - 1 for _, end in taken] for partition, taken in self.taken.items()
             },
             "to": {
                 f"{topic}-{partition}": len(records) for (topic, partition), records in self._outgoing.items()

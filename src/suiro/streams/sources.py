@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MESSAGE_CHARS_MAX = 4_096
 """The most characters of an error's message in a dead letter's headers. The message may quote the record."""
+OF_AN_OPERATOR = ("__streams.errors.stage", b"processing")
+"""The header of a dead letter with the record that an operator got, which may not be what its source topic has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,14 +238,14 @@ def _where(source: SourceRecord) -> str:
 
 def letter_of(topic: str, record: Record, origin: Origin | None, error: Exception) -> DeadLetter:
     """Returns a dead letter for a record that an operator could not process; for a table's update, with the new row.
-    `origin`: None if it is not known."""
+    `origin`: None if it is not known. A header says that this is not the record of the source."""
     added = dead_letter_headers(error, origin or Origin("", -1, -1, record.timestamp))
     return DeadLetter(
         topic=topic,
         key=_readable(topic, record.key.key if isinstance(record.key, Windowed) else record.key),
         value=_readable(topic, record.value.new if isinstance(record.value, Change) else record.value),
         timestamp=record.timestamp,
-        headers=(*record.headers, *added),
+        headers=(*record.headers, *added, OF_AN_OPERATOR),
     )
 
 
