@@ -11,6 +11,7 @@ from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.outputs import Parcel
 from suiro.streams.call_loop import Calls
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.operators.functions import topic_of
 from suiro.streams.records import Change, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import encode_rows
@@ -52,7 +53,7 @@ class ByRecord(_Collected):
             self.add(f"/{node.name}", key, value, record.timestamp, record.headers)
             return
         assert isinstance(operator, Sink)
-        topic = operator.topic if isinstance(operator.topic, str) else operator.topic(key, value, None)
+        topic = topic_of(operator, record)
         raw = None if key is None else (operator.key or natural).serialize(topic, key)
         data = None if value is None else (operator.value or natural).serialize(topic, value)
         self.add(topic, raw, data, record.timestamp, record.headers)
@@ -70,9 +71,7 @@ class ByBlock(_Collected):
         found: dict[str, Parcel] = {}
         for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
             try:
-                topic = (
-                    operator.topic if isinstance(operator.topic, str) else operator.topic(key, value, None)
-                )
+                topic = topic_of(operator, block.record(row))
                 raw = None if key is None else (operator.key or natural).serialize(topic, key)
                 data, errors = encode_rows(operator.value or natural, [value], topic)
                 for error in errors.values():

@@ -190,7 +190,7 @@ class Interpreter:
                 self._enqueue(node, _through(cut, record), Origin(topic, 0, offset, record.timestamp))
             case Sink() as sink:
                 key, value = record.key, record.value
-                topic = topic_of(sink, key, value)
+                topic = topic_of(sink, record)
                 self._emitted(
                     Emitted(
                         topic,

@@ -27,9 +27,9 @@ def encoded_for(
     if isinstance(sink.topic, str):
         return [_encoded(sink, sink.topic, block, None, failed, partition_count)]
     rows: dict[str, list[int]] = {}
-    for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+    for row in range(len(block)):
         try:
-            topic = topic_of(sink, key, value)
+            topic = topic_of(sink, block.record(row))
         except Exception as error:  # noqa: BLE001 - a user's function raises anything
             failed(row, error)
             continue

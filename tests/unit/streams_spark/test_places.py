@@ -80,3 +80,23 @@ def test_a_topic_that_is_no_name_is_an_error_of_the_record(given: Any, policy: s
     run.pipe("stream", 5, b"a", bytes(7) + b"\1")
     run.pipe("stream", 6, b"b", bytes(8))
     assert [(item.topic, item.key) for item in run.outputs] == [("out", b"b")]
+
+
+def test_a_function_that_chooses_the_topic_is_given_headers_and_timestamp() -> None:
+    class Marking:
+        def init(self, context: Any) -> None:
+            self.context = context
+
+        def process(self, record: Any) -> None:
+            self.context.forward(record.with_headers((("kind", b"odd" if record.value % 2 else b"even"),)))
+
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long).process_values(Marking)
+    stream.to(lambda key, value, record: f"{dict(record.headers)['kind'].decode()}-{record.timestamp}")
+    topology = builder.build()
+    engine = Engine(topology, "marking")
+    rows = engine.batch({("stream", 0): ([("a", 1, 5), ("b", 0, 6)], False)}, 10)
+    assert sorted(row[:2] for row in rows) == [("even-6", b"b"), ("odd-5", b"a")]
+    run = Interpreter(topology)
+    run.pipe("stream", 7, b"a", bytes(7) + b"\1", (("kind", b"of the source"),))
+    assert [item.topic for item in run.outputs] == ["odd-7"]

@@ -235,8 +235,8 @@ class KStream(AsyncOperators, BatchOperators):
         partitioner: Partitioner | None = None,
         name: Name = None,
     ) -> None:
-        """Writes to a topic; `topic` may be a function (key, value, None) -> name. Kafka Streams has the record context
-        in place of None.
+        """Writes to a topic; `topic` may be a function (key, value, record) -> name. The record has `headers` and
+        `timestamp`, as the record context of Kafka Streams.
 
         Without a serde, `serdes.natural` is used: text as UTF-8, numbers as 64 bits, dicts as JSON. A null value stays
         null, which deletes the row of a compacted topic.

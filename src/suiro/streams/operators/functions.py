@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from suiro.errors import UsageError
 from suiro.streams.expressions.expression import Expression
+from suiro.streams.records import Record
 from suiro.streams.serdes.primitives import integer_of
 from suiro.streams.topology.nodes import Function, Sink
 
@@ -18,11 +19,11 @@ def callable_of(
     return function.as_callable(kind) if isinstance(function, Expression) else function
 
 
-def topic_of(sink: Sink, key: Any, value: Any) -> str:
+def topic_of(sink: Sink, record: Record) -> str:
     """Returns the topic of a record. Raises `UsageError` if the sink's function gives no name."""
     if isinstance(sink.topic, str):
         return sink.topic
-    topic = sink.topic(key, value, None)
+    topic = sink.topic(record.key, record.value, record)
     if not isinstance(topic, str) or not topic:
         raise UsageError(f"the function that chooses the topic gave {topic!r}; it must give a topic's name")
     return topic

@@ -73,7 +73,7 @@ class GlobalTableSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """`topic`: a name, or a callable (key, value, None) -> name. `key`, `value`: None is `serdes.natural`."""
+    """`topic`: a name, or a callable (key, value, record) -> name. `key`, `value`: None is `serdes.natural`."""
 
     topic: str | Callable[..., str]
     key: Serde | None = None
