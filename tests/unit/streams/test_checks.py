@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.kafka_streams_topologies import TOPOLOGIES, add, by_value, joined, yes
+from support.kafka_streams_topologies import TOPOLOGIES, add, by_value, joined
 
 from suiro.errors import UsageError
 from suiro.streams import (
@@ -169,13 +169,6 @@ def test_different_builders(build: Callable[[StreamsBuilder, StreamsBuilder], An
 def test_joins_of_what_cannot_be_joined(build: Callable[[StreamsBuilder], Any], message: str) -> None:
     with refused(message):
         build(StreamsBuilder())
-
-
-def test_cycle() -> None:
-    builder = StreamsBuilder()
-    builder.stream("in").filter(yes).to("in")
-    with refused("writes topic 'in' and reads it too"):
-        builder.build()
 
 
 @pytest.mark.parametrize(

@@ -132,12 +132,6 @@ def check_topology(topology: Topology) -> None:
                         f"{node.name} uses the store {store!r}, which does not exist; add it with "
                         "builder.add_state_store(), or name a table's store"
                     )
-    for topic in topology.sink_topics:
-        if topic in topology.source_topics:
-            raise TopologyError(
-                f"the topology writes topic {topic!r} and reads it too, which is a cycle; to go on with the records "
-                "use the stream itself, or repartition() for a topic between"
-            )
 
 
 def inputs_that_meet(topology: Topology) -> Iterator[tuple[str, list[Source | Repartition]]]:
