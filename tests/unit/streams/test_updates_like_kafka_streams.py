@@ -359,12 +359,26 @@ def test_a_stream_of_a_co_group_that_lags_needs_grace() -> None:
     assert updates(build(25), *sent) == [first, second, (Windowed("k", 0, 10), "fs", 6)]
 
 
+def test_a_longer_retention_opens_no_closed_session() -> None:
+    """Kafka Streams extends the sessions that its store still has."""
+
+    def build(retention: int) -> Callable[[StreamsBuilder], Any]:
+        kept = Materialized.as_("kept", retention=retention)
+        windows = SessionWindows.of_gap(10)
+        return lambda b: b.stream("in", **TEXT).group_by_key().windowed_by(windows).count(materialized=kept)
+
+    sent = [("in", "k", "a", 0), ("in", "other", "b", 15), ("in", "k", "c", 8)]
+    found = updates(build(10), *sent)
+    assert found[-1] == (Windowed("k", 8, 8), 1, 8)
+    assert updates(build(1_000), *sent) == found
+
+
 def test_a_record_of_a_topic_that_the_topology_writes_waits_for_the_one_in_hand() -> None:
-    """However often records come back, to a topic that a function chose."""
+    """However often records come back."""
     builder = StreamsBuilder()
     numbers = builder.stream(["again", "in"], key=serdes.string, value=serdes.long)
     lower = numbers.filter(lambda key, value: value > 0).map_values(lambda value: value - 1)
-    lower.to(lambda key, value, context: "again", value=serdes.long)
+    lower.to("again", value=serdes.long)
     numbers.to("out")
     with TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("in").pipe_input("k", 5_000, 0)
