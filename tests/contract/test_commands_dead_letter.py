@@ -130,10 +130,12 @@ def test_for_the_dead_letter_of_an_operator_the_record_of_the_source_is_sent(
         (b'{"half":1}', (("other", b"2"), *of_streams(source, place, 0), OF_AN_OPERATOR)),
         (b"7", (*of_streams(source, place, 90), OF_AN_OPERATOR)),
         (b'{"half":2}', (*of_streams(source, place, 0), OF_AN_OPERATOR)),
+        (b"8", (*of_streams(source, place, -1), OF_AN_OPERATOR)),
     )
     assert call("redrive", dead, "--place", "0:0", "--yes", "--json").json["sent"] == 1
     sent = call("redrive", dead, "--by-key", "--yes", "--json")
-    assert (sent.json["sent"], sent.json["stay"]) == (1, 1)
+    assert (sent.json["sent"], sent.json["stay"]) == (1, 2)
+    assert "it failed behind a repartition" in sent.err
     assert "its original record is not in the log any more" in sent.err
     _, again = committed(client, source)
     assert (again.partition, again.timestamp, again.key, again.value, again.headers) == (

@@ -80,6 +80,7 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
     origin = None
     if topic and _LEGAL_TOPIC.fullmatch(topic) and partition is not None:
         origin = Origin(topic, partition, natural(said.get("offset", "")))
+    of_operator = said.get("stage") == "processing"
     refusal = None
     if origin is None:
         refusal = "its headers name no topic and partition that it comes from"
@@ -87,6 +88,8 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
         refusal = f"its headers name {origin.topic}, which belongs to Kafka"
     elif "cut" in said:
         refusal = "it was too large for its topic and is cut; the whole record is where it comes from"
+    elif of_operator and origin.offset is None:
+        refusal = "it failed behind a repartition, so its headers name no record of a source"
     elif origin.topic == record.topic:
         refusal = "its headers name the topic of dead letters itself"
     return DeadLetter(
@@ -94,7 +97,7 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
         exception=said.get("exception") or said.get("exception.class.name") or said.get("connector.name", ""),
         reason=said.get("message") or said.get("exception.message", ""),
         origin=origin,
-        of_operator=said.get("stage") == "processing",
+        of_operator=of_operator,
         refusal=refusal,
     )
 

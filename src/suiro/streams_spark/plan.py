@@ -208,7 +208,7 @@ def _levels(subs: tuple[SubTopology, ...], writers: Mapping[str, SubTopology]) -
         if sub.number in open_:
             names = ", ".join(node.name for node in sub.inputs)
             raise TopologyError(
-                f"records of {names} come back to the operators they passed: a path leads through repartition() into "
+                f"records of {names} come back to the operators they passed: a path leads through a repartition into "
                 "its own sub-topology. Write to a topic and read it again where the path comes back"
             )
         open_.append(sub.number)
