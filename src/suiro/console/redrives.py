@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -65,6 +65,8 @@ with it and need no ranges."""
 HISTORY_LINES = 200
 
 T = TypeVar("T")
+Found = tuple[TopicPartition, LogRecord | None] | str
+"""The target of a dead letter and what is sent there, or why nothing is. None: its record was sent for another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +89,13 @@ class _Counts:
     refused: dict[str, int] = field(default_factory=dict)
     done_before: int = 0
 
-    def refuse(self, reason: str, records: int = 1) -> None:
-        if reason not in self.refused and len(self.refused) >= REASONS_MAX:
-            reason = "other reasons"
-        self.refused[reason] = self.refused.get(reason, 0) + records
-
-    def send(self, target: TopicPartition) -> None:
-        self.targets[target] = self.targets.get(target, 0) + 1
+    def count(self, found: Found) -> None:
+        if not isinstance(found, str):
+            self.targets[found[0]] = self.targets.get(found[0], 0) + 1
+            return
+        if found not in self.refused and len(self.refused) >= REASONS_MAX:
+            found = "other reasons"
+        self.refused[found] = self.refused.get(found, 0) + 1
 
     def plan(self, topic: str, group: str, *, complete: bool = True) -> Plan:
         return Plan(
@@ -120,9 +122,7 @@ class _Targets:
         self._topics: dict[str, TopicInfo | str] = {}
         self._originals: set[Origin | None] | None = None
 
-    def of(self, letter: DeadLetter) -> tuple[TopicPartition, LogRecord | None] | str:
-        """Returns the target and what is sent there, or why nothing is. None: it was sent for another dead letter of
-        the same record."""
+    def of(self, letter: DeadLetter) -> Found:
         if letter.refusal is not None or letter.origin is None:
             return letter.refusal or ""
         topic, partition, _ = letter.origin
@@ -138,9 +138,7 @@ class _Targets:
         if info.internal:
             return f"topic {topic} is internal to Kafka"
         count = len(info.partitions)
-        record: LogRecord | str | None = letter.record
-        if letter.of_operator:
-            record = self._original(letter)
+        record = self._original(letter) if letter.of_operator else letter.record
         if isinstance(record, str):
             return record
         if self._by_key and record is not None and record.key is not None:
@@ -189,29 +187,19 @@ def plan_redrive(
     group = group or redrive_group(topic)
     targets = _Targets(client, Letters(client, topic, group=group, bound=bound), by_key=by_key)
     counts = _Counts()
-
-    def count(letter: DeadLetter) -> None:
-        target = targets.of(letter)
-        if isinstance(target, str):
-            counts.refuse(target)
-        else:
-            counts.send(target[0])
-
+    letters = Letters(client, topic, group=group, bound=bound, seen=seen)
+    found: Iterable[tuple[DeadLetter, bool]] = letters
     if selection.places:
         done = done_of(client, topic, group, require_stable=False)
-        for record, _ in _chosen(client, topic, done, selection, counts):
-            letter = dead_letter_of(record)
-            if selection.chooses(seen(letter)):
-                count(letter)
-        return counts.plan(topic, group)
-    letters = Letters(client, topic, group=group, bound=bound, seen=seen)
-    for letter, is_done in letters:
+        near = _chosen(client, topic, done, selection, counts)
+        found = ((seen(dead_letter_of(record)), False) for record, _ in near)
+    for letter, is_done in found:
         if not selection.chooses(letter):
             continue
         if is_done:
             counts.done_before += 1
         else:
-            count(letter)
+            counts.count(targets.of(letter))
     return counts.plan(topic, group, complete=letters.complete)
 
 
@@ -285,10 +273,9 @@ def redrive(
         if not selection.chooses(seen(letter)):
             continue
         target = targets.of(letter)
+        counts.count(target)
         if isinstance(target, str):
-            counts.refuse(target)
             continue
-        counts.send(target[0])
         work.take(letter, *target, first)
         if work.records >= transaction_records or work.size >= TRANSACTION_BYTES:
             work.commit()
