@@ -135,10 +135,14 @@ class StagingWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._file is not None:
+        if self._file is None or self._path is None:
+            return
+        if kind is None:
             self._file.close()
-            if kind is not None and self._path is not None:
-                self._path.unlink(missing_ok=True)
+            return
+        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # on a full disk there is no room for what is still in its buffer
+            self._file.close()
 
     def add(self, topic: str, partition: int, data: bytes, count: int) -> None:
         index = self._topics.setdefault(topic, len(self._topics))

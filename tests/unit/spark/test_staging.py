@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.waiting import wait_until
@@ -63,6 +65,24 @@ def test_a_failed_task_leaves_no_file(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         failing_task()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_that_finds_no_room_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the buffer of its file finds none at the end, either. The file would keep the disk full."""
+
+    class Full(io.FileIO):
+        def write(self, data: Any, /) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(
+        Path, "open", lambda path, mode, buffering: io.BufferedWriter(Full(path, mode), buffering)
+    )
+    with (
+        pytest.raises(OSError, match="No space"),
+        StagingWriter(StagingArea(tmp_path), "0-1") as writer,
+    ):
+        writer.add("a", 0, b"x" * (2 << 20), 1)
     assert list(tmp_path.iterdir()) == []
 
 
