@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import random
 import struct
 from pathlib import Path
@@ -24,7 +26,7 @@ from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory
 from suiro.connect.postgres.snapshot.visibility import KEPT, RecentTransactions, Visibility
 from suiro.connect.postgres.snapshot.windows import Windows
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, TransientError
 
 XIDS = np.array([5, 10, 11, 19, 20, 21], np.int64)
 LATE = np.full(6, 1_000, np.int64)
@@ -192,6 +194,14 @@ def test_a_deletion_of_all_rows_stays_within_the_memory(tmp_path: Path) -> None:
     values.close()
 
 
+def test_values_that_find_no_room_are_read_again_later(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    values = KeyedValues(tmp_path / "file" / "values", memory=Memory(100))
+    with pytest.raises(TransientError, match="the last values of keys cannot be kept"):
+        values.put(b"key", b"x" * 200)
+    values.close()
+
+
 def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
     return kind + struct.pack(">I", xid) + rest
 
@@ -217,6 +227,31 @@ def test_a_capture_that_was_taken_over_leaves_its_successors_files(tmp_path: Pat
         assert messages[1:-1] == [row]
     second.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_streamed_transactions_that_find_no_room_are_read_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The capture ended, and a part of the transaction was left on the full disk."""
+
+    class Full(io.FileIO):
+        def write(self, data: Any, /) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    spools = Spools(tmp_path / "spools")
+    with monkeypatch.context() as full:
+        full.setattr(
+            Path, "open", lambda path, mode, buffering: io.BufferedRandom(Full(path, mode), buffering)
+        )
+        for xid in (7, 8):
+            spools.start(_streamed(b"S", xid, b"\1"))
+            spools.add(_streamed(b"I", xid, b"row"), 10)
+        with pytest.raises(TransientError, match="spools: No space left"):
+            spools.add(_streamed(b"I", 8, b"x" * (1 << 20)), 10)
+        with pytest.raises(TransientError, match="spools: No space left"):
+            list(spools.commit(struct.pack(">cIBqqq", b"c", 7, 0, 40, 50, 0), max_bytes=1 << 20))
+        spools.close()
+    assert [path.name for path in tmp_path.rglob("*.spool")] == []
 
 
 def test_a_streamed_transaction_loses_what_was_rolled_back_and_keeps_announcements(tmp_path: Path) -> None:

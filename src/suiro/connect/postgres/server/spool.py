@@ -3,6 +3,8 @@
 No message of a transaction is returned before its commit was read. Messages of a subtransaction that was rolled back
 are dropped, except relation messages. A restart begins with empty spools: Postgres streams unconfirmed transactions
 again. Of two captures on one directory, the later one has it, and the earlier one takes only its own files away.
+
+A disk that fails or is full raises `TransientError`: the next session may find room.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from suiro.connect.postgres.encoding.blocks import Block, begin_message, commit_message, join
+from suiro.errors import TransientError
 
 _HEAD = struct.Struct("<IqI")  # subtransaction, LSN, length
 _WITH_XID = frozenset(b"IUDTRYM")
@@ -28,7 +31,7 @@ class _Spool:
         self.path = path
         self.aborted: set[int] = set()
         self.size = 0
-        path.parent.mkdir(parents=True, exist_ok=True)  # a predecessor may have removed the empty directory
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = path.open("w+b", buffering=_BUFFER)
 
     def add(self, xid: int, lsn: int, message: bytes) -> None:
@@ -45,8 +48,10 @@ class _Spool:
                 yield message, lsn
 
     def remove(self) -> None:
-        self._file.close()
-        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the next session empties the directory
+            self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a full disk there is no room for what is still in its buffer
+            self._file.close()
 
 
 class Spools:
@@ -55,7 +60,6 @@ class Spools:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
         self._open: dict[int, _Spool] = {}
         self._current: tuple[int, _Spool] | None = None
 
@@ -76,7 +80,10 @@ class Spools:
         (xid,) = struct.unpack_from(">I", message, 1)
         spool = self._open.get(xid)
         if spool is None:
-            spool = self._open[xid] = _Spool(self._directory / f"{xid}.spool")
+            try:
+                spool = self._open[xid] = _Spool(self._directory / f"{xid}.spool")
+            except OSError as error:
+                raise self._failed(error) from error
         self._current = (xid, spool)
 
     def stop(self) -> None:
@@ -88,7 +95,16 @@ class Spools:
         if message[0] in _WITH_XID:  # version 1 of the protocol has no subtransaction there
             (xid,) = struct.unpack_from(">I", message, 1)
             message = message[:1] + message[5:]
-        spool.add(xid, lsn, message)
+        try:
+            spool.add(xid, lsn, message)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> TransientError:
+        return TransientError(
+            f"transactions that Postgres streams before they commit cannot be kept in {self._directory}: "
+            f"{error.strerror or error}"
+        )
 
     def abort(self, message: bytes) -> None:
         xid, subtransaction = struct.unpack_from(">II", message, 1)
@@ -102,23 +118,26 @@ class Spools:
         del self._open[xid]
 
     def commit(self, message: bytes, *, max_bytes: int) -> Iterator[Block]:
-        """Yields the transaction as blocks of about `max_bytes`, and removes its file after the last one."""
+        """Yields the transaction as blocks of about `max_bytes`, and then removes its file."""
         xid, _, lsn, end_lsn, commit_us = struct.unpack_from(">IBqqq", message, 1)
         payloads, lsns, size = [begin_message(lsn=lsn, commit_us=commit_us, xid=xid)], [lsn], 0
         spool = self._open.pop(xid, None)
-        if spool is not None:
-            for payload, at in spool.messages():
+        try:
+            for payload, at in () if spool is None else spool.messages():
                 payloads.append(payload)
                 lsns.append(at)
                 size += len(payload)
                 if size >= max_bytes:
                     yield join(payloads, lsns)
                     payloads, lsns, size = [], [], 0
-        payloads.append(commit_message(lsn=lsn, end_lsn=end_lsn, commit_us=commit_us))
-        lsns.append(lsn)
-        yield join(payloads, lsns)
-        if spool is not None:
-            spool.remove()
+            payloads.append(commit_message(lsn=lsn, end_lsn=end_lsn, commit_us=commit_us))
+            lsns.append(lsn)
+            yield join(payloads, lsns)
+        except OSError as error:
+            raise self._failed(error) from error
+        finally:
+            if spool is not None:
+                spool.remove()
 
     def close(self) -> None:
         for spool in self._open.values():

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from suiro.client import LATEST, Client
+from suiro.errors import TransientError
 from suiro.topic_table import batches, committed_range
 
 OLD = b"\1"  # in place of a value that must not be trusted
@@ -132,10 +133,20 @@ class KeyedValues:
         self.size = 0
 
     def spill(self) -> None:
+        """Raises `TransientError` for a disk that fails or is full: the next session may find room."""
+        try:
+            self._spill()
+        except (OSError, sqlite3.Error) as error:
+            raise TransientError(
+                f"the last values of keys cannot be kept in {self._path}: {error}"
+            ) from error
+
+    def _spill(self) -> None:
         if self._file is None:
-            self._shared.files += 1
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)
             self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._shared.files += 1
             self._file.execute("pragma journal_mode = off")  # it is of no use after this process
             self._file.execute("pragma synchronous = off")
             self._file.execute(f"pragma cache_size = -{CACHE_KIB // self._shared.files}")
