@@ -51,8 +51,11 @@ STREAM_THREADS = 32
 MAX_STREAMS = 200
 MAX_STREAMS_OF_USER = 100
 AUDIT_CHARS = 500
-_SECRET = frozenset({"password", "salt", "value", "key", "headers", "files", "settings", "registry"})
-"""Fields of requests that are not logged: passwords (also in settings and URLs), the contents of records, and code."""
+_SECRET = frozenset(
+    {"password", "salt", "value", "key", "headers", "files", "settings", "registry", "reason", "group_reason"}
+)
+"""Fields of requests that are not logged: passwords (also in settings and URLs), the contents of records, which errors
+may quote, and code."""
 
 HEADERS = {
     "content-security-policy": (

@@ -48,6 +48,15 @@ def test_a_password_in_a_wrong_place_is_not_noted(tmp_path: Path, body: Any) -> 
     assert ("sesame" in what, status) == (False, 400)
 
 
+def test_the_reasons_that_a_redrive_chooses_by_are_not_noted(tmp_path: Path) -> None:
+    """They quote records, of which operators may not see all fields."""
+    body = {"dry_run": False, "exception": "ValueError", "reason": "card 4711", "group_reason": "card 4711"}
+    with console_api(tmp_path, client_settings={"default.api.timeout.ms": "1"}) as api:
+        api.post("/dead-letters/orders.dead/redrive", body, role="admin", status=503)
+        ((what),) = [one["what"] for one in api.get("/audit", role="operator")["events"]]
+    assert ("4711" in what, '"exception": "ValueError"' in what) == (False, True)
+
+
 def test_what_is_no_character_and_what_a_terminal_would_obey_is_escaped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
