@@ -54,9 +54,11 @@ def masked(text: str, paths: Sequence[Sequence[str]]) -> str | None:
 
 
 def _replaced(value: Any, path: Sequence[str]) -> Any:
-    """Replaces a field; in a list, in each item."""
+    """Replaces a field; in a list, in each item. A text in the place of its object may be JSON itself."""
     if isinstance(value, list):
         return [_replaced(one, path) for one in value]
+    if isinstance(value, str):
+        return MASKED
     if not isinstance(value, dict) or path[0] not in value:
         return value
     inner = MASKED if len(path) == 1 else _replaced(value[path[0]], path[1:])

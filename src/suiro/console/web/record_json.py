@@ -100,7 +100,7 @@ class RecordView:
         key = self._guessed_key(record.key)
         # A long with a schema id may be a value of that schema, for which the registry could not be asked.
         has_no_fields = (key.format == "long" and key.schema_id is None) or (
-            key.format == "string" and not key.text.lstrip().startswith(("{", "["))
+            key.format == "string" and not key.text.lstrip(' \t\r\n"\\').startswith(("{", "["))
         )
         return key if has_no_fields and key.error is None else _hidden(key, paths)
 

@@ -20,6 +20,7 @@ SECRET = b"ada@example.com"
 KEYS = {
     "json": b'{"id": 7, "email": "ada@example.com"}',
     "json behind a space": b' {"id": 7, "email": "ada@example.com"}',
+    "json within json": b'"{\\"id\\": 7, \\"email\\": \\"ada@example.com\\"}"',
     "of a schema": struct.pack(">bI", 0, 7) + bytes([2 * len(SECRET)]) + SECRET,
 }
 
@@ -29,14 +30,19 @@ def test_a_field_is_hidden_in_the_key_too(suiro_node: Any, tmp_path: Path, key: 
     topic = f"t-{uuid4().hex[:12]}"
     with Client(suiro_node.bootstrap_servers) as client:
         client.create_topics([NewTopic(topic, 1)])
-        record = Record(offset=0, timestamp=5, key=key, value=b'{"email": "ada@example.com"}')
-        client.produce({(topic, 0): encode_batch([record])})
+        values = (b'{"email": "ada@example.com"}', KEYS["json within json"], b'["ada@example.com"]')
+        records = [Record(offset=at, timestamp=5, key=key, value=value) for at, value in enumerate(values)]
+        client.produce({(topic, 0): encode_batch(records)})
     masks = Masks.parse([f"{topic}=email"])
     with console_api(tmp_path, suiro_node.bootstrap_servers, masks=masks) as api:
         for kind in ("auto", "string", "json", "long", "hex"):
-            shown = json.dumps(api.get(f"/topics/{topic}/records", key=kind, **{"from": "earliest"}))
-            whole = json.dumps(api.get(f"/topics/{topic}/record", key=kind, partition=0, offset=0))
-            for said in (shown, whole):
+            formats = {"key": kind, "value": kind}
+            shown = json.dumps(api.get(f"/topics/{topic}/records", **formats, **{"from": "earliest"}))
+            whole = [
+                json.dumps(api.get(f"/topics/{topic}/record", **formats, partition=0, offset=at))
+                for at in range(len(values))
+            ]
+            for said in (shown, *whole):
                 assert SECRET.decode() not in said, kind
                 assert SECRET.hex() not in said, kind
         with httpx.Client(base_url=api.url, auth=("viewer", "secret")) as http:
