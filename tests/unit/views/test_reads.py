@@ -334,6 +334,11 @@ def test_changes_are_pushed_cut_by_cut(http: httpx.Client, filled: TwoVersions) 
         assert events.next()[0] == "1.2"
 
 
+def test_a_head_request_of_changes_holds_no_connection(http: httpx.Client, filled: TwoVersions) -> None:
+    assert http.head("/views/flights/changes").status_code == 200
+    assert ok(http.get("/views/flights/rows"))["rows"]  # over the same connection
+
+
 def test_changes_end_with_the_access_of_their_reader(filled: TwoVersions, tmp_path: Path) -> None:
     """A user who was removed from the file went on to get all rows, for as long as the connection lasted."""
     file = tmp_path / "users"

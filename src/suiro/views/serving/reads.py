@@ -157,6 +157,8 @@ class _Reads:
                 raise TransientError(f"{most:,} subscribers are connected, which is the most; try again")
         except SuiroError as error:
             return error_answer(error)
+        if request.method == "HEAD":  # which has no events: the client does not wait for an end
+            return Response(media_type="text/event-stream")
         self._subscribers += 1  # before the wait, during which others come
         try:
             await self._for_subscription(served.store.newest)  # the reader gets its error at once
