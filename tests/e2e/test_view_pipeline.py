@@ -92,6 +92,7 @@ class World:
         made = PipelineProcess.start(
             spec, code=code, folder=self.place(spec), bootstrap_servers=self.bootstrap_servers
         )
+        assert (self.place(spec) / "spec.json").stat().st_mode & 0o077 == 0  # settings may be passwords
         self.running.append(made)
         return made
 

@@ -88,7 +88,8 @@ class PipelineProcess:
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         Code(code).unpack(folder / CODE)
-        replace_file(folder / SPEC, json.dumps(spec.to_json(), indent=1) + "\n", sync=False)
+        # Its settings may have passwords.
+        replace_file(folder / SPEC, json.dumps(spec.to_json(), indent=1) + "\n", sync=False, mode=0o600)
         command = ["nice", "-n", str(nice), sys.executable, "-m", "suiro.views.pipeline.run", str(folder)]
         where = {
             "bootstrap_servers": bootstrap_servers,
