@@ -31,7 +31,7 @@ from suiro.config import NodeSettings
 from suiro.errors import ConfigError, SuiroError, TransientError
 from suiro.extras import require
 from suiro.foundation.futures import settle
-from suiro.foundation.process import first_line, kill, start_service, stop
+from suiro.foundation.process import first_line, kill, send_line, start_service, stop
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.settings import parse_address
 
@@ -279,10 +279,11 @@ class NodeProcess:
         arguments = ["node", "--data", str(data_path), *options]
         if listen is not None or "listeners" not in (settings or {}):
             arguments += ["--listen", listen or FREE_ADDRESS]
-        for name, value in (settings or {}).items():
-            arguments += ["--set", f"{name}={value}"]
         with open(log_path, "ab") as log_file:
-            process = start_service(arguments, stdout=subprocess.PIPE, stderr=log_file)
+            process = start_service(
+                [*arguments, "--settings-on-stdin"], stdout=subprocess.PIPE, stderr=log_file
+            )
+        send_line(process, json.dumps({name: str(value) for name, value in (settings or {}).items()}))
         try:
             ready = _read_ready_line(process, log_path, timeout_s)
         except BaseException:

@@ -170,7 +170,7 @@ def scram_works(node: NodeProcess, password: str) -> bool:
         return bool(final["error_code"] == "none")
 
 
-def test_what_was_set_is_there_after_a_kill_and_no_secret_is_in_the_log(tmp_path: Path) -> None:
+def test_what_was_set_is_there_after_a_kill_and_no_secret_is_in_the_log_or_told_by_ps(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "node.log"
     carol = "SCRAM-SHA-256=[name=carol,password=hush-carol]"
     rule = {
@@ -187,6 +187,7 @@ def test_what_was_set_is_there_after_a_kill_and_no_secret_is_in_the_log(tmp_path
         "ops": [{"key": "producer_byte_rate", "value": 5.0, "remove": False}],
     }
     with guarded(data, log, carol) as node:
+        assert b"hush-admin" not in Path(f"/proc/{node.pid}/cmdline").read_bytes()
         assert scram_works(node, "hush-carol")
         with Wire(node.bootstrap_servers) as wire:
             log_in(wire)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -91,14 +92,17 @@ def node_(
     insecure: Annotated[
         bool, Option(help="Do not warn about listeners beyond this machine that require no login.")
     ] = False,
-    # For `NodeProcess`: the node must not outlive the program that started it.
+    # For `NodeProcess`: the node must not outlive the program that started it, and every user of the machine can read
+    # the settings in a command line, which may be passwords.
     while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
+    settings_on_stdin: Annotated[bool, Option(hidden=True)] = False,
 ) -> None:
     """Run a node: a log that any Kafka client can use. When it is ready, it prints one JSON line on stdout; logs go
     to stderr. SIGTERM or SIGINT stops it with exit status 0. The exit status is 1 if the node cannot run."""
     log_to_stderr()
     try:
         from suiro.config import NodeSettings, read_properties
+        from suiro.foundation.process import lines_of_stdin
         from suiro.foundation.settings import assignments
         from suiro.node import serve
 
@@ -106,6 +110,8 @@ def node_(
         if config is not None:
             settings = settings.with_settings(read_properties(config), source=f"--config {config}")
         settings = settings.with_settings(assignments(set_ or (), "--set"), source="--set")
+        if settings_on_stdin:
+            settings = settings.with_settings(json.loads(next(lines_of_stdin(), b"{}")), source="settings")
         if metrics is not None:
             settings = settings.with_settings({"metrics.listen": metrics}, source="--metrics")
         if otlp is not None:

@@ -41,6 +41,7 @@ class SettingsTable:
         "",
         "URL to which metrics are pushed by OTLP over HTTP; empty: OTEL_EXPORTER_OTLP_ENDPOINT.",
         of_kafka=False,
+        sensitive=True,  # it may have a password
     )
     socket_request_max_bytes: int = setting(104_857_600, "Largest request frame.", low=1024)
     socket_request_max_elements: int = setting(

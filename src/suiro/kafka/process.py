@@ -24,7 +24,8 @@ from pathlib import Path
 from suiro.clock import SystemClock, sleep_s
 from suiro.errors import TransientError, UsageError
 from suiro.foundation import process
-from suiro.foundation.files import home_folder
+from suiro.foundation.files import home_folder, replace_file
+from suiro.kafka.properties import properties_text
 
 KAFKA_VERSION = "4.3.1"
 MINIMUM_JAVA = 17
@@ -225,7 +226,8 @@ class KafkaProcess:
             **SINGLE_NODE_SETTINGS,
             **settings,
         }
-        self.properties_path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        # Settings may have passwords.
+        replace_file(self.properties_path, properties_text(properties), sync=False, mode=0o600)
 
     def format(self, cluster_id: str, options: Sequence[str] = ()) -> None:
         """Have Kafka's StorageTool prepare the data folder, unless it is. Raises `UsageError` with what it said."""
