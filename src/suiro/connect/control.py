@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from suiro.connect.runtime import Runtime, UnknownConnectorError
 from suiro.foundation.http import (
+    ROUTING_ERRORS,
     Guard,
     HttpServer,
     Origins,
@@ -98,7 +99,8 @@ def serve_control(
             Route("/connectors/{name}/resume", guarded(change, Role.OPERATOR), methods=["PUT"]),
             Route("/connectors/{name}/restart", guarded(change, Role.OPERATOR), methods=["POST"]),
             Route("/metrics", guarded(metrics)),
-        ]
+        ],
+        exception_handlers=ROUTING_ERRORS,
     )
     origins = Origins(
         loopback_only=token is None and users is None, instead="set token or auth_file in section [connect]"

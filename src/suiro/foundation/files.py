@@ -1,7 +1,9 @@
-"""Replaces files as a whole, makes them durable, and tells whether one is another than before; the user's home."""
+"""Replaces files as a whole, makes them durable, and tells whether one is another than before; errors of the disk; the
+user's home."""
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -35,6 +37,15 @@ def stamp_of(path: Path | str) -> tuple[int, ...]:
     it, and two writes may have the same. Raises `OSError`."""
     found = os.stat(path)
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+_OF_THE_DISK = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)))
+
+
+def is_of_the_disk(error: BaseException) -> bool:
+    """Whether a disk is full, over its quota, read-only or failing, and may be well again later. Java says it in the
+    same words."""
+    return any(text in str(error) for text in _OF_THE_DISK)
 
 
 def home_folder() -> Path:

@@ -33,6 +33,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import SuiroError, TransientError
+from suiro.foundation.files import is_of_the_disk
 from suiro.foundation.process import end_of, event_writer, lines_of_stdin
 from suiro.foundation.stopping import Stopping
 from suiro.spark import python_server
@@ -72,7 +73,8 @@ def main(folder: Path) -> int:
             return _run({**SETTINGS, **settings}, lock, asked, stopping, say)
         except Exception as error:  # noqa: BLE001 - of Java and py4j, of many kinds; whoever started this gets it
             kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
-            say("failed", error=f"{kind}{error}", is_transient=isinstance(error, TransientError))
+            is_transient = isinstance(error, TransientError) or is_of_the_disk(error)
+            say("failed", error=f"{kind}{error}", is_transient=is_transient)
             return 1
 
 

@@ -20,13 +20,20 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
-from suiro.foundation.http import Guard, HttpServer, Origins, error_answer, is_loopback, listen_on
+from suiro.foundation.http import (
+    ROUTING_ERRORS,
+    Guard,
+    HttpServer,
+    Origins,
+    error_answer,
+    is_loopback,
+    listen_on,
+)
 from suiro.numerals import natural
 from suiro.streams_spark.kafka_streams import KafkaStreams
 from suiro.streams_spark.status import ApplicationStatus, UnknownStoreError
@@ -71,7 +78,7 @@ class ApplicationServer:
                 Route("/api/v1/application/stores/{store}", self._rows),
                 Route("/api/v1/application/stores/{store}/explain", self._explain, methods=["POST"]),
             ],
-            exception_handlers={HTTPException: _refused},
+            exception_handlers=ROUTING_ERRORS,
         )
         guard = Guard(
             application,
@@ -150,12 +157,6 @@ def _status_of(error: SuiroError) -> int:
     if isinstance(error, UnknownStoreError):
         return 404
     return 400 if isinstance(error, UsageError) else 500
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    """No such path, or no such method."""
-    assert isinstance(error, HTTPException)
-    return error_answer(error.status_code, error.detail, error.headers)
 
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:

@@ -66,6 +66,14 @@ def test_all_users_look_and_operators_change(address: str, runtime: Told) -> Non
             assert runtime.calls.pop() == (action, "orders")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/connectors/a/pause", 405)]
+)
+def test_what_is_not_there_is_said_as_an_error(address: str, method: str, path: str, status: int) -> None:
+    answer = httpx.request(method, f"http://viewer:secret@{address}{path}")
+    assert (answer.status_code, answer.json()["error_code"]) == (status, status)
+
+
 def test_a_web_page_of_others_commands_nothing(address: str, runtime: Told) -> None:
     headers = {"Origin": "http://pages.example"}
     url = f"http://admin:secret@{address}/connectors/orders/pause"

@@ -140,6 +140,7 @@ def test_what_json_does_not_have(host: Told, views: Views) -> None:
         (ConcurrentChangeError("overtaken"), 409, RefusedChangeError),
         (UsageError("wrong"), 400, UsageError),
         (TransientError("later"), 503, TransientError),
+        (OSError("No space left on device"), 503, TransientError),
         (RuntimeError("oops"), 500, SuiroError),
     ],
 )

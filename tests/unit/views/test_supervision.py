@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from dataclasses import dataclass, field
 
@@ -175,6 +177,23 @@ def test_an_error_of_its_surroundings_does_not_count(runs: Runs) -> None:
     for number in range(1, FAILURES + 3):
         runs.number(number).end("no broker answers", is_transient=True)
     assert runs.number(FAILURES + 3).is_alive
+    assert runs.gave_up == []
+    supervisor.stop()
+
+
+def test_a_start_for_which_the_disk_has_no_room_is_repeated(runs: Runs) -> None:
+    """A version that was being built had failed for good."""
+    starts = 0
+
+    def start() -> Child:
+        nonlocal starts
+        starts += 1
+        if starts < 3 * FAILURES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return runs.start()
+
+    supervisor = Supervisor("v1", start, progress=lambda: None, gave_up=runs._give_up)
+    assert runs.number(1).is_alive
     assert runs.gave_up == []
     supervisor.stop()
 

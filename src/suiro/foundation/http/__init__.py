@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from suiro.foundation.http.limits import HttpLimits, requests_of_one
     from suiro.foundation.http.origins import Origins
     from suiro.foundation.http.page import MetricsPage, serve_metrics_page
-    from suiro.foundation.http.refusals import error_answer, error_json
+    from suiro.foundation.http.refusals import ROUTING_ERRORS, error_answer, error_json
     from suiro.foundation.http.server import HttpServer, warn_if_open_to_all
     from suiro.foundation.http.users import Role, Users, Verdict, hash_password
 
 __all__ = [
+    "ROUTING_ERRORS",
     "AnswerTooLargeError",
     "Guard",
     "HttpLimits",
@@ -75,7 +76,7 @@ __getattr__ = on_first_use(
         "limits": "HttpLimits requests_of_one",
         "origins": "Origins",
         "page": "MetricsPage serve_metrics_page",
-        "refusals": "error_answer error_json",
+        "refusals": "ROUTING_ERRORS error_answer error_json",
         "server": "HttpServer warn_if_open_to_all",
         "users": "Role Users Verdict hash_password",
     },

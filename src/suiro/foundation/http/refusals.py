@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 
@@ -21,3 +23,12 @@ def error_answer(status: int, message: str, headers: Mapping[str, str] | None = 
     return Response(
         error_json(status, message), status_code=status, headers=headers, media_type="application/json"
     )
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return error_answer(error.status_code, error.detail, error.headers)
+
+
+ROUTING_ERRORS = {HTTPException: _no_route}
+"""The `exception_handlers` of a Starlette application, for a path or a method that it does not have."""

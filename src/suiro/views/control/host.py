@@ -312,8 +312,8 @@ class Host:
         )
         code_file = self.config.data / CHECKS / f"{uuid.uuid4().hex}.zip"
         code_file.parent.mkdir(parents=True, exist_ok=True)
-        code_file.write_bytes(code)
         try:
+            code_file.write_bytes(code)
             return run_isolated("check", {**given, "code_file": str(code_file)}, limit=limit)
         finally:
             code_file.unlink(missing_ok=True)

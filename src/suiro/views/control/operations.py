@@ -48,8 +48,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from suiro.errors import FatalError, SuiroError, UsageError
-from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed, watching_client
+from suiro.errors import FatalError, SuiroError, TransientError, UsageError
+from suiro.foundation.files import is_of_the_disk
+from suiro.foundation.http import ROUTING_ERRORS, Guard, Origins, Role, Users, not_allowed, watching_client
 from suiro.foundation.metrics import CONTENT_TYPE, family, render
 from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
 from suiro.views.control.host import Host
@@ -75,7 +76,9 @@ logger = logging.getLogger(__name__)
 def application(host: Host, users: Users | None = None) -> ASGIApp:
     """The reads and commands of a host. `users`: only they may use it."""
     # Reads come first, because a request is matched with one route after the other.
-    made: ASGIApp = Starlette(routes=[*routes(host), *_Operations(host).routes()])
+    made: ASGIApp = Starlette(
+        routes=[*routes(host), *_Operations(host).routes()], exception_handlers=ROUTING_ERRORS
+    )
     return Guard(
         made,
         origins=Origins(loopback_only=users is None, instead="name users with --auth-file"),
@@ -350,5 +353,10 @@ async def _answer(threads: ThreadPoolExecutor, run: Callable[[], Any]) -> Respon
     except SuiroError as error:
         return error_answer(error)
     except Exception as error:
+        if is_of_the_disk(error):
+            said = (
+                f"the host's disk: {error}; look how the view stands (suiro view status) before you ask again"
+            )
+            return error_answer(TransientError(said))
         logger.exception("a request failed")
         return error_answer(FatalError(f"the host failed: {type(error).__name__}; its log says more"))

@@ -3,7 +3,8 @@
 `progress()` is called before each start and after each end; if its value changed, the child has made progress. After
 `FAILURES` ends in a row without progress, `gave_up` is called, once, and decides whether the child is started again. If
 all of them failed at the same record, the child is not started again in any case, because the next start would fail,
-too: its state is "failed". An end that the child itself calls transient (its Kafka is away) does not count.
+too: its state is "failed". An end that the child itself calls transient (its Kafka is away) does not count, nor a start
+for which the disk has no room.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from suiro.clock import monotonic_s
+from suiro.foundation.files import is_of_the_disk
 from suiro.foundation.process import Backoff
 
 FAILURES = 3
@@ -139,7 +141,7 @@ class Supervisor(Generic[C]):
         except Exception as error:  # noqa: BLE001 - the status has it, and the start is repeated
             with self._lock:
                 self._error = str(error)
-            return str(error), True, False
+            return str(error), not is_of_the_disk(error), False
         with self._lock:
             self._child = child
         ends_s: float | None = None

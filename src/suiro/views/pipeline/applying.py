@@ -27,6 +27,7 @@ from typing import Any
 from suiro.client import EARLIEST, Client
 from suiro.clock import Clock, SystemClock
 from suiro.errors import SuiroError, TransientError, UnknownTopicError
+from suiro.foundation.files import is_of_the_disk
 from suiro.foundation.process import event_writer, give_way, lines_of_stdin
 from suiro.foundation.stopping import Stopping
 from suiro.protocol import columnar
@@ -187,7 +188,8 @@ def main() -> int:
     except Exception as error:
         logger.exception("the follower of %s v%d ends", spec.view, spec.version)
         message = str(error) if isinstance(error, SuiroError) else f"{type(error).__name__}: {error}"
-        say("error", error=message, is_transient=isinstance(error, TransientError))
+        is_transient = isinstance(error, TransientError) or is_of_the_disk(error)
+        say("error", error=message, is_transient=is_transient)
         return 1
     return 0
 

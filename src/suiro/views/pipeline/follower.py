@@ -132,7 +132,7 @@ class Follower:
             try:
                 self._run()
             except (OSError, RuntimeError) as error:  # no process, or no thread, as many as there are
-                self._fail(FatalError(f"the follower cannot be started: {error}"))
+                self._fail(TransientError(f"the follower cannot be started: {error}"))
             if self._stopping.is_set():
                 return
             with self._lock:

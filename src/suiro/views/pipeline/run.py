@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.errors import FatalError, SuiroError, TransientError, UnknownTopicError, UsageError
+from suiro.foundation.files import is_of_the_disk
 from suiro.foundation.process import event_writer, lines_of_stdin, session_members
 from suiro.foundation.stopping import Stopping
 from suiro.foundation.types import TopicPartition
@@ -96,6 +97,7 @@ def main(folder: Path) -> int:
             error=LOST if has_lost_jvm else f"{kind}{error}",
             is_transient=has_lost_jvm
             or isinstance(error, TransientError)
+            or is_of_the_disk(error)
             or any(text in str(error) for text in _BUSY_MACHINE),
             is_of_record=isinstance(error, ProcessingError | DeserializationError),
             has_lost_jvm=has_lost_jvm,
