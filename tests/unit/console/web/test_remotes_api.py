@@ -173,7 +173,7 @@ def test_what_is_wrong_in_what_runs_on_the_cluster(
     }
     fine = {"application_id": "fine", "state": "RUNNING", "error": None, "dead_letter_topics": []}
     connectors = {
-        "a": {"status": {"name": "a", "state": "RUNNING", "error": None}},
+        "a": {"status": {"name": "a", "state": "RUNNING", "error": "the last one"}},
         "b": {"status": {"name": "b", "state": "RESTARTING", "error": "refused"}},
     }
     versions = [

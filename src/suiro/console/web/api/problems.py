@@ -66,7 +66,9 @@ def _of_connectors(call: Call) -> Iterator[Problem]:
         if host.error is not None:
             yield _error("Connectors", host.error, "#/connectors")
         for one in host.connectors:
-            if one.get("error") is not None or one.get("state") == "FAILED":
+            state = one.get("state")
+            # While it runs, its error is the last one that it had.
+            if state == "FAILED" or (state != "RUNNING" and one.get("error") is not None):
                 yield _error(
                     f"Connector {one.get('name')}", one.get("error") or "it has failed", "#/connectors"
                 )

@@ -45,13 +45,13 @@ function Connector({ host, connector, onChanged }) {
   const paused = connector.state === 'PAUSED';
   const offsets = Object.entries(connector.offsets ?? {});
   const capture = connector.capture ?? null;
-  const failed = connector.state === 'FAILED' || connector.error !== null;
+  const failed = connector.state === 'FAILED' || (connector.error !== null && connector.state !== 'RUNNING');
   return html`<article class=${`card ${failed ? 'failed' : ''} ${capture ? 'whole' : ''}`} aria-label=${connector.name}>
     <div class="card-head">
       <span class="card-title mono">${connector.name}</span>
       <${Badge}>${connector.kind} ${connector.type}<//><${State} text=${connector.state} />
     </div>
-    ${connector.error && html`<div class="notice error"><span>${connector.error}${connector.retry_at_ms && connector.retry_at_ms > now() ? `. Next try in ${duration(connector.retry_at_ms - now())}.` : ''}</span></div>`}
+    ${connector.error && html`<div class=${`notice ${failed ? 'error' : 'warn'}`}><span>${failed ? '' : 'The last error: '}${connector.error}${connector.retry_at_ms && connector.retry_at_ms > now() ? `. Next try in ${duration(connector.retry_at_ms - now())}.` : ''}</span></div>`}
     ${capture ? html`<${Capture} connector=${connector} capture=${capture} />` : html`<${Facts} items=${[
       ['Lag', count(connector.lag)],
       ['Records', count(connector.records)],
