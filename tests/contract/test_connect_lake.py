@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import errno
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +29,7 @@ from suiro.connect.sinks import delta
 from suiro.connect.sinks.delta import DeltaSink
 from suiro.connect.sinks.iceberg import IcebergSink
 from suiro.connect.sinks.parquet import ParquetSink
-from suiro.errors import UsageError
+from suiro.errors import TransientError, UsageError
 from suiro.protocol.records import Record, encode_batch
 
 COLUMNS = """
@@ -441,6 +443,10 @@ def test_a_bucket_has_folders_of_any_name(tmp_path: Path, monkeypatch: pytest.Mo
     assert written[0].to_pylist() == [{"name": long}]
 
 
+def no_room(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_many_small_batches_do_not_write_the_manifest_anew_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,13 +461,21 @@ def test_many_small_batches_do_not_write_the_manifest_anew_each_time(
     sink = ParquetSink({"folder": "lake"}, About(name="s", folder=tmp_path, clock=SystemClock()))
     sink.open()
     count = 200
-    for number in range(count):
+
+    def put(number: int) -> None:
         sink.put(
             SinkBatch(
                 records=[], first_offsets={("t", 0): number}, next_offsets={("t", 0): number + 1},
                 reject=lambda record, reason: None, settle=lambda: None,
             )
         )  # fmt: skip
+
+    for number in range(count):
+        put(number)
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", no_room)
+        with pytest.raises(TransientError, match=r"cannot write to .*lake: .* No space left"):
+            put(count)
     (files,) = json.loads((tmp_path / "lake" / "_manifest.json").read_text()).values()
     assert len(files) >= 0.98 * count - 1
     sink.close()

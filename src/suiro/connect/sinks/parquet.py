@@ -108,6 +108,8 @@ class ParquetSink:
                 f"{self._name}: another process writes to {self._folder}: {error}. A restart continues from "
                 "the existing files"
             ) from error
+        except OSError as error:
+            raise TransientError(f"{self._name}: cannot write to {self._folder}: {error}") from error
         sync_folder(self._folder)
         self._last = entry | {"file": path.name, "rows": rows.num_rows}
         self._files.append(json.dumps(self._last))
