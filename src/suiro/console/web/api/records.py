@@ -433,7 +433,7 @@ class _Followed:
         self.leaderless = frozenset(leaderless)
 
     def fetch(self, client: Client, clock: Clock) -> dict[TopicPartition, Fetched]:
-        """Returns what has come, within `TAIL_WAIT_MS`, or `LEADER_WAIT_MS` if a partition loses its leader."""
+        """Returns what has come, within `LEADER_WAIT_MS` if a partition loses its leader."""
         now_ms = clock.monotonic_ms()
         try:
             if now_ms >= self._looks_ms or self.leaderless:
@@ -445,15 +445,12 @@ class _Followed:
                 self.leaderless &= without
             asked = {place: offset for place, offset in self.at.items() if place[1] not in self.leaderless}
             if not asked:
-                clock.sleep_ms(TAIL_WAIT_MS)
                 return {}
             return client.fetch(
                 asked,
                 max_bytes=SCAN_FETCH_BYTES,
                 partition_max_bytes=SCAN_FETCH_BYTES,
-                max_wait_ms=TAIL_WAIT_MS,
-                # A few steps a second are enough for people.
-                min_bytes=SCAN_FETCH_BYTES,
+                max_wait_ms=0,
                 leader_wait_ms=LEADER_WAIT_MS,
             )
         except (OffsetOutOfRangeError, UnknownTopicError) as error:
@@ -499,6 +496,8 @@ def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[by
             last: deque[tuple[LogRecord, tuple[Decoded, Decoded] | None]] = deque(maxlen=TAIL_RECORDS)
             seen = dropped = held = 0
             before = matching.unclear, followed.leaderless
+            # A few steps a second are enough for people. The node looks at a fetch that waits at each write.
+            clock.sleep_ms(TAIL_WAIT_MS)
             # The client is lent for one step, so that twenty tails can share clients.
             with call.console.client() as client:
                 answers = followed.fetch(client, clock)
