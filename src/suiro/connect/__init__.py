@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from suiro.connect.postgres.log_messages import request_snapshot
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.status import push_capture_metrics, serve_capture_metrics
-    from suiro.connect.rules import rule
+    from suiro.connect.rules import rule_expression
     from suiro.connect.runtime import Runtime, UnknownConnectorError
     from suiro.connect.values import plain_json
 
@@ -66,7 +66,7 @@ __all__ = [
     "read_configuration",
     "read_settings",
     "request_snapshot",
-    "rule",
+    "rule_expression",
     "serve_capture_metrics",
     "serve_control",
 ]
@@ -83,7 +83,7 @@ __getattr__ = on_first_use(
         "postgres.log_messages": "request_snapshot",
         "postgres.options": "CaptureOptions",
         "postgres.status": "push_capture_metrics serve_capture_metrics",
-        "rules": "rule",
+        "rules": "rule_expression",
         "runtime": "Runtime UnknownConnectorError",
         "values": "plain_json",
     },

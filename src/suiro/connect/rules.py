@@ -50,22 +50,29 @@ _METHODS = (
 
 def rule(key: str, text: str) -> Rule:
     """Returns a function of value, key and timestamp (ms). Raises `SettingError` for the setting `key`."""
+    compiled = rule_expression(key, text).as_callable("record")
+
+    def holds(value: Any, record_key: Any, timestamp_ms: int) -> bool:
+        return compiled(record_key, value, timestamp_ms) is True
+
+    return holds
+
+
+def rule_expression(key: str, text: str) -> expressions.Expression:
+    """Returns the expression of a rule, which can be compiled. Raises `SettingError` for the setting `key`."""
     if len(text) > MAX_RULE_CHARS:
         raise SettingError(key, f"a rule has at most {MAX_RULE_CHARS} characters, this one has {len(text)}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
-        compiled = _expression(_Reader().read(tree.body)).as_callable("record")
+        made: expressions.Expression = _expression(_Reader().read(tree.body))
+        made.as_callable("record")
     except SyntaxError as error:
         raise SettingError(key, f"{text!r} is not a rule: {error.msg}") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise SettingError(key, f"{text!r} is not a rule: {error}") from None
     except (RecursionError, MemoryError):
         raise SettingError(key, "the rule is nested too deep") from None
-
-    def holds(value: Any, record_key: Any, timestamp_ms: int) -> bool:
-        return compiled(record_key, value, timestamp_ms) is True
-
-    return holds
+    return made
 
 
 class _Reader:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
@@ -35,6 +37,11 @@ BYTES_MAX = 16 * 1024 * 1024
 SCHEMA_BYTES_MAX = 4 * 1024 * 1024
 """The same of a value with a schema, each byte of which may be an object."""
 SHOWN_BYTES = 1_024
+QUICK_BYTES = 4_300
+"""The longest values of JSON that are parsed together. In a longer one, a number may have more digits than Python
+reads, which is noticed only if the number is needed."""
+_PLAIN = frozenset({str, int, bool, type(None)})
+_FIRST, _LAST = itemgetter(0), itemgetter(-1)
 _LONG = struct.Struct(">q")
 _SCHEMA_ID = struct.Struct(">bI")
 
@@ -111,12 +118,18 @@ def _error_of(data: bytes | None, decoded: Decoded) -> str | None:
 
 
 def decoder(
-    name: str, registry: str | None = None, *, is_patient: bool = True, is_exact: bool = False
+    name: str,
+    registry: str | None = None,
+    *,
+    is_patient: bool = True,
+    is_exact: bool = False,
+    is_shown: bool = True,
 ) -> Decoder:
     """Returns a decoder for one of `FORMATS`, or "auto". Avro needs the URL of a registry: it waits for an answer as
     long as the registry's client if it `is_patient`, else like "auto". If the registry does not answer, Avro raises
-    `RegistryUnavailableError`; so does "auto" if it `is_exact`, else it guesses."""
-    decode = _decode_of(name, registry, is_patient, is_exact)
+    `RegistryUnavailableError`; so does "auto" if it `is_exact`, else it guesses. If it is not `is_shown`, `Decoded` may
+    lack the text."""
+    decode = _decode_of(name, registry, is_patient, is_exact, is_shown)
 
     def decoded(data: bytes | None) -> Decoded:
         if data is None:
@@ -140,7 +153,7 @@ def value_reader(
     name: str, registry: str | None = None, *, is_patient: bool = True, is_exact: bool = False
 ) -> Callable[[bytes | None], Any]:
     """Like `decoder`, but returns only the `value`, for filters that look at many records to show a few."""
-    decode = decoder(name, registry, is_patient=is_patient, is_exact=is_exact)
+    decode = decoder(name, registry, is_patient=is_patient, is_exact=is_exact, is_shown=False)
     if name not in ("auto", "json"):
         return lambda data: decode(data).value
     parse = msgspec.json.decode
@@ -156,13 +169,72 @@ def value_reader(
     return value_of
 
 
+def column_reader(
+    name: str, registry: str | None = None, *, fields: Iterable[str] = (), is_exact: bool = False
+) -> Callable[[Sequence[bytes | None]], Sequence[Any]]:
+    """Like `value_reader`, for many small values at once. With `fields`, objects of JSON have no others."""
+    one = value_reader(name, registry, is_patient=False, is_exact=is_exact)
+    together: Callable[[Sequence[bytes]], list[Any] | None] | None = None
+    if name in ("auto", "json") and fields:
+        together = _objects_of(fields)
+    elif name in ("auto", "string"):
+        together = partial(_texts, is_guessed=name == "auto")
+
+    def values_of(data: Sequence[bytes | None]) -> Sequence[Any]:
+        some = [item for item in data if item is not None]
+        found = None if together is None else together(some)
+        if found is None:
+            found = [one(item) for item in some]
+        rest = iter(found)
+        return found if len(some) == len(data) else [None if item is None else next(rest) for item in data]
+
+    return values_of
+
+
+def _objects_of(fields: Iterable[str]) -> Callable[[Sequence[bytes]], list[Any] | None]:
+    """Returns a reader of objects in JSON with these fields; it returns None if one must be looked at alone."""
+    types: Any = TypedDict
+    parse = msgspec.json.Decoder(types("Fields", dict.fromkeys(fields, Any), total=False)).decode_lines
+
+    def objects(data: Sequence[bytes]) -> list[Any] | None:
+        try:
+            if set(map(_FIRST, data)) != {ord("{")} or set(map(_LAST, data)) != {ord("}")}:
+                return None
+            if max(map(len, data)) > QUICK_BYTES:
+                return None
+            lines = b"\n".join(data)
+            # The parser does not check the UTF-8 of other fields.
+            lines.decode()
+            found: list[Any] = parse(lines)
+        except (msgspec.MsgspecError, ValueError, RecursionError, IndexError):
+            return None
+        # Nowhere in JSON stands a bracket, a line end and a bracket: each line has whole objects, one or more.
+        return found if len(found) == len(data) else None
+
+    return objects
+
+
+def _texts(data: Sequence[bytes], *, is_guessed: bool) -> list[Any] | None:
+    """Returns None if one must be looked at alone."""
+    try:
+        text = b"\n".join(data).decode()
+    except UnicodeDecodeError:
+        return None
+    if is_guessed:
+        may_be_json = text.startswith(("{", "[")) or "\n{" in text or "\n[" in text
+        if may_be_json or not text.replace("\n", " ").isprintable():
+            return None
+    found = text.split("\n")
+    return found if len(found) == len(data) else None
+
+
 def _decode_of(
-    name: str, registry: str | None, is_patient: bool, is_exact: bool
+    name: str, registry: str | None, is_patient: bool, is_exact: bool, is_shown: bool
 ) -> Callable[[bytes], Decoded]:
     if name == "avro":
-        return _avro(registry, is_patient)
+        return _avro(registry, is_patient, is_shown)
     if name == "auto":
-        return _Guessing(registry, is_exact)
+        return _Guessing(registry, is_exact, is_shown)
     plainly = {"string": _string, "json": _json if is_patient else _small_json, "long": _long, "hex": _hex}
     if name in plainly:
         return plainly[name]
@@ -205,7 +277,7 @@ def _long(data: bytes) -> Decoded:
     return Decoded(value=number, text=str(number), format="long")
 
 
-def _avro(registry: str | None, is_patient: bool) -> Callable[[bytes], Decoded]:
+def _avro(registry: str | None, is_patient: bool, is_shown: bool) -> Callable[[bytes], Decoded]:
     from suiro.registry import CodecSettings, Undecodable, codec_of
 
     if registry is None:
@@ -219,7 +291,7 @@ def _avro(registry: str | None, is_patient: bool) -> Callable[[bytes], Decoded]:
                 if len(data) > SCHEMA_BYTES_MAX:
                     raise ValueError(_too_large(data, SCHEMA_BYTES_MAX))
                 schema_waits(registry).wait(schema_id, partial(_by_schema, registry, schema_id, data))
-            return _of_schema(codec.decode(data), "avro", schema_id)
+            return _of_schema(codec.decode(data), "avro", schema_id, is_shown)
         # The registry may have the schema and not one that it refers to.
         except (Undecodable, SchemaNotFoundError) as error:
             raise ValueError(f"cannot be read: {error}") from None
@@ -227,13 +299,29 @@ def _avro(registry: str | None, is_patient: bool) -> Callable[[bytes], Decoded]:
     return decode
 
 
-def _of_schema(value: Any, name: str, schema_id: int | None) -> Decoded:
+def _of_schema(value: Any, name: str, schema_id: int | None, is_shown: bool) -> Decoded:
     from suiro.connect import plain_json
 
+    if not is_shown and _stays_in_json(value):
+        return Decoded(value=value, text="", format=name, schema_id=schema_id)
     text = json.dumps(plain(value), default=plain_json, ensure_ascii=False)
     if not _is_utf8(text):  # half of a surrogate pair stays escaped
         text = json.dumps(plain(value), default=plain_json)
     return Decoded(value=json.loads(text), text=text, format=name, schema_id=schema_id)
+
+
+def _stays_in_json(value: Any, levels: int = 20) -> bool:
+    """Whether a value of few levels is the same after it was written as JSON and read."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is float:
+        return isfinite(value)
+    if levels and kind is dict:
+        return set(map(type, value)) <= {str} and all(
+            _stays_in_json(item, levels - 1) for item in value.values()
+        )
+    return levels > 0 and kind is list and all(_stays_in_json(item, levels - 1) for item in value)
 
 
 def _is_utf8(text: str) -> bool:
@@ -252,7 +340,7 @@ def _schema_id(data: bytes) -> int | None:
     return found
 
 
-def _by_schema(registry: str, schema_id: int, data: bytes) -> Decoded:
+def _by_schema(registry: str, schema_id: int, data: bytes, is_shown: bool = True) -> Decoded:
     from suiro.registry import CodecSettings, Undecodable, codec_of, registry_client
 
     language = registry_client(registry).schema(schema_id).type
@@ -260,16 +348,19 @@ def _by_schema(registry: str, schema_id: int, data: bytes) -> Decoded:
         value = codec_of(language, CodecSettings(registry=registry)).decode(data)
     except Undecodable as failure:
         raise ValueError(str(failure)) from None
-    return _of_schema(value, {"JSON": "json-schema"}.get(language, language.lower()), schema_id)
+    return _of_schema(value, {"JSON": "json-schema"}.get(language, language.lower()), schema_id, is_shown)
 
 
 class _Guessing:
     """Guesses the format of bytes. If they begin like a schema id that the registry does not have, another format is
     used."""
 
-    def __init__(self, registry: str | None, is_exact: bool, clock: Clock | None = None) -> None:
+    def __init__(
+        self, registry: str | None, is_exact: bool, is_shown: bool, clock: Clock | None = None
+    ) -> None:
         self._registry = registry
         self._is_exact = is_exact
+        self._is_shown = is_shown
         self._clock = clock or SystemClock()
         # Ids that the registry does not have, and when it is asked for them again.
         self._unknown: dict[int, int] = {}
@@ -282,7 +373,7 @@ class _Guessing:
             said = _too_large(data, SCHEMA_BYTES_MAX)
             return replace(self._by_bytes(data), error=said, schema_id=schema_id)
         try:
-            decode = partial(_by_schema, self._registry, schema_id, data)
+            decode = partial(_by_schema, self._registry, schema_id, data, self._is_shown)
             schema_waits(self._registry).wait(schema_id, decode)
             return decode()
         except SchemaNotFoundError:
@@ -355,14 +446,16 @@ class Filter:
     """A rule over records, in the language of the connectors' `when` rules: it compares, and cannot do anything else.
 
     A rule may ask for what a record does not have. Such records are left out and counted: `unclear`. `first_unclear`
-    names the first and says why.
+    names the first and says why. `reads`: key, value, timestamp; `fields`: those of the value.
     """
 
     def __init__(self, text: str) -> None:
-        from suiro.connect import rule
+        from suiro.connect import rule_expression
 
-        self._rule = rule("filter", text)
-        self.asks_for_keys = "record_key" in text
+        expression = rule_expression("filter", text)
+        self._rule = expression.as_callable("record")
+        self.reads = expression.roots()
+        self.fields = expression.fields() or frozenset()
         self.unclear = 0
         self.first_unclear: str | None = None
 
@@ -378,9 +471,23 @@ class Filter:
     def holds(self, record: LogRecord, value: Any, key: Any) -> bool:
         """`value` and `key`: those of the record, decoded."""
         try:
-            return self._rule(value, key, record.timestamp)
+            return self._rule(key, value, record.timestamp) is True
         except Exception as error:  # noqa: BLE001 - whatever the rule raises for a value that it does not fit
             self.unclear += 1
             if self.first_unclear is None:
                 self.first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"
             return False
+
+    def may_hold(self, keys: Iterable[Any], values: Iterable[Any]) -> list[int]:
+        """Returns the places of the records for which it holds, and of those that are unclear. For a filter that does
+        not read the timestamp."""
+        rule = self._rule
+        found = []
+        for place, (key, value) in enumerate(zip(keys, values, strict=True)):
+            try:
+                if rule(key, value, None) is not True:
+                    continue
+            except Exception:  # noqa: BLE001 - whatever the rule raises for a value that it does not fit
+                pass
+            found.append(place)
+        return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Literal
 
 import msgspec
@@ -25,9 +26,18 @@ from suiro.errors import (
     UsageError,
 )
 from suiro.foundation.types import TopicPartition
+from suiro.protocol.compression import decompress
 from suiro.protocol.murmur2 import partition_for_key
-from suiro.protocol.record_batch import iter_headers, verify
-from suiro.protocol.records import Record, control_type, decode_batch, encode_batch, iter_batch
+from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, iter_headers, verify
+from suiro.protocol.records import (
+    Choose,
+    Record,
+    control_type,
+    decode_batch,
+    encode_batch,
+    iter_chosen,
+    iter_records,
+)
 
 FETCH_BYTES = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES = 1024 * 1024
@@ -42,6 +52,7 @@ PRODUCE_BATCH_BYTES = 512 * 1024
 PRODUCER_KEPT_MS = 60 * 60_000
 """After a pause of this length a new producer id is used: brokers forget ids that do not write."""
 SEQUENCES = 1 << 31
+OFFSETS = 1 << 63
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -198,15 +209,56 @@ def records_of(
     topic: str, partition: int, position: int, fetched: Fetched, read_committed: bool
 ) -> Iterator[tuple[LogRecord | None, int]]:
     """Yields (record, next offset), and (None, next offset) after each batch. Raises `CorruptRecordError`."""
+    for _, record, following in chosen_of(topic, partition, position, fetched, read_committed):
+        yield record, following
+
+
+def chosen_of(
+    topic: str,
+    partition: int,
+    position: int,
+    fetched: Fetched,
+    read_committed: bool,
+    *,
+    end: int = OFFSETS,
+    choose: Choose | None = None,
+) -> Iterator[tuple[int, LogRecord | None, int]]:
+    """Like `records_of`, without the records from the offset `end` on. In front is how many records there were since
+    the one before, itself included: those that `choose` leaves out are only counted (`iter_chosen`)."""
+    reached = position
     try:
-        yield from _records_of(topic, partition, position, fetched, read_committed)
+        for header, payload in _payloads(position, fetched, read_committed):
+            found: Iterable[tuple[int, Record | None]] = ()
+            is_whole = position <= header.base_offset and header.last_offset < end
+            if payload is not None and choose is not None and is_whole:
+                found = iter_chosen(payload, header, choose)
+            elif payload is not None:
+                found = zip(repeat(1), iter_records(payload, header))
+            for count, record in found:
+                if record is None or not position <= record.offset < end:
+                    yield count - (record is not None), None, reached
+                    continue
+                reached = record.offset + 1
+                made = LogRecord(
+                    topic=topic,
+                    partition=partition,
+                    offset=record.offset,
+                    timestamp=record.timestamp,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers,
+                )
+                yield count, made, reached
+            reached = header.next_offset
+            yield 0, None, reached
     except CorruptRecordError as error:
         raise CorruptRecordError(f"{topic}-{partition} is damaged: {error}") from error
 
 
-def _records_of(
-    topic: str, partition: int, position: int, fetched: Fetched, read_committed: bool
-) -> Iterator[tuple[LogRecord | None, int]]:
+def _payloads(
+    position: int, fetched: Fetched, read_committed: bool
+) -> Iterator[tuple[BatchHeader, bytes | None]]:
+    """Yields the batches with records from the position on, and these, decompressed; None if nobody may see them."""
     aborted = sorted(fetched.aborted, key=lambda item: item[1]) if read_committed else []
     ended: set[int] = set()  # producers whose transaction here was aborted
     for at, header in iter_headers(fetched.data):
@@ -215,24 +267,15 @@ def _records_of(
         verify(fetched.data, at, header)
         while aborted and aborted[0][1] <= header.last_offset:
             ended.add(aborted.pop(0)[0])
+        payload = None
         if header.is_control:
             marker = decode_batch(fetched.data, at, limit=BATCH_BYTES_MAX)
             if marker and control_type(marker[0]) == "abort":
                 ended.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in ended):
-            for record in iter_batch(fetched.data, at, limit=BATCH_BYTES_MAX):
-                if record.offset >= position:
-                    made = LogRecord(
-                        topic=topic,
-                        partition=partition,
-                        offset=record.offset,
-                        timestamp=record.timestamp,
-                        key=record.key,
-                        value=record.value,
-                        headers=record.headers,
-                    )
-                    yield made, record.offset + 1
-        yield None, header.next_offset
+            packed = fetched.data[at + HEADER_SIZE : at + header.size]
+            payload = decompress(header.compression, packed, limit=BATCH_BYTES_MAX)
+        yield header, payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ reference that the compiled `columnar` is tested against.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -41,6 +43,12 @@ CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _INT64_LEAST, _INT64_MOST = -(1 << 63), (1 << 63) - 1
 _ABORT = 0
 _COMMIT = 1
+CHOSEN_FROM = 250
+"""Records that are looked at together. Their reader may stop after each so many."""
+_NO_SIZE = ~0x3FFE
+"""Bits of numbers that are no sizes, or have more than two bytes. The lowest one is the sign."""
+_NULL = 1
+"""The size of null, -1, as it is encoded."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -138,17 +146,60 @@ def iter_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESS
 
 def iter_records(payload: bytes, header: BatchHeader) -> Iterator[Record]:
     """Yields the records of a decompressed payload one by one."""
-    if header.count < 0:
-        raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {header.count} records")
     at = 0
-    try:
+    with _checked(header):
         for _ in range(header.count):
             record, at = _get_record(payload, at, header)
             yield record
-        if at != len(payload):
-            raise CorruptRecordError(f"{len(payload) - at} bytes are left after the last record")
+        _check_end(payload, at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choose:
+    """Chooses records by their `keys` and `values`, of which it gets those that it needs. `which` gets a number of
+    records, their keys and their values, and returns the places of those that are wanted, in order."""
+
+    which: Callable[[int, Sequence[bytes | None], Sequence[bytes | None]], Iterable[int]]
+    keys: bool
+    values: bool
+
+
+def iter_chosen(payload: bytes, header: BatchHeader, choose: Choose) -> Iterator[tuple[int, Record | None]]:
+    """Like `iter_records`, but makes no object of a record that is not wanted. `CHOSEN_FROM` records are looked at
+    together. One with a number of many bytes is always wanted. With each record comes how many there were since the one
+    before, itself included; with None, how many since then are not wanted."""
+    at, left = 0, header.count
+    with _checked(header):
+        while left:
+            some = _split(payload, at, min(left, CHOSEN_FROM), keys=choose.keys, values=choose.values)
+            count, done = len(some.places), 0
+            for place in choose.which(count, some.keys, some.values) if count else ():
+                record, _ = _get_record(payload, some.places[place], header)
+                yield place + 1 - done, record
+                done = place + 1
+            yield count - done, None
+            at, left = some.end, left - count
+            if left and count < CHOSEN_FROM:
+                record, at = _get_record(payload, at, header)
+                left -= 1
+                yield 1, record
+        _check_end(payload, at)
+
+
+@contextmanager
+def _checked(header: BatchHeader) -> Iterator[None]:
+    """Errors name the batch."""
+    try:
+        if header.count < 0:
+            raise CorruptRecordError(f"it claims {header.count} records")
+        yield
     except CorruptRecordError as error:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} is corrupt: {error}") from None
+
+
+def _check_end(payload: bytes, at: int) -> None:
+    if at != len(payload):
+        raise CorruptRecordError(f"{len(payload) - at} bytes are left after the last record")
 
 
 def count_without_key(batch: bytes) -> int:
@@ -307,6 +358,92 @@ def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]
     if not (_INT64_LEAST <= offset <= _INT64_MOST and _INT64_LEAST <= timestamp <= _INT64_MOST):
         offset, timestamp = _int64(offset), _int64(timestamp)
     return Record(offset=offset, timestamp=timestamp, key=key, value=value, headers=headers), at
+
+
+class _Some(NamedTuple):
+    """Where records begin, their keys and values, and the place behind the last one."""
+
+    places: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    end: int
+
+
+def _split(data: bytes, at: int, most: int, *, keys: bool, values: bool) -> _Some:
+    """Finds the records from a place on. Ends before one with a number of many bytes, and before one that
+    `_get_record` refuses."""
+    found = _Some([], [], [], 0)
+    add_place, add_key, add_value = found.places.append, found.keys.append, found.values.append
+    begin = at
+    try:
+        for _ in range(most):
+            size = data[at]
+            if size > 0x7F:
+                at += 1
+                size = size & 0x7F | data[at] << 7
+                if size & _NO_SIZE:
+                    break
+            elif size & 1:
+                break
+            end = at + 1 + (size >> 1)
+            at += 2  # the size, and the attributes
+            if data[at] > 0x7F:
+                at += 1
+                if data[at] > 0x7F:
+                    at = _last_byte(data, at)
+            at += 1
+            if data[at] > 0x7F:
+                at += 1
+                if data[at] > 0x7F:
+                    at = _last_byte(data, at)
+            at += 1
+            size = data[at]
+            at += 1
+            if size > 0x7F:
+                size, at = size & 0x7F | data[at] << 7, at + 1
+            if not size & _NO_SIZE:
+                stop = at + (size >> 1)
+                if keys:
+                    add_key(data[at:stop])
+                at = stop
+            elif size != _NULL:
+                break
+            elif keys:
+                add_key(None)
+            size = data[at]
+            at += 1
+            if size > 0x7F:
+                size, at = size & 0x7F | data[at] << 7, at + 1
+            if not size & _NO_SIZE:
+                stop = at + (size >> 1)
+                if values:
+                    add_value(data[at:stop])
+                at = stop
+            elif size != _NULL:
+                break
+            elif values:
+                add_value(None)
+            if data[at]:
+                _, at = _get_headers(data, at)
+            else:
+                at += 1
+            if at != end:
+                break
+            add_place(begin)
+            begin = at
+    except (IndexError, CorruptRecordError):
+        pass
+    count = len(found.places)
+    del found.keys[count:], found.values[count:]
+    return found._replace(end=begin)
+
+
+def _last_byte(data: bytes, at: int) -> int:
+    """Returns the place of the last byte of a number of up to five bytes, of which `at` is the second one."""
+    for last in range(at + 1, at + 4):
+        if data[last] < 0x80:
+            return last
+    raise IndexError
 
 
 def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from suiro.console.dead_letters import origin_topics, without_error
-from suiro.console.formats import FORMATS, Decoded, decoder, value_reader
+from suiro.console.formats import FORMATS, Decoded, Filter, column_reader, decoder, value_reader
 from suiro.console.pages import Batch, LogEntry, Transaction
 from suiro.console.records import LogRecord, bytes_of
 from suiro.console.web.endpoint import Call
 from suiro.console.web.masks import MASKED, Masks, masked
-from suiro.errors import UsageError
+from suiro.errors import RegistryError, UsageError
 from suiro.foundation.http import Role
+from suiro.protocol.records import Choose
 
 CUT_CHARS = 4 * 1024
 """The longest key or value in a list. The response for a single record has all of it."""
@@ -72,6 +74,8 @@ class RecordView:
         self._value = decoder(value, settings.registry, **waits)
         self._guessed_key = decoder("auto", settings.registry, **waits)
         self._value_of = value_reader(value, settings.registry, **waits)
+        self._keys_of = partial(column_reader, key, settings.registry, is_exact=is_exact)
+        self._values_of = partial(column_reader, value, settings.registry, is_exact=is_exact)
         self._masks = settings.masks if call.role < Role.ADMIN else Masks()
         self._masked = self._masks.of(topic)
 
@@ -111,6 +115,25 @@ class RecordView:
         """As the user may see it."""
         paths = self.hidden_paths(record)
         return _hidden(self._value(record.value), paths).value if paths else self._value_of(record.value)
+
+    def choose(self, wanted: Filter) -> Choose | None:
+        """Returns a function that leaves out records for which the filter does not hold, by keys and values; None if
+        this takes more of a record. It may choose too many, and never too few."""
+        if self._masks.rules or "timestamp" in wanted.reads:
+            return None
+        has_keys, has_values = "key" in wanted.reads, "value" in wanted.reads
+        keys_of, values_of = self._keys_of(), self._values_of(fields=wanted.fields)
+
+        def which(count: int, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Sequence[int]:
+            nothing = [None] * count
+            try:
+                return wanted.may_hold(
+                    keys_of(keys) if has_keys else nothing, values_of(values) if has_values else nothing
+                )
+            except RegistryError:  # reported for the record, if it still is one then
+                return range(count)
+
+        return Choose(which=which, keys=has_keys, values=has_values)
 
     def of(self, entry: LogEntry, *, whole: bool = False) -> RecordJson:
         key, value = self.key_and_value(entry.record)

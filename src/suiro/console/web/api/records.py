@@ -17,6 +17,7 @@ from suiro.console.records import (
     Start,
     behind_deleted,
     bytes_of,
+    chosen_of,
     parse_start,
     records_of,
     start_offsets,
@@ -234,7 +235,7 @@ class _Matching:
         """Returns the key and the value of a record; None if the filter leaves it out."""
         view, wanted = self.view, self.filter
         if wanted is not None:
-            key = view.key_for_a_filter(record) if wanted.asks_for_keys else None
+            key = view.key_for_a_filter(record) if "key" in wanted.reads else None
             if not wanted.holds(record, view.value_for_a_filter(record), key):
                 return None
         return view.key_and_value(record)
@@ -268,6 +269,8 @@ class _Scan:
         self._is_exact = is_exact
         self.matching = _Matching(call, topic, is_exact=is_exact)
         self.view = self.matching.view
+        wanted = self.matching.filter
+        self._choose = None if wanted is None else self.view.choose(wanted)
         self.progress = _Progress()
         self.leaderless: list[int] = []
         self.deleted = 0
@@ -337,10 +340,11 @@ class _Scan:
                 continue
             progress.bytes += len(fetched.data)
             before = at
-            for record, following in records_of(*place, at, fetched, True):
+            found = chosen_of(*place, at, fetched, True, end=end, choose=self._choose)
+            for count, record, following in found:
                 at = following
-                if record is not None and record.offset < end:
-                    progress.scanned += 1
+                progress.scanned += count
+                if record is not None:
                     if self._is_exact:
                         seen = yield from self._look_patiently(record)
                     else:
