@@ -11,11 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from suiro.client import EARLIEST, Fetched, ListedOffset, PartitionInfo, TopicInfo
 from suiro.clock import ManualClock
+from suiro.console import records as console_records
+from suiro.console.formats import column_reader, decoder, value_reader
 from suiro.console.web import Masks
 from suiro.console.web.api import records as api
 from suiro.console.web.endpoint import Call
@@ -45,6 +47,10 @@ SCHEMA = Schema(
 
 def _object(pairs: Sequence[tuple[str, str]]) -> str:
     return "{" + ", ".join(f'"{name}": {value}' for name, value in pairs) + "}"
+
+
+def _encoded(a: Any, b: Any) -> bytes:
+    return codec_of("AVRO", CodecSettings(registry=REGISTRY, schema=SCHEMA)).encode("t", {"a": a, "b": b})
 
 
 def _damaged(drawn: tuple[bytes, int, bytes, int]) -> bytes:
@@ -103,16 +109,14 @@ _others = st.none() | st.sampled_from(
     [b"", b"x", b"x\n", b"{", b"}", b"[7]", b"\0\0\0\0\0\0\0\7", b"{}\n{}", b"\xc3"]
 )
 _avro = st.builds(
-    lambda a, b, cut: codec_of("AVRO", CodecSettings(registry=REGISTRY, schema=SCHEMA)).encode(
-        "t", {"a": a, "b": b}
-    )[: -cut or None],
+    lambda a, b, cut: _encoded(a, b)[: -cut or None],
     st.none() | st.sampled_from([7, 1.5, float("nan"), "x", "é", b"x"]),
     st.dictionaries(st.sampled_from(["x", "y"]), st.booleans() | st.just("x"), max_size=2),
     st.sampled_from([0, 0, 0, 1]),
 )
 _contents = st.one_of(_objects, _objects, _broken, _others, _longer, _avro)
 _topics = st.lists(
-    st.tuples(_others | _objects | st.sampled_from([b"x", b"xy"]), _contents), min_size=1, max_size=12
+    st.tuples(_others | _objects | st.sampled_from([b"x", b"xy"]), _contents), min_size=2, max_size=12
 )
 
 _operands = st.sampled_from(["a", "b", "c", "a.b", "a.a", "record_key()"])
@@ -203,6 +207,7 @@ def _found(log: Log, **query: str) -> tuple[list[Any], bytes]:
 def _both(log: Log, together: int, **query: str) -> list[tuple[list[Any], bytes]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records_of_batches, "CHOSEN_FROM", together)
+        patch.setattr(console_records, "CHOSEN_FROM_LEAST", 1)
         quick = _found(log, **query)
         patch.setattr(RecordView, "choose", lambda self, wanted: None)
         return [quick, _found(log, **query)]
@@ -237,6 +242,34 @@ _queries = st.fixed_dictionaries(
         "from": st.sampled_from(["0", "0", "2"]),
     }
 )
+
+
+def _wanted(value: Any) -> str:
+    """The fields that a filter names."""
+    return repr({name: value[name] for name in ("a", "b") if name in value} if type(value) is dict else value)
+
+
+@given(
+    st.lists(_contents, max_size=4) | st.lists(_objects, max_size=4),
+    st.sampled_from(["auto", "json", "avro", "string"]),
+)
+@example([b'{"a": 7, "c": "\xff"}'], "auto")
+@example([b'{"a": 7, "c": ' + b"1" * 4_400 + b"}"], "auto")
+@example([b'{"a":', b"7}", b"{}{}"], "json")
+@example([b'{"a": "', b'"}', b"{}{}"], "json")
+@example([b'{"a": 7}{}', b"{}"], "json")
+@example([b"x", b"x\1y"], "auto")
+@example([b"x", b"[7]"], "auto")
+@example([b"x\ny", b"x"], "string")
+@example([_encoded(b"x", {"x": True}), _encoded(float("nan"), {})], "auto")
+def test_values_are_read_together_as_one_by_one(data: list[bytes | None], name: str) -> None:
+    one = value_reader(name, REGISTRY, is_patient=False)
+    shown = decoder(name, REGISTRY, is_patient=False)
+    found = column_reader(name, REGISTRY, fields=("a", "b"))(data)
+    assert list(map(_wanted, found)) == [_wanted(one(item)) for item in data]
+    assert list(map(_wanted, found)) == [_wanted(shown(item).value) for item in data]
+    texts = column_reader(name, REGISTRY)(data)
+    assert list(map(repr, texts)) == [repr(one(item)) for item in data]
 
 
 @given(

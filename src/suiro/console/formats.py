@@ -25,6 +25,7 @@ from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
 
 if TYPE_CHECKING:
     from suiro.console.records import LogRecord
+    from suiro.registry import Codec
 
 FORMATS = ("string", "json", "avro", "long", "hex")
 
@@ -40,6 +41,7 @@ SHOWN_BYTES = 1_024
 QUICK_BYTES = 4_300
 """The longest values of JSON that are parsed together. In a longer one, a number may have more digits than Python
 reads, which is noticed only if the number is needed."""
+UNCLEAR_MAX = 5
 _PLAIN = frozenset({str, int, bool, type(None)})
 _FIRST, _LAST = itemgetter(0), itemgetter(-1)
 _LONG = struct.Struct(">q")
@@ -283,6 +285,7 @@ def _avro(registry: str | None, is_patient: bool, is_shown: bool) -> Callable[[b
     if registry is None:
         raise UsageError("format avro needs a registry; give --registry URL")
     codec = codec_of("AVRO", CodecSettings(registry=registry))
+    known: set[int] = set()
 
     def decode(data: bytes) -> Decoded:
         schema_id = _schema_id(data)
@@ -290,7 +293,9 @@ def _avro(registry: str | None, is_patient: bool, is_shown: bool) -> Callable[[b
             if schema_id is not None and not is_patient:
                 if len(data) > SCHEMA_BYTES_MAX:
                     raise ValueError(_too_large(data, SCHEMA_BYTES_MAX))
-                schema_waits(registry).wait(schema_id, partial(_by_schema, registry, schema_id, data))
+                if schema_id not in known:
+                    schema_waits(registry).wait(schema_id, partial(_by_schema, registry, schema_id, data))
+                    known.add(schema_id)
             return _of_schema(codec.decode(data), "avro", schema_id, is_shown)
         # The registry may have the schema and not one that it refers to.
         except (Undecodable, SchemaNotFoundError) as error:
@@ -300,10 +305,10 @@ def _avro(registry: str | None, is_patient: bool, is_shown: bool) -> Callable[[b
 
 
 def _of_schema(value: Any, name: str, schema_id: int | None, is_shown: bool) -> Decoded:
-    from suiro.connect import plain_json
-
     if not is_shown and _stays_in_json(value):
         return Decoded(value=value, text="", format=name, schema_id=schema_id)
+    from suiro.connect import plain_json
+
     text = json.dumps(plain(value), default=plain_json, ensure_ascii=False)
     if not _is_utf8(text):  # half of a surrogate pair stays escaped
         text = json.dumps(plain(value), default=plain_json)
@@ -340,15 +345,26 @@ def _schema_id(data: bytes) -> int | None:
     return found
 
 
-def _by_schema(registry: str, schema_id: int, data: bytes, is_shown: bool = True) -> Decoded:
-    from suiro.registry import CodecSettings, Undecodable, codec_of, registry_client
+def _by_schema(registry: str, schema_id: int, data: bytes) -> tuple[Codec, str]:
+    """Decodes a record, which fetches all that its schema needs. Returns the codec and the format. Raises `ValueError`
+    for bytes that are not of the schema."""
+    from suiro.registry import CodecSettings, codec_of, registry_client
 
     language = registry_client(registry).schema(schema_id).type
+    codec = codec_of(language, CodecSettings(registry=registry))
+    _decoded_by(codec, data)
+    return codec, {"JSON": "json-schema"}.get(language, language.lower())
+
+
+def _decoded_by(codec: Codec, data: bytes) -> Any:
     try:
-        value = codec_of(language, CodecSettings(registry=registry)).decode(data)
-    except Undecodable as failure:
-        raise ValueError(str(failure)) from None
-    return _of_schema(value, {"JSON": "json-schema"}.get(language, language.lower()), schema_id, is_shown)
+        return codec.decode(data)
+    except UsageError as failure:
+        from suiro.registry import Undecodable
+
+        if isinstance(failure, Undecodable):
+            raise ValueError(str(failure)) from None
+        raise
 
 
 class _Guessing:
@@ -362,6 +378,7 @@ class _Guessing:
         self._is_exact = is_exact
         self._is_shown = is_shown
         self._clock = clock or SystemClock()
+        self._known: dict[int, tuple[Codec, str]] = {}
         # Ids that the registry does not have, and when it is asked for them again.
         self._unknown: dict[int, int] = {}
 
@@ -373,9 +390,13 @@ class _Guessing:
             said = _too_large(data, SCHEMA_BYTES_MAX)
             return replace(self._by_bytes(data), error=said, schema_id=schema_id)
         try:
-            decode = partial(_by_schema, self._registry, schema_id, data, self._is_shown)
-            schema_waits(self._registry).wait(schema_id, decode)
-            return decode()
+            known = self._known.get(schema_id)
+            if known is None:
+                decode = partial(_by_schema, self._registry, schema_id, data)
+                schema_waits(self._registry).wait(schema_id, decode)
+                known = self._known[schema_id] = decode()
+            codec, name = known
+            return _of_schema(_decoded_by(codec, data), name, schema_id, self._is_shown)
         except SchemaNotFoundError:
             if len(self._unknown) >= UNKNOWN_IDS_MAX:
                 self._unknown.clear()
@@ -478,16 +499,18 @@ class Filter:
                 self.first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"
             return False
 
-    def may_hold(self, keys: Iterable[Any], values: Iterable[Any]) -> list[int]:
-        """Returns the places of the records for which it holds, and of those that are unclear. For a filter that does
-        not read the timestamp."""
-        rule = self._rule
-        found = []
+    def may_hold(self, keys: Sequence[Any], values: Sequence[Any]) -> list[int]:
+        """Returns the places of the records for which it holds, of those that are unclear, and of all behind many
+        unclear ones, which take the most time. For a filter that does not read the timestamp."""
+        rule, unclear = self._rule, 0
+        found: list[int] = []
         for place, (key, value) in enumerate(zip(keys, values, strict=True)):
             try:
                 if rule(key, value, None) is not True:
                     continue
             except Exception:  # noqa: BLE001 - whatever the rule raises for a value that it does not fit
-                pass
+                unclear += 1
+                if unclear == UNCLEAR_MAX:
+                    return [*found, *range(place, len(values))]
             found.append(place)
         return found

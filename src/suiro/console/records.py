@@ -53,6 +53,8 @@ PRODUCER_KEPT_MS = 60 * 60_000
 """After a pause of this length a new producer id is used: brokers forget ids that do not write."""
 SEQUENCES = 1 << 31
 OFFSETS = 1 << 63
+CHOSEN_FROM_LEAST = 5
+"""Fewer records are looked at one by one, which takes less time."""
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -230,7 +232,7 @@ def chosen_of(
         for header, payload in _payloads(position, fetched, read_committed):
             found: Iterable[tuple[int, Record | None]] = ()
             is_whole = position <= header.base_offset and header.last_offset < end
-            if payload is not None and choose is not None and is_whole:
+            if payload is not None and choose is not None and is_whole and header.count >= CHOSEN_FROM_LEAST:
                 found = iter_chosen(payload, header, choose)
             elif payload is not None:
                 found = zip(repeat(1), iter_records(payload, header))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -147,11 +146,13 @@ def iter_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESS
 def iter_records(payload: bytes, header: BatchHeader) -> Iterator[Record]:
     """Yields the records of a decompressed payload one by one."""
     at = 0
-    with _checked(header):
+    try:
         for _ in range(header.count):
             record, at = _get_record(payload, at, header)
             yield record
-        _check_end(payload, at)
+        _check_end(payload, at, header)
+    except CorruptRecordError as error:
+        raise _corrupt(header, error) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +170,8 @@ def iter_chosen(payload: bytes, header: BatchHeader, choose: Choose) -> Iterator
     together. One with a number of many bytes is always wanted. With each record comes how many there were since the one
     before, itself included; with None, how many since then are not wanted."""
     at, left = 0, header.count
-    with _checked(header):
-        while left:
+    try:
+        while left > 0:
             some = _split(payload, at, min(left, CHOSEN_FROM), keys=choose.keys, values=choose.values)
             count, done = len(some.places), 0
             for place in choose.which(count, some.keys, some.values) if count else ():
@@ -183,23 +184,20 @@ def iter_chosen(payload: bytes, header: BatchHeader, choose: Choose) -> Iterator
                 record, at = _get_record(payload, at, header)
                 left -= 1
                 yield 1, record
-        _check_end(payload, at)
-
-
-@contextmanager
-def _checked(header: BatchHeader) -> Iterator[None]:
-    """Errors name the batch."""
-    try:
-        if header.count < 0:
-            raise CorruptRecordError(f"it claims {header.count} records")
-        yield
+        _check_end(payload, at, header)
     except CorruptRecordError as error:
-        raise CorruptRecordError(f"the batch at offset {header.base_offset} is corrupt: {error}") from None
+        raise _corrupt(header, error) from None
 
 
-def _check_end(payload: bytes, at: int) -> None:
+def _check_end(payload: bytes, at: int, header: BatchHeader) -> None:
+    if header.count < 0:
+        raise CorruptRecordError(f"it claims {header.count} records")
     if at != len(payload):
         raise CorruptRecordError(f"{len(payload) - at} bytes are left after the last record")
+
+
+def _corrupt(header: BatchHeader, reason: CorruptRecordError) -> CorruptRecordError:
+    return CorruptRecordError(f"the batch at offset {header.base_offset} is corrupt: {reason}")
 
 
 def count_without_key(batch: bytes) -> int:
