@@ -1,7 +1,7 @@
 """Reads records of a topic from an offset or a time on, and writes records.
 
-Records are read one at a time in plain Python, which is fast enough for people. A damaged batch is an error that names
-its offset.
+Records are read one at a time in plain Python, which is fast enough for people. A search looks at many together, and
+reads those that it may want. A damaged batch is an error that names its offset.
 """
 
 from __future__ import annotations

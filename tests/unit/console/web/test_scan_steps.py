@@ -97,6 +97,7 @@ class OneLed:
         self.fetched: list[list[Any]] = []
         self.positions: dict[Any, int] = {}
         self.waits: set[Any] = set()
+        self.waits_for_records: set[int] = set()
         self.value = b"{}"
         self.topic_id = uuid4()
         self.is_behind = False
@@ -131,6 +132,7 @@ class OneLed:
         if self._loses is not None and ("t", self._loses) in offsets:
             self.leaders[self._loses], self._loses = -1, None
         self._ask(offsets, "fetch", more)
+        self.waits_for_records.add(more["max_wait_ms"])
         if self.is_behind and any(offsets.values()):
             raise OffsetOutOfRangeError("t", 0, 1, 0, 0)
         self.fetched.append(list(offsets))
@@ -199,6 +201,7 @@ def test_a_tail_follows_a_partition_once_it_has_a_leader() -> None:
 
 
 def test_a_tail_of_one_partition_stays_with_it() -> None:
+    """A fetch that waits costs the node time at each write."""
     cluster = OneLed(1, 1, 1)
     call = asking(cluster, partition="1")
     parts: Any = iter(records._tail(call).parts)
@@ -208,6 +211,8 @@ def test_a_tail_of_one_partition_stays_with_it() -> None:
     call.console.clock.advance(records.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
     next(parts)
     assert cluster.fetched == [[("t", 1)]] * 2
+    assert cluster.waits_for_records == {0}
+    assert call.console.clock.monotonic_ms() == records.TAIL_LOOKS_MS + 2 * records.TAIL_WAIT_MS
 
 
 def test_a_tail_follows_new_partitions_from_their_first_record() -> None:
