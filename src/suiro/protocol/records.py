@@ -42,8 +42,9 @@ CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _INT64_LEAST, _INT64_MOST = -(1 << 63), (1 << 63) - 1
 _ABORT = 0
 _COMMIT = 1
-CHOSEN_FROM = 250
-"""Records that are looked at together. Their reader may stop after each so many."""
+CHOSEN_FROM = 100
+CHOSEN_FROM_BYTES = 32 * 1024
+"""The most records that are looked at together, and their bytes. Their reader may stop after each so many."""
 _NO_SIZE = ~0x3FFE
 """Bits of numbers that are no sizes, or have more than two bytes. The lowest one is the sign."""
 _NULL = 1
@@ -166,7 +167,7 @@ class Choose:
 
 
 def iter_chosen(payload: bytes, header: BatchHeader, choose: Choose) -> Iterator[tuple[int, Record | None]]:
-    """Like `iter_records`, but makes no object of a record that is not wanted. `CHOSEN_FROM` records are looked at
+    """Like `iter_records`, but makes no object of a record that is not wanted. Records are looked at
     together. One with a number of many bytes is always wanted. With each record comes how many there were since the one
     before, itself included; with None, how many since then are not wanted."""
     at, left = 0, header.count
@@ -180,7 +181,7 @@ def iter_chosen(payload: bytes, header: BatchHeader, choose: Choose) -> Iterator
                 done = place + 1
             yield count - done, None
             at, left = some.end, left - count
-            if left and count < CHOSEN_FROM:
+            if some.is_cut:
                 record, at = _get_record(payload, at, header)
                 left -= 1
                 yield 1, record
@@ -359,12 +360,14 @@ def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]
 
 
 class _Some(NamedTuple):
-    """Where records begin, their keys and values, and the place behind the last one."""
+    """Where records begin, their keys and values, and the place behind the last one. `is_cut`: the next one must be
+    read alone."""
 
     places: list[int]
     keys: list[bytes | None]
     values: list[bytes | None]
     end: int
+    is_cut: bool = True
 
 
 def _split(data: bytes, at: int, most: int, *, keys: bool, values: bool) -> _Some:
@@ -372,9 +375,12 @@ def _split(data: bytes, at: int, most: int, *, keys: bool, values: bool) -> _Som
     `_get_record` refuses."""
     found = _Some([], [], [], 0)
     add_place, add_key, add_value = found.places.append, found.keys.append, found.values.append
-    begin = at
+    begin, last, is_cut = at, at + CHOSEN_FROM_BYTES, True
     try:
         for _ in range(most):
+            if at > last:
+                is_cut = False
+                break
             size = data[at]
             if size > 0x7F:
                 at += 1
@@ -429,11 +435,13 @@ def _split(data: bytes, at: int, most: int, *, keys: bool, values: bool) -> _Som
                 break
             add_place(begin)
             begin = at
+        else:
+            is_cut = False
     except (IndexError, CorruptRecordError):
         pass
     count = len(found.places)
     del found.keys[count:], found.values[count:]
-    return found._replace(end=begin)
+    return found._replace(end=begin, is_cut=is_cut)
 
 
 def _last_byte(data: bytes, at: int) -> int:
