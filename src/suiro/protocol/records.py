@@ -370,7 +370,7 @@ class _Some(NamedTuple):
     is_cut: bool = True
 
 
-def _split(data: bytes, at: int, most: int, *, keys: bool, values: bool) -> _Some:
+def _split(data: bytes, at: int, most: int, *, keys: bool, values: bool) -> _Some:  # noqa: C901, PLR0915
     """Finds the records from a place on. Ends before one with a number of many bytes, and before one that
     `_get_record` refuses."""
     found = _Some([], [], [], 0)
