@@ -104,7 +104,12 @@ def test_a_captured_table_is_written_into_another_database(
     name = unique.replace("-", "_")
     columns = (
         "id bigint, name text, price numeric(12,3), at timestamptz, day date, raw bytea, ok boolean, rate float8, "
-        "doc jsonb, given json, docs jsonb[], PRIMARY KEY (id, doc)"
+        "doc jsonb, given json, docs jsonb[], PRIMARY KEY (id, doc), "
+        "within no_text, more no_text[], offer offer, offers offer[], cost cost DEFAULT 1, closes time DEFAULT '24:00'"
+    )
+    types = (
+        "CREATE DOMAIN no_text AS jsonb CHECK (jsonb_typeof(VALUE) <> 'string'); "
+        "CREATE DOMAIN cost AS numeric(6,2) NOT NULL; CREATE TYPE offer AS (doc jsonb, within no_text, given json)"
     )
     text = shared(bootstrap, registry) + (
         f'[source.{name}]\nkind = "postgres"\ndsn = "{server.dsn}"\ntables = ["public.{name}"]\n'
@@ -114,13 +119,16 @@ def test_a_captured_table_is_written_into_another_database(
     )
     try:
         with psycopg.connect(server.dsn, autocommit=True) as database:
+            database.execute(types)
             database.execute(f"CREATE TABLE {name} ({columns})")
             database.execute(f"CREATE TABLE copy_{name} ({columns})")
             database.execute(
                 f"INSERT INTO {name} SELECT n, 'n' || n, n / 8.0, now(), current_date, '\\x0102', n % 2 = 0, "
                 "CASE WHEN n % 2 = 0 THEN 'NaN' ELSE n::float8 END, jsonb_build_object('n', n), "
                 '\'{"b":  1, "a": "\\\\"}\', '
-                "CASE WHEN n % 3 = 0 THEN NULL ELSE array['\"\\\\\"'::jsonb, NULL, '[1]'] END "
+                "CASE WHEN n % 3 = 0 THEN NULL ELSE array['\"\\\\\"'::jsonb, NULL, '[1]'] END, "
+                "CASE n % 3 WHEN 0 THEN 'null' WHEN 1 THEN '{\"n\": 1.10}'::jsonb END, '{\"[1]\",NULL,\"null\"}', "
+                "row('\"s\"', '[1.10]', '{\"a\": 1}')::offer, array[row('[]', '{}', NULL)::offer, NULL], n "
                 "FROM generate_series(1, 50) n"
             )
             ends = (("infinity", "-infinity"), ("9999-12-31 23:59:59.999999 UTC", "0001-01-01"))

@@ -131,7 +131,8 @@ class LagReporter(Protocol):
 class SinkRecord:
     """A committed record. `key` and `value` are decoded by the connector's formats; None is null. `raw_key` and
     `raw_value` are their bytes. `fields`: the fields of the value's schema, with the types of `columns`; None if the
-    format has no schema. `json_texts`: fields of key and value in which a capture wrote a json or jsonb as text."""
+    format has no schema. `json_texts`: fields of key and value in which a capture wrote a json or jsonb as text: true,
+    or for a composite type the same of its fields."""
 
     topic: str
     partition: int
@@ -143,7 +144,7 @@ class SinkRecord:
     raw_key: bytes | None
     raw_value: bytes | None
     fields: Mapping[str, str] | None = None
-    json_texts: frozenset[str] = frozenset()
+    json_texts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def place(self) -> str:

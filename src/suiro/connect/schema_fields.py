@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from suiro.connect.values import PREFIX_BYTES, SCHEMA_LANGUAGES
@@ -18,10 +18,11 @@ from suiro.registry.codecs.avro_limits import decimal_digits
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """`json_texts`: the fields in which a capture wrote a json or jsonb of Postgres as text."""
+    """`json_texts`: the fields in which a capture wrote a json or jsonb of Postgres as text: true, or for a record of a
+    composite type the same of its fields."""
 
     types: Mapping[str, str]
-    json_texts: frozenset[str] = frozenset()
+    json_texts: Mapping[str, Any] = field(default_factory=dict)
 
 
 FieldsReader = Callable[[bytes], Fields]
@@ -97,10 +98,23 @@ def _avro(schema: Any) -> Fields:
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         return Fields({})
     named = schema.get("__named_schemas", {})
-    return Fields(
-        {one["name"]: _avro_type(one["type"], named) for one in schema["fields"]},
-        frozenset(one["name"] for one in schema["fields"] if one.get("postgres.type") in _JSON_OF_POSTGRES),
-    )
+    types = {one["name"]: _avro_type(one["type"], named) for one in schema["fields"]}
+    return Fields(types, _json_texts(schema, named))
+
+
+def _json_texts(kind: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `Fields.json_texts` of a type, which may be an array of records."""
+    if isinstance(kind, str):
+        kind = named.get(kind, ())
+    if not isinstance(kind, dict):
+        return next((found for one in kind if (found := _json_texts(one, named))), {})
+    found = {
+        one["name"]: one.get("postgres.base", one["postgres.type"]) in _JSON_OF_POSTGRES
+        or _json_texts(one["type"], named)
+        for one in kind.get("fields", ())
+        if "postgres.type" in one
+    }
+    return {name: one for name, one in found.items() if one} or _json_texts(kind.get("items", ()), named)
 
 
 def _avro_type(kind: Any, named: Mapping[str, Any]) -> str:

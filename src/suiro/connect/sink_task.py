@@ -55,7 +55,6 @@ COMMIT_AGAIN_MS = 600_000
 """Brokers forget the offsets of a group without members some days after their commit (offsets.retention.minutes), even
 for a partition that has had no record since. Also for offsets behind aborted records and markers."""
 FROM = {"earliest": EARLIEST, "latest": LATEST}
-_NONE: frozenset[str] = frozenset()
 
 _log = logging.getLogger(__name__)
 
@@ -438,7 +437,12 @@ class _Running:
                 raw_key=raw_key,
                 raw_value=raw_value,
                 fields=None if fields is None else fields.types,
-                json_texts=_NONE.union(*(one.json_texts for one in (fields, key_fields) if one is not None)),
+                json_texts={
+                    name: place
+                    for one in (fields, key_fields)
+                    if one is not None
+                    for name, place in one.json_texts.items()
+                },
             )
             if reason:
                 self._reject(record, reason)

@@ -19,6 +19,9 @@ from the record's key: a JSON object, or the value of the only column.
 
 from __future__ import annotations
 
+import json
+import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,8 +78,10 @@ _OF_A_RECORD = (
 _CHECKS_ROWS = "ExecWithCheckOptions"
 """The function of Postgres that refuses a row by row-level security. The error is that of a missing right."""
 
-_JSON_TYPES = {114: False, 3802: False, 199: True, 3807: True}
-"""By the oids of json, jsonb and their arrays, whether it is an array."""
+_JSON_TYPES = (114, 3802)
+"""The oids of json and jsonb."""
+_PLACE = secrets.token_hex(16)
+"""The beginning of what stands for a `_JsonText` until the JSON around it is written. No value can have it."""
 
 _Good = tuple[SinkRecord, dict[str, Any], dict[str, Any] | None]
 """A record, its key, and its columns; None: it deletes the row."""
@@ -111,7 +116,7 @@ class PostgresSink:
         self._settings.check()
         self._name = about.name
         self._connection: psycopg.Connection[Any] | None = None
-        self._columns: frozenset[str] = frozenset()
+        self._types: dict[str, sql.SQL] = {}
         self._json_columns: dict[str, bool] = {}  # by name, whether it is an array
         schema, found, table = self._settings.table.rpartition(".")
         self._table = _named(schema, table) if found else _named(table)
@@ -121,7 +126,7 @@ class PostgresSink:
     def datasets(self) -> Sequence[Dataset]:
         settings = self._settings
         connection = psycopg.conninfo.conninfo_to_dict(settings.dsn)
-        return [postgres_table(connection, settings.table, self._columns)]
+        return [postgres_table(connection, settings.table, self._types)]
 
     def open(self) -> None:
         try:
@@ -231,7 +236,7 @@ class PostgresSink:
             return self._with_json(record, self._key_of(record)), None
         if not isinstance(value, dict):
             raise _Refused(f"the value is {type(value).__name__}, not an object")
-        unknown = value.keys() - self._columns
+        unknown = value.keys() - self._types.keys()
         if unknown:
             if self._settings.unknown_fields == "fail":
                 raise _Refused(f"table {self._settings.table} has no column for {', '.join(sorted(unknown))}")
@@ -242,23 +247,35 @@ class PostgresSink:
         return {name: value[name] for name in names}, value
 
     def _with_json(self, record: SinkRecord, value: dict[str, Any]) -> dict[str, Any]:
-        """Returns the value with texts for columns of JSON, because `_given` takes them from texts."""
-        made: dict[str, Any] = {}
+        """Returns the value with the JSON that a capture wrote as text. Columns of JSON get texts, so that JSON's null
+        is one."""
+        made = {
+            name: _with_texts(value[name], texts)
+            for name, texts in record.json_texts.items()
+            if name in value and texts is not True
+        }
         for name in self._json_columns.keys() & value.keys():
-            item, is_text = value[name], name in record.json_texts
+            item, is_text = made.get(name, value[name]), record.json_texts.get(name) is True
             if not self._json_columns[name]:
                 made[name] = item if item is None or is_text else _json(item)
             elif is_text and isinstance(item, list):
                 made[name] = _array_text(item)
         return value | made if made else value
 
+    def _rows_of(self, names: Iterable[str]) -> sql.Composable:
+        """Returns the rows `k` of a statement's parameter, with these columns. Only these: a domain that is NOT NULL
+        refuses those that a record does not have."""
+        columns = sql.SQL(", ").join(
+            sql.SQL("{} {}").format(_named(name), self._types[name]) for name in names
+        )
+        return sql.SQL("pg_catalog.jsonb_to_recordset(%s::jsonb) k ({})").format(columns)
+
     def _given(self, name: str, json_type: str = "json") -> sql.Composable:
         """Returns what a column gets of a row `k`. Postgres converts json to the type of the column."""
         column = sql.SQL("k.{}").format(_named(name))
         if self._json_columns.get(name, True):
             return column
-        statement = sql.SQL("({} OPERATOR(pg_catalog.#>>) '{{}}')::pg_catalog.{}")
-        return statement.format(column, sql.Identifier(json_type))
+        return sql.SQL("{}::pg_catalog.{}").format(column, sql.Identifier(json_type))
 
     def _key_of(self, record: SinkRecord) -> dict[str, Any]:
         names, key = self._settings.key, record.key
@@ -305,10 +322,9 @@ class PostgresSink:
         """Raises `CardinalityViolation`, as Postgres does within one statement, if rows of several statements have the
         same key."""
         key = sql.SQL(", ").join(self._given(name, "jsonb") for name in self._settings.key)
-        statement = sql.SQL(
-            "SELECT count(*) = pg_catalog.count(DISTINCT ({key})) "
-            "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k"
-        ).format(key=key, table=self._table)
+        statement = sql.SQL("SELECT count(*) = pg_catalog.count(DISTINCT ({key})) FROM {rows}").format(
+            key=key, rows=self._rows_of(self._settings.key)
+        )
         keys = [{name: row[name] for name in self._settings.key} for row in rows]
         if self._connected.execute(statement, (_json(keys),)).fetchone() != (True,):
             raise psycopg.errors.CardinalityViolation("two records have the same key, written differently")
@@ -320,9 +336,9 @@ class PostgresSink:
             sql.SQL("t.{} = {}").format(_named(name), self._given(name, "jsonb"))
             for name in self._settings.key
         )
-        statement = sql.SQL(
-            "DELETE FROM {table} t USING pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k WHERE {same}"
-        ).format(table=self._table, same=same)
+        statement = sql.SQL("DELETE FROM {table} t USING {rows} WHERE {same}").format(
+            table=self._table, rows=self._rows_of(self._settings.key), same=same
+        )
         self._connected.execute(statement, (_json(keys),))
         keys.clear()
 
@@ -334,11 +350,11 @@ class PostgresSink:
             sets = (sql.SQL("{0} = excluded.{0}").format(_named(name)) for name in others)
             action = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets)
         statement = sql.SQL(
-            "INSERT INTO {table} ({columns}) SELECT {given} "
-            "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k ON CONFLICT ({key}) DO {action}"
+            "INSERT INTO {table} ({columns}) SELECT {given} FROM {rows} ON CONFLICT ({key}) DO {action}"
         ).format(
             table=self._table,
             columns=columns,
+            rows=self._rows_of(names),
             given=sql.SQL(", ").join(map(self._given, names)),
             key=sql.SQL(", ").join(map(_named, self._settings.key)),
             action=action,
@@ -389,18 +405,28 @@ class PostgresSink:
 
     def _read_columns(self) -> None:
         rows = self._connected.execute(
-            "SELECT attname, atttypid FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s)::oid "
-            "AND attnum > 0 AND NOT attisdropped AND attgenerated = ''",
+            "WITH RECURSIVE below (name, sql, type, is_array) AS (SELECT attname, "
+            "pg_catalog.format_type(atttypid, atttypmod), atttypid, false FROM pg_attribute "
+            "WHERE attrelid = pg_catalog.to_regclass(%s)::oid AND attnum > 0 AND NOT attisdropped "
+            "AND attgenerated = '' UNION ALL SELECT name, sql, "
+            "CASE typtype WHEN 'd' THEN typbasetype ELSE typelem END, is_array OR typtype <> 'd' "
+            "FROM below JOIN pg_type t ON t.oid = type "
+            "WHERE typtype = 'd' OR (typelem <> '0' AND typlen = -1)) SELECT * FROM below",
             (self._table.as_string(self._connected).replace("%%", "%"),),
         ).fetchall()
         if not rows:
             raise UsageError(
                 f"{self._name}: there is no table {self._settings.table}; create it with its primary key"
             )
-        self._columns = frozenset(name for name, _ in rows)
-        self._json_columns = {name: _JSON_TYPES[kind] for name, kind in rows if kind in _JSON_TYPES}
+        self._json_columns = {name: is_array for name, _, base, is_array in rows if base in _JSON_TYPES}
+        self._types = {
+            name: sql.SQL(
+                "pg_catalog.text" if self._json_columns.get(name) is False else kind.replace("%", "%%")
+            )
+            for name, kind, _, _ in rows
+        }
         for name in self._settings.key:
-            if name not in self._columns:
+            if name not in self._types:
                 raise UsageError(
                     f"{self._name}: table {self._settings.table} has no column {name!r}, which key names"
                 )
@@ -434,5 +460,36 @@ def _array_text(value: Any) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+@dataclass(frozen=True, slots=True)
+class _JsonText:
+    """JSON within a value that is written as JSON."""
+
+    text: str
+
+
+def _with_texts(value: Any, texts: Any) -> Any:
+    """Returns a value with the JSON of its texts. `texts`: see `Fields.json_texts`."""
+    if isinstance(value, list):
+        return [_with_texts(one, texts) for one in value]
+    if isinstance(value, dict) and texts is not True:
+        return value | {name: _with_texts(value[name], one) for name, one in texts.items() if name in value}
+    if isinstance(value, str):
+        try:
+            json.loads(value, parse_int=str, parse_float=str)
+        except ValueError:  # somebody else's text
+            return value
+        return _JsonText(value)
+    return value
+
+
 def _json(value: Any) -> str:
-    return json_text(value, default=lambda one: infinity_text(one) or plain_json(one))
+    texts: list[str] = []
+
+    def default(one: Any) -> Any:
+        if isinstance(one, _JsonText):
+            texts.append(one.text)
+            return f"{_PLACE}{len(texts) - 1}"
+        return infinity_text(one) or plain_json(one)
+
+    written = json_text(value, default=default)
+    return re.sub(f'"{_PLACE}(\\d+)"', lambda found: texts[int(found[1])], written) if texts else written

@@ -4,7 +4,8 @@ The schemas depend on the table only, not on when the capture first read it. A c
 keeps its own name. Fields are in the order of the table's columns, also in the key.
 
 If Avro does not allow the name of a column (see `names`), the field has the original name as `postgres.name`. Each
-field has the declared type of its column as `postgres.type`.
+field has the declared type of its column as `postgres.type`. If that is a domain over JSON, the type below is its
+`postgres.base`.
 """
 
 from __future__ import annotations
@@ -264,6 +265,6 @@ def _record(
         for position, column, encoding in zip(positions, chosen.columns, encodings, strict=True)
     ]
     for column, one in zip(chosen.columns, fields, strict=True):
-        if column.name in relation.earlier:
-            one["postgres.type"] = relation.earlier[column.name]["postgres.type"]
+        earlier = relation.earlier.get(column.name, {})
+        one |= {name: earlier[name] for name in ("postgres.type", "postgres.base") if name in earlier}
     return {"type": "record", "name": record, "namespace": namespace, "fields": fields}

@@ -186,7 +186,7 @@ def _binary(avro: str, logical: str, encode: Encode, code: str) -> ColumnEncodin
     return ColumnEncoding(avro=kind, encode=encode, code=code, copy="binary")
 
 
-_NUMERIC = 1700
+_NUMERIC, _JSON, _JSONB = 1700, 114, 3802
 _BASE: dict[int, tuple[str, ColumnEncoding]] = {
     16: ("boolean", _binary("boolean", "", avro_text.bool_, "bool")),
     17: ("bytea", _binary("bytes", "", avro_text.bytea, "bytea")),
@@ -197,7 +197,7 @@ _BASE: dict[int, tuple[str, ColumnEncoding]] = {
     23: ("integer", _integer("int", 32)),
     25: ("text", _TEXT),
     26: ("oid", _integer("long", 32, signed=False)),
-    114: ("json", _TEXT),
+    _JSON: ("json", _TEXT),
     700: ("real", _binary("float", "", avro_text.float_, "float4")),
     701: ("double precision", _binary("double", "", avro_text.double, "float8")),
     1042: ("character", _TEXT),
@@ -212,7 +212,7 @@ _BASE: dict[int, tuple[str, ColumnEncoding]] = {
     1562: ("bit varying", PRINTED),
     _NUMERIC: ("numeric", _CAST),
     2950: ("uuid", _binary("string", "uuid", avro_text.string, "uuid")),
-    3802: ("jsonb", _CAST),
+    _JSONB: ("jsonb", _CAST),
 }
 
 
@@ -318,7 +318,21 @@ def avro_field(
     if name != column.name:
         entry["postgres.name"] = column.name
     entry["postgres.type"] = type_name(column.type, column.typmod, types)
+    if (base := _json_below(column.type, types)) not in ("", entry["postgres.type"]):
+        entry["postgres.base"] = base
     return entry
+
+
+def _json_below(oid: int, types: Types) -> str:
+    """Returns the type below domains if it is json, jsonb or an array of one; else nothing. Other domains do not get a
+    `postgres.base`: with another schema, the keys that are in the topics would be others."""
+    known = types.get(oid)
+    if known is not None and known.kind == "domain":
+        return _json_below(known.base, types)
+    if known is not None and known.kind == "array":
+        below = _json_below(known.element, types)
+        return below and f"{below}[]"
+    return type_name(oid, -1, types) if oid in (_JSON, _JSONB) else ""
 
 
 def _decimal(typmod: int) -> ColumnEncoding:
