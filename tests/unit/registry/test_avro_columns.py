@@ -145,17 +145,18 @@ def test_edges_of_numbers_and_times() -> None:
 
 @pytest.mark.parametrize("more", ["int", {"type": "array", "items": "int"}], ids=["kernels", "fastavro"])
 def test_infinity_of_postgres_is_the_first_or_the_last_date(more: Any) -> None:
-    schema = record(day=["null", LOGICAL["date"]], at=LOGICAL["atus"], more=more)
-    ends = [((1 << 31) - 1, (1 << 63) - 1), (-(1 << 31), -(1 << 63)), (None, 0)]
+    time = {"type": "long", "logicalType": "time-micros"}
+    schema = record(day=["null", LOGICAL["date"]], at=LOGICAL["atus"], time=time, more=more)
+    ends = [((1 << 31) - 1, (1 << 63) - 1, 86_400_000_000), (-(1 << 31), -(1 << 63), 0), (None, 0, 1)]
     rest = {"more": 0 if more == "int" else []}
     registered = Registered()
-    data = registered.write(schema, [{"day": day, "at": at} | rest for day, at in ends])
+    data = registered.write(schema, [{"day": day, "at": at, "time": time} | rest for day, at, time in ends])
     rows, column = registered.read(data)
     assert column.to_pylist() == rows
-    assert [(one["day"], one["at"].replace(tzinfo=None)) for one in rows] == [
-        (datetime.date.max, datetime.datetime.max),
-        (datetime.date.min, datetime.datetime.min),
-        (None, datetime.datetime(1970, 1, 1)),
+    assert [(one["day"], one["at"].replace(tzinfo=None), one["time"]) for one in rows] == [
+        (datetime.date.max, datetime.datetime.max, datetime.time.max),
+        (datetime.date.min, datetime.datetime.min, datetime.time.min),
+        (None, datetime.datetime(1970, 1, 1), datetime.time(microsecond=1)),
     ]
 
 

@@ -73,7 +73,7 @@ class Node:
     target: int = -1
     place: int = -1
     range: tuple[int, int] | None = None
-    infinite: tuple[int, ...] = ()  # the numbers that are read as the first and the last of `range`
+    infinite: tuple[int, ...] = ()  # the numbers beyond `range` that are read as its first and last
     symbols: tuple[str, ...] = ()
     fields: list[tuple[str, Node]] = field(default_factory=list)
     is_record: bool = False
@@ -362,8 +362,8 @@ def _in_range(cells: Array, range_: tuple[int, int], infinite: tuple[int, ...]) 
     """Returns the numbers of dates or times that Python has; those of null values are 0. Raises `NotOneColumn`."""
     first, last = range_
     if len(cells) and (cells.min() < first or cells.max() > last):
-        for number, end in zip(infinite, range_, strict=False):
-            cells = np.where(cells == number, end, cells)
+        for number in infinite:
+            cells = np.where(cells == number, first if number < first else last, cells)
         if cells.min() < first or cells.max() > last:
             raise NotOneColumn("a date or time is beyond what Python's calendar has")
     return cells
