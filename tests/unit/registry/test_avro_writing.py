@@ -270,6 +270,20 @@ def test_a_value_takes_the_branch_of_its_own_type() -> None:
     assert later.deserialize("t", written.serialize("t", edges)) == edges | {"added": None}
 
 
+def test_a_dict_takes_the_record_of_exactly_its_fields() -> None:
+    """Another one that can hold it has more fields, which would get their defaults."""
+    wide, narrow = ({**record(a="int"), "name": name} for name in ("Wide", "Narrow"))
+    wide["fields"].append({"name": "b", "type": "int", "default": 7})
+    deep = {"type": "array", "items": {"type": "map", "values": ["Wide", "Narrow"]}}
+    schema = record(
+        one=["null", wide, narrow], many={"type": "array", "items": ["Wide", "string", "Narrow"]}, deep=deep
+    )
+    value = {"one": {"a": 1}, "many": [{"a": 4, "b": 5}, "text", {"a": 6}], "deep": [{"key": {"a": 2}}]}
+    written = serde_of(schema)
+    assert written.deserialize("t", written.serialize("t", value)) == value
+    same(written, [value, value | {"one": ("Wide", {"a": 1})}, value | {"many": [{"c": 1}]}])
+
+
 def test_a_union_of_the_reader_has_another_order_and_wider_types() -> None:
     """A branch of exactly the type goes first, and otherwise the first of the wider ones, as in Java."""
     inner = {**record(n=["string", "bytes"]), "name": "Inner"}

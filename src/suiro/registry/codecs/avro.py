@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -16,7 +16,7 @@ import fastavro
 from suiro.errors import ConfigError, RegistryError
 from suiro.extras import is_installed
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
-from suiro.registry.codecs.avro_schemas import for_reading, for_writing, own, with_infinity
+from suiro.registry.codecs.avro_schemas import branch_chooser, for_reading, for_writing, own, with_infinity
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import InvalidSchema
 from suiro.registry.schemas import AVRO, Schema
@@ -43,7 +43,7 @@ class AvroCodec:
         self._reader: Any = None
         self._parsed_reader = False
         self._resolved: dict[int, tuple[Any, Any, frozenset[int]]] = {}
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, tuple[Any, Callable[[Any], Any] | None]] = {}
         self._row_writers: dict[int, RowsEncoder | None] = {}
 
     def decode(self, data: bytes) -> Any:
@@ -99,12 +99,15 @@ class AvroCodec:
 
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._record_name())
-        parsed = self._writers.get(schema_id)
-        if parsed is None:
-            parsed = self._writers[schema_id] = for_writing(self._parse(schema))
+        known = self._writers.get(schema_id)
+        if known is None:
+            made = for_writing(self._parse(schema))
+            known = self._writers[schema_id] = made, branch_chooser(made)
         out = io.BytesIO()
         out.write(PREFIX.pack(0, schema_id))
         try:
+            parsed, choose = known
+            value = value if choose is None else choose(value)
             fastavro.schemaless_writer(out, parsed, value, strict_allow_default=True)
         except Exception as error:  # noqa: BLE001 - fastavro raises many kinds for values that do not fit
             raise Unencodable(

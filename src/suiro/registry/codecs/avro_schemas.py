@@ -7,7 +7,8 @@ Logical types that have infinity have names of suiro there. fastavro finds reade
 the names in use keep their readers.
 
 In a union, Java's Avro takes the branch of exactly the type of a value, if there is one. fastavro takes the first that
-can hold it: a float before a long, text before bytes. Logical types of suiro keep it from that.
+can hold it: a float before a long, text before bytes. Logical types of suiro keep it from that. Of several records,
+fastavro takes the one with the most fields of a dict, even if others of its fields get defaults: `branch_chooser`.
 """
 
 from __future__ import annotations
@@ -90,6 +91,54 @@ def for_writing(schema: Any) -> Any:
                 if kind is not None and kind[0] in ("float", "double"):
                     one[place] = {"type": kind[0], "logicalType": f"suiro-beside-{max(whole)}"}
     return made
+
+
+def branch_chooser(schema: Any) -> Callable[[Any], Any] | None:
+    """Returns a function that names the record of each dict in a union of several, as fastavro takes it; None if there
+    is no such union. `schema` is one of `for_writing`."""
+    named = {one["name"]: one for one in named_types(schema)}
+    marks = {"__fastavro_parsed": True, "__named_schemas": named}
+
+    def records(union: list[Any]) -> list[Any]:
+        branches = [_meant(one, named) for one in union]
+        return [one for one in branches if isinstance(one, dict) and "fields" in one]
+
+    def chosen(value: Any, kind: Any) -> Any:
+        kind = _meant(kind, named)
+        if isinstance(kind, list):
+            return chosen_of(value, kind)
+        if not isinstance(kind, dict):
+            return value
+        if "fields" in kind and isinstance(value, dict):
+            types = {one["name"]: one["type"] for one in kind["fields"]}
+            return value | {name: chosen(value[name], one) for name, one in types.items() if name in value}
+        if kind["type"] == "array" and isinstance(value, list):
+            return [chosen(one, kind["items"]) for one in value]
+        if kind["type"] == "map" and isinstance(value, dict):
+            return {name: chosen(one, kind["values"]) for name, one in value.items()}
+        return value
+
+    def chosen_of(value: Any, union: list[Any]) -> Any:
+        found = [
+            one
+            for one in (records(union) if isinstance(value, dict) else union)
+            if isinstance(one, dict) and fastavro.validation.validate(value, one | marks, raise_errors=False)
+        ]
+        if not found or any(_is_map(one) for one in union):
+            return value
+        best = max(found, key=lambda one: (_shared(value, one), -len(one.get("fields", ()))))
+        return (best["name"], chosen(value, best)) if "fields" in best else chosen(value, best)
+
+    is_needed = any(isinstance(one, list) and len(records(one)) > 1 for one in _parts(schema))
+    return (lambda value: chosen(value, schema)) if is_needed else None
+
+
+def _is_map(one: Any) -> bool:
+    return isinstance(one, dict) and one["type"] == "map"
+
+
+def _shared(value: Any, record: Any) -> int:
+    return sum(one["name"] in value for one in record.get("fields", ()))
 
 
 def for_reading(writer: Any, reader: Any) -> tuple[Any, Any, frozenset[int]]:
