@@ -35,7 +35,7 @@ from suiro.connect.postgres.encoding.batches import Batch, Pair, batch_of, encod
 from suiro.connect.postgres.encoding.encoded_rows import binary_column
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.transaction_spans import TransactionSpans
-from suiro.errors import RefusedError, SuiroError
+from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import codec_id
 from suiro.telemetry import Span, Traces
@@ -232,13 +232,26 @@ class Delivery:
             if new:
                 self._transactions.add_partitions(sorted(new))
                 self._added_partitions |= new
-            self._transactions.produce(batches)
+            self._produce(batches)
         if ends:
             self._transactions.end(commit=True)
             if self.spans is not None and spans:
                 self.spans.export(spans)
             self._added_partitions.clear()
             self._identity = self._transactions.renew()
+
+    def _produce(self, batches: list[TransactionalBatch]) -> None:
+        try:
+            self._transactions.produce(batches)
+        except RefusedError as error:
+            if error.code_name != "MESSAGE_TOO_LARGE":
+                raise
+            size, topic = max((memoryview(one.data).nbytes, one.topic) for one in batches)
+            raise UsageError(
+                f"a row is larger than its topic takes: {error}. Raise the limit and start the capture again, it "
+                f"continues with this row: kafka-configs --alter --topic {topic} --add-config "
+                f"max.message.bytes={2 * size}"
+            ) from error
 
     def close(self) -> None:
         """Ends the session and aborts the open transaction; otherwise readers would wait for its timeout."""
