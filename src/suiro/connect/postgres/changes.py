@@ -159,14 +159,17 @@ class Changes:
             if schema is None:
                 continue  # the table is published, but not captured
             indices = first + np.flatnonzero(changes & (relations == oid))
-            try:
-                self._write_table(schema, parsed, indices)
-            except UnsupportedValueError:  # nothing was written
-                now = self._tables.look_at_types(oid)
-                if now is None:
-                    raise
-                self._on_new_schema(now)
-                self._write_table(now, parsed, indices)
+            while True:
+                try:
+                    self._write_table(schema, parsed, indices)
+                    break
+                except UnsupportedValueError as error:  # nothing was written
+                    self._tables.note_depth(error)
+                    now = self._tables.look_at_types(oid)
+                    if now is None:
+                        raise
+                    self._on_new_schema(now)
+                    schema = now
 
     def _write_table(self, schema: TableSchema, parsed: _Parsed, indices: Int64s) -> None:
         table, messages = schema.relation.full_name, parsed.messages
@@ -371,6 +374,9 @@ class Changes:
         if self.window is not None and self.window.schema.topic == topic:
             self.window = None
         self._forget_last_values(topic)
+        # Perhaps because a composite type was altered. Changes that follow the rows that are read have its new form.
+        for oid in [oid for oid, schema in self._tables.live.items() if schema.topic == topic]:
+            self._tables.look_at_types(oid)
 
     def _forget_last_values(self, topic: str) -> None:
         values = self._last_values.pop(topic, None)

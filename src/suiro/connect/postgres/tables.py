@@ -13,6 +13,7 @@ from typing import Any
 
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
+from suiro.connect.postgres.encoding.encoded_rows import UnsupportedValueError
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import RelationMessage
 from suiro.connect.postgres.encoding.schemas import (
@@ -22,6 +23,7 @@ from suiro.connect.postgres.encoding.schemas import (
     changed_meanings,
     key_schema,
     value_schema,
+    with_depths,
     with_earlier_types,
 )
 from suiro.connect.postgres.encoding.types import TYPES_QUERY, Column, Rules, types_of
@@ -81,6 +83,9 @@ class Tables:
         self.live: dict[int, TableSchema] = {}
         self._announced: dict[int, RelationMessage] = {}
         self._last_announced: dict[str, int] = {}  # oids by topic: tables may have exchanged their names
+        self._depths: dict[
+            str, dict[str, int]
+        ] = {}  # of arrays that were not as deep as declared, by table and column
 
     def look(self) -> list[Table]:
         """Reads the published tables. Raises `ConfigError` if two of them would be written to one topic."""
@@ -182,12 +187,30 @@ class Tables:
 
     def look_at_types(self, oid: int) -> TableSchema | None:
         """Returns the schema with the current types, or None if they have not changed. Postgres does not announce that
-        a composite type got an attribute."""
-        before, message = self.live[oid], self._announced.pop(oid)
-        announced = self.announce(message)
-        if announced is None or announced[0].relation.types == before.relation.types:
+        a composite type was altered."""
+        before = self.live[oid].relation
+        is_same = self._types(before.columns, self._database) == before.types
+        if is_same and self._with_depths(before) == before:
             return None
-        return announced[0]
+        announced = self.announce(self._announced.pop(oid))
+        return None if announced is None else announced[0]
+
+    def is_outdated(self, table: Table, schema: TableSchema, error: UnsupportedValueError) -> bool:
+        """Whether the schema that could not hold a value of a snapshot is another one now: the lock on a table does not
+        hold for its types."""
+        self.note_depth(error)
+        return self.schema_of(table).relation != schema.relation
+
+    def note_depth(self, error: UnsupportedValueError) -> None:
+        """Notes the depth of an array, which its column may not have."""
+        known = self._depths.setdefault(error.table, {})
+        known[error.column] = max(known.get(error.column, 0), error.depth)
+
+    def _with_depths(self, relation: Relation) -> Relation:
+        if all(one.kind != "array" for one in relation.types.values()):
+            return relation
+        latest = self._latest(f"{self._options.topic(relation.schema, relation.name)}-value")
+        return with_depths(relation, self._rules, latest=latest, met=self._depths.get(relation.full_name, {}))
 
     def forget_announcements(self) -> None:
         """Called when the stream starts again: it announces every table before its first change."""
@@ -201,6 +224,7 @@ class Tables:
 
     def _table_schema(self, relation: Relation, *, is_final: bool) -> TableSchema:
         topic = self._options.topic(relation.schema, relation.name)
+        relation = self._with_depths(relation)
         value = value_schema(relation, self._rules)
         key_id, _ = self._register(f"{topic}-key", key_schema(relation, self._rules), relation)
         value_id = self._register_value(topic, value, relation) if is_final else 0

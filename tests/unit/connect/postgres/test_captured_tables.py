@@ -142,6 +142,21 @@ def test_changes_of_type_that_avro_lets_pass_and_gets_wrong(
     assert reads(schema(*after), schema(*before))
 
 
+def test_a_composite_type_may_get_and_lose_attributes_of_any_type() -> None:
+    """Those with a logical type were taken for a change of meaning. One that becomes another is one."""
+
+    def schema(**fields: int) -> dict[str, Any]:
+        attributes = tuple(Column(name=name, type=kind) for name, kind in fields.items())
+        kind = PgType(oid=50_000, schema="public", name="pair", kind="composite", fields=attributes)
+        return value_schema(relation(("id", INT), ("a", 50_000), types={50_000: kind}), RULES)
+
+    before = schema(n=INT, on=1082)
+    assert changed_meanings(before, schema(n=INT, on=1082, at=1184)) == []
+    assert changed_meanings(before, schema(n=INT, at=1184)) == []
+    assert changed_meanings(before, schema(n=INT, on=1184)) == ["a"]
+    assert changed_meanings(before, schema(n=1082, on=1082)) == ["a"]
+
+
 def test_a_composite_type_is_defined_once_and_named_after() -> None:
     point = PgType(
         oid=50_000,
@@ -174,6 +189,26 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
     for end in range(5, len(value)):
         with pytest.raises(CorruptRecordError):
             extractor.extract(value[:end], "b")
+
+
+def test_two_composite_types_whose_names_are_one_in_avro() -> None:
+    """Values of the second one were written as of the first."""
+    types = {
+        50_000: PgType(
+            oid=50_000, schema="a_b", name="c", kind="composite", fields=(Column(name="n", type=INT),)
+        ),
+        50_001: PgType(
+            oid=50_001, schema="a", name="b_c", kind="composite", fields=(Column(name="s", type=TEXT),)
+        ),
+    }
+    table = relation(("id", INT), ("one", 50_000), ("two", 50_001), ("again", 50_001), types=types)
+    data = b"I\0\0\0\1N\0\4" + b"".join(
+        b"t" + len(text).to_bytes(4, "big") + text for text in (b"1", b"(2)", b"(x)", b"(y)")
+    )
+    (row,) = decoded(
+        encoder_of(table).encode_changes(parsed_messages([data]), [0]), value_schema(table, RULES)
+    )
+    assert row == {"id": 1, "one": {"n": 2}, "two": {"s": "x"}, "again": {"s": "y"}}
 
 
 def test_types_that_were_dropped_are_those_of_the_topics_schemas() -> None:

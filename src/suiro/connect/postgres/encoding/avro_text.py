@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 
 from suiro.protocol.fields import put_varint
 
@@ -208,8 +208,9 @@ def _micros(text: bytes, at: int) -> tuple[int, int]:
     return whole * 1_000_000 + int(fraction.ljust(6, b"0")), match.end()
 
 
-def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode:
-    """Encodes to Avro arrays as deep as declared. Elements are a union of null and the element's type.
+def array_encoder(element: Encode, *, dimensions: int, delimiter: str, is_mixed: bool = False) -> Encode:
+    """Encodes to Avro arrays as deep as declared. Elements are a union of null and the element's type; with `is_mixed`,
+    arrays may be less deep, and their items are unions of null, the element's type and an array.
 
     Lower bounds other than 1 are left out, as Postgres's own `array_to_json` does. An empty array has no
     dimensions in Postgres and fits any depth.
@@ -234,8 +235,9 @@ def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode
         items = []
         while True:
             at += 1
-            if depth > 1:
+            if depth > 1 and (not is_mixed or text[at : at + 1] == b"{"):
                 item, at = read(text, at, depth - 1)
+                item = b"\x04" + item if is_mixed else item
             else:
                 is_quoted = text[at : at + 1] == b'"'
                 match = (_QUOTED if is_quoted else bare).match(text, at)
@@ -261,24 +263,42 @@ def _dimensions(declared: int) -> str:
     return f"it has not {declared} dimension{'s' * (declared > 1)}, as its column is declared with"
 
 
-def composite_encoder(name: str, fields: list[Encode], *, was_only_extended: bool = False) -> Encode:
-    """Encodes to an Avro record of nullable fields, from Postgres's `(a,"b c",,"")`. `was_only_extended`: no attribute
-    was ever dropped, so a value with fewer attributes is older than the last ones, which are null then."""
+def composite_encoder(name: str, fields: Sequence[Encode | int]) -> Encode:
+    """Encodes to an Avro record of nullable fields, from Postgres's `(a,"b c",,"")`. `fields`: see `PgType`.
+
+    Nothing says which attributes an older value has, so those of the newest form of the type with so many are taken.
+    Where that is wrong, the table is read again: see `TableState`.
+    """
+    alive = [(place, field) for place, field in enumerate(fields) if not isinstance(field, int)]
+    form = cache(lambda count: _newest_form(fields, count))
 
     def encode(text: bytes) -> bytes:
         words = _composite_words(text)
-        if was_only_extended and len(words) < len(fields):
-            words += [None] * (len(fields) - len(words))
-        if fields and len(words) != len(fields):
+        if not alive:
+            return b""
+        places = form(len(words))
+        if places is None:
             raise ConversionError(
-                f"it has {len(words)} attributes where the type {name} is known with {len(fields)}"
+                f"it has {len(words)} attributes where the type {name} is known with {len(alive)}"
             )
+        given = dict(zip(places, words, strict=True))
         return b"".join(
-            b"\x00" if word is None else b"\x02" + field(word)
-            for word, field in zip(words, fields, strict=False)
+            b"\x00" if (word := given.get(place)) is None else b"\x02" + field(word) for place, field in alive
         )
 
     return encode
+
+
+def _newest_form(fields: Sequence[Encode | int], count: int) -> list[int] | None:
+    """Returns the attributes that a type had when it had so many, by their places. It got them in this order, and those
+    that were dropped last were in it for the longest time."""
+    for end in range(len(fields), -1, -1):
+        dropped = sorted((field, place) for place, field in enumerate(fields[:end]) if isinstance(field, int))
+        wanted = count - (end - len(dropped))
+        if 0 <= wanted <= len(dropped):
+            gone = {place for _, place in dropped[wanted:]}
+            return [place for place in range(end) if place not in gone]
+    return None
 
 
 def _composite_words(text: bytes) -> list[bytes | None]:

@@ -19,7 +19,11 @@ _Int32s = npt.NDArray[np.int32]
 
 
 class UnsupportedValueError(UsageError):
-    """The Avro type of a column cannot hold a value. The message names the column and the choices."""
+    """The Avro type of a column cannot hold a value. The message names the column and the choices. `depth`: of the
+    value, if the column has arrays."""
+
+    table = column = ""
+    depth = 0
 
 
 class MissingValueError(UsageError):

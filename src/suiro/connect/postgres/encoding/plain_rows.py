@@ -18,7 +18,7 @@ from suiro.connect.postgres.encoding.encoded_rows import (
     rows_from,
 )
 from suiro.connect.postgres.encoding.schemas import Relation
-from suiro.connect.postgres.encoding.types import ColumnEncoding, type_name
+from suiro.connect.postgres.encoding.types import ColumnEncoding, depth_of_array, type_name
 
 Values = Sequence["bytes | EllipsisType | None"]
 """The values of a tuple. None is null, `...` an unchanged TOAST value."""
@@ -124,10 +124,15 @@ class PlainRows:
     def _unsupported(self, value: bytes, column: int, error: ConversionError) -> UnsupportedValueError:
         shown = value[:60].decode(errors="backslashreplace") + ("..." if len(value) > 60 else "")
         name = f"{self.relation.full_name}.{self.relation.columns[column].name}"
-        return UnsupportedValueError(
+        unsupported = UnsupportedValueError(
             f"{self._column(column)} holds {shown!r}: {error}. Change the value, or capture the column as text:"
             f" as_text = {name}"
         )
+        unsupported.table, unsupported.column = self.relation.full_name, self.relation.columns[column].name
+        if depth_of_array(self.encodings[column].avro):
+            array = value[value.find(b"{") :]  # behind its bounds
+            unsupported.depth = len(array) - len(array.lstrip(b"{"))
+        return unsupported
 
     def _column(self, column: int) -> str:
         known = self.relation.columns[column]

@@ -26,6 +26,7 @@ from suiro.connect.postgres.encoding.types import (
     avro_field,
     depth_of_array,
     encoding_of_avro,
+    has_mixed_depths,
     is_built_in,
     type_name,
 )
@@ -162,6 +163,29 @@ def with_earlier_types(
     )
 
 
+def with_depths(
+    relation: Relation, rules: Rules, *, latest: Mapping[str, Any] | None, met: Mapping[str, int]
+) -> Relation:
+    """Returns a table with the depths of the arrays that its topic has, if they are not those that are declared.
+
+    latest: the schema of the topic's values. met: depths of values, by column.
+    """
+    fields = _fields_of(latest) if latest is not None else {}
+
+    def fitted(column: Column, encoding: ColumnEncoding) -> Column:
+        depth = depth_of_array(encoding.avro)
+        known = fields[column.name]["type"][1] if column.name in fields else None
+        deepest = max(depth, depth_of_array(known), met.get(column.name, 0))
+        is_mixed = has_mixed_depths(known) or not {depth_of_array(known), met.get(column.name, 0)} <= {
+            0,
+            depth,
+        }
+        return replace(column, deepest=deepest) if depth and is_mixed else column
+
+    columns = zip(relation.columns, encodings_of(relation, rules), strict=True)
+    return replace(relation, columns=tuple(fitted(column, encoding) for column, encoding in columns))
+
+
 def _may_be_of(column: Column, field: Mapping[str, Any], types: Types) -> bool:
     if column.type in types:
         return bool(field["postgres.type"] == type_name(column.type, column.typmod, types))
@@ -207,12 +231,14 @@ def value_schema(relation: Relation, rules: Rules) -> dict[str, Any]:
 
 def encodings_of(relation: Relation, rules: Rules, *, namespace: str = "") -> list[ColumnEncoding]:
     """Returns how each column is written. A composite type is defined at its first use, and named at later ones."""
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
 
-    def name(record: str) -> tuple[str, bool]:
+    def name(record: str, oid: int) -> tuple[str, bool]:
         full = f"{namespace}.{record}"
+        while seen.get(full, oid) != oid:  # type c of schema a_b, and b_c of a
+            full += "_"
         is_first = full not in seen
-        seen.add(full)
+        seen[full] = oid
         return full, is_first
 
     encodings = Encodings(relation.types, rules, name)
@@ -234,11 +260,18 @@ def changed_meanings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
     """
     old = {field["name"]: _meaning(field["type"]) for field in before["fields"]}
     new = {field["name"]: _meaning(field["type"]) for field in after["fields"]}
-    return [name for name, meaning in new.items() if name in old and old[name] != meaning]
+    return [name for name, meaning in new.items() if name in old and _is_another(old[name], meaning)]
+
+
+def _is_another(old: Any, new: Any) -> bool:
+    """Attributes that only one of two forms of a composite type has are no values of the other one."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return any(_is_another(old[name], new[name]) for name in old.keys() & new.keys())
+    return bool(old != new)
 
 
 def _meaning(kind: Any) -> Any:
-    """Returns what values mean beyond their Avro type; None for nothing."""
+    """Returns what values mean beyond their Avro type, of a record by fields; None for nothing."""
     if isinstance(kind, list):
         return next((_meaning(branch) for branch in kind if branch != "null"), None)
     if not isinstance(kind, dict):
@@ -246,8 +279,7 @@ def _meaning(kind: Any) -> Any:
     if kind["type"] == "array":
         return _meaning(kind["items"])
     if kind["type"] == "record":
-        inner = {field["name"]: _meaning(field["type"]) for field in kind["fields"]}
-        return {name: meaning for name, meaning in inner.items() if meaning is not None} or None
+        return {field["name"]: _meaning(field["type"]) for field in kind["fields"]}
     logical = kind.get("logicalType")
     return None if logical in (None, "uuid") else (logical, kind.get("scale"))
 

@@ -19,7 +19,7 @@
 | `uuid` | `string`, `uuid` | |
 | `json`, `jsonb` | `string` | |
 | enums | `string` | the label. Not an Avro enum: `ALTER TYPE ... ADD VALUE` is not announced in the WAL, and a reader with yesterday's schema could not read today's label |
-| arrays | `array` | elements nullable; nested as deep as declared (`int[][]`: two). Postgres does not hold values to the declared depth; one that has another stops capture. Lower bounds are left out |
+| arrays | `array` | elements nullable; nested as deep as declared (`int[][]`: two). Postgres does not hold values to the declared depth: when the first one has another, the schema gets a version whose items are elements or arrays. Within composites, and for arrays of domains over arrays, such a value stops capture. Lower bounds are left out |
 | composites | `record` | all attributes nullable |
 | domains | as the base type | |
 | ranges, multiranges | `string` | `[2024-01-01,2024-02-01)` |
@@ -32,8 +32,8 @@ catalogue is read later than the rows in the WAL were written, `SET NOT NULL` wo
 change of the schema, and an added or dropped column is a compatible one. Columns of a primary key are plain in
 the key.
 
-suiro's readers give Python's last and first date for infinity (`datetime.max`, `date.min`), as those of asyncpg do.
-The sink `postgres` writes `infinity` again. Other readers that turn dates and timestamps into Python's `datetime`
+suiro's readers give Python's last and first date for infinity (`datetime.max`, `date.min`), as those of asyncpg do,
+and Python's last time for `24:00`. The sink `postgres` writes `infinity` and `24:00` again. Other readers that turn dates and timestamps into Python's `datetime`
 (fastavro does) refuse infinity. All of them refuse years beyond 9999, as `datetime` itself does; read such columns
 without logical types, or capture them as text.
 
@@ -79,10 +79,9 @@ select t.oid::int8, n.nspname::text, t.typname::text,
          when t.typtype = 'e' then 'enum' else 'base' end,
     case when e.oid is not null then t.typelem else 0 end::int8, coalesce(e.typdelim, ',')::text,
     t.typbasetype::int8, t.typtypmod, t.typndims,
-    coalesce((select json_agg(json_build_array(a.attname, a.atttypid::int8, a.atttypmod, a.attndims) order by a.attnum)
-        from pg_catalog.pg_attribute a
-        where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped), '[]'),
-    coalesce((select c.relnatts from pg_catalog.pg_class c where c.oid = t.typrelid), 0)
+    coalesce((select json_agg(case when a.attisdropped then to_json(age(a.xmin)) else
+            json_build_array(a.attname, a.atttypid::int8, a.atttypmod, a.attndims) end order by a.attnum)
+        from pg_catalog.pg_attribute a where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0), '[]')
 from wanted w join pg_catalog.pg_type t on t.oid = w.oid join pg_catalog.pg_namespace n on n.oid = t.typnamespace
     left join pg_catalog.pg_type e on e.typarray = t.oid
 """
@@ -91,17 +90,20 @@ from wanted w join pg_catalog.pg_type t on t.oid = w.oid join pg_catalog.pg_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table, or an attribute of a composite type. `dimensions`: the declared depth of an array."""
+    """A column of a table, or an attribute of a composite type. `dimensions`: the declared depth of an array.
+    `deepest`: of the arrays in the topic, if they have different depths."""
 
     name: str
     type: int
     typmod: int = -1
     dimensions: int = 0
+    deepest: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgType:
-    """One row of `pg_type`, as far as it matters here."""
+    """One row of `pg_type`, as far as it matters here. `fields`: for attributes that were dropped, 0 for the last of
+    them, 1 for the one before, and so on."""
 
     oid: int
     schema: str
@@ -112,8 +114,7 @@ class PgType:
     base: int = 0
     base_typmod: int = -1
     base_dimensions: int = 0
-    fields: tuple[Column, ...] = ()
-    attributes: int = 0  # of a composite: how many there were, also those that were dropped
+    fields: tuple[Column | int, ...] = ()
 
 
 Types = Mapping[int, PgType]
@@ -122,7 +123,8 @@ Types = Mapping[int, PgType]
 def types_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, PgType]:
     """The answer to `TYPES_QUERY`, by oid."""
     types = {}
-    for oid, schema, name, kind, element, delimiter, base, typmod, dimensions, fields, attributes in rows:
+    for oid, schema, name, kind, element, delimiter, base, typmod, dimensions, fields in rows:
+        ages = sorted({one for one in fields if isinstance(one, int)})
         types[oid] = PgType(
             oid=oid,
             schema=schema,
@@ -133,8 +135,12 @@ def types_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, PgType]:
             base=base,
             base_typmod=typmod,
             base_dimensions=dimensions,
-            fields=tuple(Column(name=f[0], type=f[1], typmod=f[2], dimensions=f[3]) for f in fields),
-            attributes=attributes,
+            fields=tuple(
+                ages.index(one)
+                if isinstance(one, int)
+                else Column(name=one[0], type=one[1], typmod=one[2], dimensions=one[3])
+                for one in fields
+            ),
         )
     return types
 
@@ -165,8 +171,8 @@ class ColumnEncoding:
     second: int = 0
 
 
-Name = Callable[[str], tuple[str, bool]]
-"""(name of a record) -> (its full name in Avro, whether this is its first use)."""
+Name = Callable[[str, int], tuple[str, bool]]
+"""(name of a record, the oid of its type or 0) -> (its full name in Avro, whether this is its first use)."""
 
 PRINTED = ColumnEncoding(avro="string", encode=avro_text.string, code="string", copy="print")
 _TEXT = ColumnEncoding(avro="string", encode=avro_text.string, code="string", copy="binary")
@@ -238,36 +244,48 @@ class Encodings:
             depth = max(column.dimensions, known.base_dimensions)
             return self.of(replace(column, type=known.base, typmod=known.base_typmod, dimensions=depth))
         if known.kind == "array":
-            inner = self.of(replace(column, type=known.element, dimensions=0))
-            return _array(inner, max(1, column.dimensions), known.delimiter)
+            inner = self.of(replace(column, type=known.element, dimensions=0, deepest=0))
+            return _array(inner, max(1, column.dimensions), known.delimiter, deepest=column.deepest)
         if known.kind == "composite":
             return self._composite(known)
         return PRINTED
 
     def _composite(self, known: PgType) -> ColumnEncoding:
-        full_name, is_first = self.name(f"{avro_name(known.schema)}_{avro_name(known.name)}")
-        encodings = [self.of(field) for field in known.fields]
+        full_name, is_first = self.name(f"{avro_name(known.schema)}_{avro_name(known.name)}", known.oid)
+        encodings = [one if isinstance(one, int) else self.of(one) for one in known.fields]
         avro: Any = full_name
         if is_first:
-            written = avro_names([field.name for field in known.fields])
+            alive = [
+                (field, encoding)
+                for field, encoding in zip(known.fields, encodings, strict=True)
+                if isinstance(field, Column) and isinstance(encoding, ColumnEncoding)
+            ]
+            written = avro_names([field.name for field, _ in alive])
             fields = [
                 avro_field(field, name, encoding, self.types)
-                for field, name, encoding in zip(known.fields, written, encodings, strict=True)
+                for (field, encoding), name in zip(alive, written, strict=True)
             ]
             avro = {"type": "record", "name": full_name, "fields": fields}
         encode = avro_text.composite_encoder(
-            known.name,
-            [encoding.encode for encoding in encodings],
-            was_only_extended=known.attributes == len(known.fields),
+            known.name, [one if isinstance(one, int) else one.encode for one in encodings]
         )
         return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
 
 
-def _array(inner: ColumnEncoding, depth: int, delimiter: str) -> ColumnEncoding:
-    avro: Any = inner.avro
+def _array(inner: ColumnEncoding, depth: int, delimiter: str, *, deepest: int = 0) -> ColumnEncoding:
+    """`deepest`: see `Column`. A union cannot have two arrays, so arrays of arrays have only one depth."""
+    is_mixed = deepest > 0 and depth_of_array(inner.avro) == 0
+    depth = max(depth, deepest) if is_mixed else depth
+    is_defined = isinstance(inner.avro, dict) and inner.avro["type"] == "record"
+    avro: Any = None
     for level in range(depth):
-        avro = {"type": "array", "items": ["null", avro] if level == 0 else avro}
-    encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=delimiter)
+        if is_mixed:
+            # The outermost level comes first in the schema.
+            element = inner.avro["name"] if is_defined and level < depth - 1 else inner.avro
+            avro = {"type": "array", "items": ["null", element, *([avro] if level else [])]}
+        else:
+            avro = {"type": "array", "items": avro if level else ["null", inner.avro]}
+    encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=delimiter, is_mixed=is_mixed)
     return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
 
 
@@ -282,11 +300,12 @@ def encoding_of_avro(avro: Any, name: Name) -> ColumnEncoding:
     """How a column was written, by the type in a schema of an earlier time, where each record is defined."""
     if isinstance(avro, dict) and avro["type"] == "array":
         items, depth = avro["items"], depth_of_array(avro)
-        for _ in range(depth - 1):
+        while isinstance(items, dict):
             items = items["items"]
-        return _array(encoding_of_avro(items[1], name), depth, ",")
+        deepest = depth if has_mixed_depths(avro) else 0
+        return _array(encoding_of_avro(items[1], name), depth, ",", deepest=deepest)
     if isinstance(avro, dict) and avro["type"] == "record":
-        full_name, is_first = name(avro["name"])
+        full_name, is_first = name(avro["name"], 0)
         encodings = [encoding_of_avro(field["type"][1], name) for field in avro["fields"]]
         encode = avro_text.composite_encoder(avro["name"], [one.encode for one in encodings])
         fields = [
@@ -302,8 +321,19 @@ def encoding_of_avro(avro: Any, name: Name) -> ColumnEncoding:
 
 
 def depth_of_array(avro: Any) -> int:
-    """Returns the depth that a column of an array was declared with; 0 for another type."""
-    return 1 + depth_of_array(avro["items"]) if isinstance(avro, dict) and avro["type"] == "array" else 0
+    """Returns the depth of a column's arrays, or that of the deepest ones; 0 for another type."""
+    if not isinstance(avro, dict) or avro["type"] != "array":
+        return 0
+    items = avro["items"]
+    if isinstance(items, list):
+        items = items[2] if has_mixed_depths(avro) else None
+    return 1 + depth_of_array(items)
+
+
+def has_mixed_depths(avro: Any) -> bool:
+    """Whether the type is an array whose items may be elements or arrays."""
+    is_array = isinstance(avro, dict) and avro["type"] == "array"
+    return is_array and isinstance(avro["items"], list) and len(avro["items"]) == 3
 
 
 def avro_field(

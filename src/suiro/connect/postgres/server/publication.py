@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.options import CaptureOptions
@@ -58,6 +58,7 @@ class Column:
     collation: str | None = None  # quoted
     version: int = 0  # pg_attribute.xmin: changes with each ALTER TABLE of the column
     has_domains_within: bool = False  # a literal of its type would call constraints that users define
+    attributes: tuple[str, ...] = ()  # of the composite types within: the type's oid, the number and the name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +296,7 @@ def _read_tables(
     oids_of_types = {column.type_oid for of_table in columns.values() for column in of_table}
     types = [oid for oid in oids_of_types if oid >= FIRST_NORMAL_OID]
     operators = _operators(database, types)
-    with_domains = _types_with_domains_within(database, types)
+    within = _within_types(database, types)
     tables = []
     for oid, schema, name, identity, is_partitioned, file, attributes, published_as, may_select in found:
         if oid not in columns:
@@ -304,10 +305,7 @@ def _read_tables(
             raise ConfigError(
                 f"no permission to read {schema}.{name}: GRANT SELECT ON {quoted(schema, name)} TO this role"
             )
-        of_table = [
-            replace(one, has_domains_within=True) if one.type_oid in with_domains else one
-            for one in columns[oid]
-        ]
+        of_table = [replace(one, **within.get(one.type_oid, {})) for one in columns[oid]]
         if is_partitioned:
             file, of_table = _of_partitions(database, oid, f"{schema}.{name}", of_table)
         key, unique = _key(indexes.get(oid, []), identity, quoted(schema, name), of_table)
@@ -467,8 +465,9 @@ def _operators(database: Database, types: Sequence[int]) -> dict[int, str]:
     return dict(found)
 
 
-def _types_with_domains_within(database: Database, types: Sequence[int]) -> set[int]:
-    """Returns the arrays, ranges and composite types that hold values of a domain; for a domain, those below it."""
+def _within_types(database: Database, types: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Returns facts of `Column` about what is within types: whether arrays, ranges and composite types hold values of a
+    domain (for a domain, those below it), and the attributes of composite types."""
     found = database.rows(
         "with recursive below(root, oid) as (select o, o from unnest(%s::oid[]) o union all select b.root,"
         " t.typbasetype from below b join pg_type t using (oid) where t.typtype = 'd'),"
@@ -477,11 +476,16 @@ def _types_with_domains_within(database: Database, types: Sequence[int]) -> set[
         " t.typelem <> 0 union all select t.typbasetype where t.typbasetype <> 0 union all select r.rngsubtype from"
         " pg_range r where t.oid in (r.rngtypid, r.rngmultitypid) union all select a.atttypid from pg_attribute a where"
         " t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) n(oid))"
-        " select distinct p.root from parts p join pg_type t using (oid) where t.typtype = 'd'",
+        " select p.root, bool_or(t.typtype = 'd'), coalesce(array_agg(t.oid || ' ' || a.attnum || ' ' || a.attname"
+        " order by t.oid, a.attnum) filter (where a.attnum > 0), '{}') from parts p join pg_type t using (oid)"
+        " left join pg_attribute a on t.typtype = 'c' and a.attrelid = t.typrelid and not a.attisdropped group by 1",
         (types,),
-        what="look for domains within types",
+        what="look at what is within types",
     )
-    return {oid for (oid,) in found}
+    return {
+        oid: {"has_domains_within": has_domains, "attributes": tuple(attributes)}
+        for oid, has_domains, attributes in found
+    }
 
 
 _NO_KEY = {

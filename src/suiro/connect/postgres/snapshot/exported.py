@@ -65,8 +65,8 @@ def read_exported(
         except UsageError as error:
             tables.look()
             is_another = tables.published.get(name) != table
-            if not is_another and isinstance(error, UnsupportedValueError):  # perhaps of a composite type
-                is_another = tables.schema_of(table).relation != schema.relation
+            if not is_another and isinstance(error, UnsupportedValueError):
+                is_another = tables.is_outdated(table, schema, error)
             if not is_another:
                 raise
             logger.info("%s. The rest is read while changes flow", error)

@@ -84,9 +84,9 @@ class TableState:
                 # Older rows have a value of it, or it is an older column that was renamed or published since.
                 if was_rewritten or column.has_stored_default or column.number <= highest:
                     return False
-            elif before[1] != column.type_oid or not _has_number(before, now):
+            elif before[1] != column.type_oid or not _is_same(before, now):
                 return False
-            elif was_rewritten and before[2:5] != now[2 : len(before)]:
+            elif was_rewritten and before[2:5] != now[2:5][: len(before) - 2]:
                 # Rows got values without a change. (VACUUM FULL and TRUNCATE do not alter columns.)
                 return False
         return True
@@ -102,17 +102,21 @@ class TableState:
         """Whether the columns of rows in the topic are those that have the same names now."""
         now = {column[0]: column for column in columns_of(table)}
         return not self.was_rewritten(table) and all(
-            _has_number(before, now[before[0]]) for before in self.columns if before[0] in now
+            _is_same(before, now[before[0]]) for before in self.columns if before[0] in now
         )
 
 
 def columns_of(table: Table) -> list[list[Any]]:
-    return [[one.name, one.type_oid, one.typmod, one.number, one.version] for one in table.columns]
+    return [
+        [one.name, one.type_oid, one.typmod, one.number, one.version, *one.attributes]
+        for one in table.columns
+    ]
 
 
-def _has_number(before: list[Any], now: list[Any]) -> bool:
-    """Whether it is the same column: not one that was dropped and added again, nor another that was renamed."""
-    return len(before) <= 3 or before[3] == now[3]
+def _is_same(before: list[Any], now: list[Any]) -> bool:
+    """Whether it is the same column: not one that was dropped and added again, nor another that was renamed. The same
+    holds for the attributes of composite types within it, which may have got more."""
+    return len(before) <= 3 or (before[3] == now[3] and set(before[5:]) <= set(now[5:]))
 
 
 def _order_of(table: Table) -> list[list[Any]]:

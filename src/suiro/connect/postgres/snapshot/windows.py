@@ -8,6 +8,7 @@ import secrets
 
 from suiro.clock import SystemClock
 from suiro.connect.postgres.changes import Changes
+from suiro.connect.postgres.encoding.encoded_rows import UnsupportedValueError
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.log_messages import emit_heartbeat, emit_mark
 from suiro.connect.postgres.resources import Resources
@@ -167,7 +168,12 @@ class Windows:
                 if found is None:
                     return None
                 data, read, reselect = found
-                rows = schema.encoder.encode_copy(data)
+                try:
+                    rows = schema.encoder.encode_copy(data)
+                except UnsupportedValueError as error:
+                    if self._tables.is_outdated(table, schema, error):
+                        return None
+                    raise
             end = database.received_position() if self._is_standby else 0
         return Window(
             table=name,
