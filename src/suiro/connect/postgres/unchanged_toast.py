@@ -17,6 +17,7 @@ from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.names import avro_names
 from suiro.connect.postgres.encoding.pgoutput import Messages
+from suiro.connect.postgres.encoding.schemas import types_of_fields
 from suiro.connect.postgres.tables import TableSchema
 
 _NULL = b"\0"
@@ -99,7 +100,7 @@ class _Table:
 
     def __init__(self, schema: TableSchema, last_value: Lookup, extractors: FieldExtractors) -> None:
         self._names = avro_names([column.name for column in schema.relation.columns])
-        self._kinds = {field["name"]: field["type"] for field in schema.value_schema["fields"]}
+        self._kinds = types_of_fields(schema.value_schema)
         self._last_value = last_value
         self._extractors = extractors
         self._latest: dict[bytes, tuple[bytes | None, Mapping[int, bytes]]] = {}

@@ -36,6 +36,7 @@ from suiro.connect.postgres.encoding.schemas import (
     announced,
     changed_meanings,
     key_schema,
+    types_of_fields,
     value_schema,
     with_earlier_types,
 )
@@ -186,6 +187,13 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
     assert b"".join(cells) == value[5:]
     assert extractor.has("id", schema["fields"][0]["type"])
     assert not extractor.has("id", ["null", "long"])
+    # Registries may write the namespace on its own.
+    given = '"name": "shop.public.t.Value.'
+    apart = json.dumps(schema).replace(given, '"namespace": "shop.public.t.Value", "name": "')
+    assert apart.count('"namespace"') == 2
+    registered = FieldExtractor(json.loads(apart))
+    assert [registered.extract(value, field["name"]) for field in schema["fields"]] == cells
+    assert all(registered.has(*field) for field in types_of_fields(schema).items())
     for end in range(5, len(value)):
         with pytest.raises(CorruptRecordError):
             extractor.extract(value[:end], "b")

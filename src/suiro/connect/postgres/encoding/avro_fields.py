@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from suiro.connect.postgres.encoding.schemas import types_of_fields
 from suiro.errors import CorruptRecordError
 from suiro.registry.codecs.avro_limits import read_long
 
@@ -19,16 +20,12 @@ class FieldExtractor:
     """Extracts fields from values with one schema of `schemas.value_schema`."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._fields: list[tuple[str, Any]] = []
-        self._named: dict[str, Any] = {}
-        for field in schema["fields"]:
-            self._note(field["type"])
-            self._fields.append((field["name"], field["type"]))
+        self._types = types_of_fields(schema)
 
     def extract(self, value: bytes, field: str) -> bytes:
         """Returns the bytes of `field` (its name in Avro) in a value in Confluent's wire format."""
         at = 5
-        for name, kind in self._fields:
+        for name, kind in self._types.items():
             try:
                 end = self._skip(value, at, kind)
             except ValueError as error:
@@ -41,20 +38,9 @@ class FieldExtractor:
         raise KeyError(f"the schema has no field {field}")
 
     def has(self, field: str, kind: Any) -> bool:
-        """Whether the schema has this field with exactly this type, so that its bytes can be used again."""
-        return any(name == field and known == kind for name, known in self._fields)
-
-    def _note(self, kind: Any) -> None:
-        if isinstance(kind, list):
-            for branch in kind:
-                self._note(branch)
-        elif isinstance(kind, dict):
-            if kind["type"] == "record":
-                self._named[kind["name"]] = kind
-                for field in kind["fields"]:
-                    self._note(field["type"])
-            elif kind["type"] == "array":
-                self._note(kind["items"])
+        """Whether the schema has this field with exactly this type, so that its bytes can be used again. `kind`: see
+        `types_of_fields`."""
+        return field in self._types and bool(self._types[field] == kind)
 
     def _skip(self, value: bytes, at: int, kind: Any) -> int:
         if isinstance(kind, list):
@@ -81,7 +67,7 @@ class FieldExtractor:
                     f"a length of {size} with {len(value) - at} bytes left, at byte {at}"
                 )
             return at + size
-        return self._skip(value, at, self._named[kind])
+        raise CorruptRecordError(f"{kind} is no type of a capture")
 
     def _skip_array(self, value: bytes, at: int, items: Any) -> int:
         while True:

@@ -194,12 +194,19 @@ def _may_be_of(column: Column, field: Mapping[str, Any], types: Types) -> bool:
 
 def _fields_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of a capture's columns by the columns' names, with each record defined where it is used."""
-    records: dict[str, Any] = {}
+    types = types_of_fields(schema)
     return {
-        one.get("postgres.name", one["name"]): one | {"type": _inlined(one["type"], records)}
+        one.get("postgres.name", one["name"]): one | {"type": types[one["name"]]}
         for one in schema["fields"]
         if "postgres.type" in one
     }
+
+
+def types_of_fields(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the types of a schema's fields by their names in Avro, with each record defined where it is used. They
+    are the same for a schema that a registry has written in its own way."""
+    records: dict[str, Any] = {}
+    return {one["name"]: _inlined(one["type"], records) for one in schema["fields"]}
 
 
 def _inlined(avro: Any, records: dict[str, Any]) -> Any:
