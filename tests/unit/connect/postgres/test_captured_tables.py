@@ -144,18 +144,20 @@ def test_changes_of_type_that_avro_lets_pass_and_gets_wrong(
 
 
 def test_a_composite_type_may_get_and_lose_attributes_of_any_type() -> None:
-    """Those with a logical type were taken for a change of meaning. One that becomes another is one."""
+    """Those with a logical type were a change of meaning, and so was a type whose first column was dropped."""
 
-    def schema(**fields: int) -> dict[str, Any]:
+    def schema(*columns: str, **fields: int) -> dict[str, Any]:
         attributes = tuple(Column(name=name, type=kind) for name, kind in fields.items())
         kind = PgType(oid=50_000, schema="public", name="pair", kind="composite", fields=attributes)
-        return value_schema(relation(("id", INT), ("a", 50_000), types={50_000: kind}), RULES)
+        table = relation(("id", INT), *((name, 50_000) for name in columns or "a"), types={50_000: kind})
+        return value_schema(table, RULES)
 
     before = schema(n=INT, on=1082)
     assert changed_meanings(before, schema(n=INT, on=1082, at=1184)) == []
     assert changed_meanings(before, schema(n=INT, at=1184)) == []
     assert changed_meanings(before, schema(n=INT, on=1184)) == ["a"]
     assert changed_meanings(before, schema(n=1082, on=1082)) == ["a"]
+    assert changed_meanings(schema("b", "a", n=INT, on=1082), before) == []
 
 
 def test_a_composite_type_is_defined_once_and_named_after() -> None:

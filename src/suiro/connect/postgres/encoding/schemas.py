@@ -265,8 +265,9 @@ def changed_meanings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
     The rules of Avro, and so of a registry, ignore the scale of a decimal, read days as microseconds, and read the
     bytes of a decimal as a string.
     """
-    old = {field["name"]: _meaning(field["type"]) for field in before["fields"]}
-    new = {field["name"]: _meaning(field["type"]) for field in after["fields"]}
+    old, new = (
+        {name: _meaning(kind) for name, kind in types_of_fields(schema).items()} for schema in (before, after)
+    )
     return [name for name, meaning in new.items() if name in old and _is_another(old[name], meaning)]
 
 
