@@ -83,9 +83,7 @@ def run(
                     ended = time.time()
                     break
                 if process.poll() is not None:
-                    raise Failed(
-                        f"{application} ended with exit code {process.returncode}:\n{_tail(log_path)}"
-                    )
+                    raise Failed(f"{application} ended with exit code {process.returncode}:\n{_tail(log_path)}")
                 if time.time() - started > timeout_s:
                     raise Failed(f"{application}: not done after {timeout_s:.0f} s\n{_tail(log_path)}")
                 time.sleep(LOOK_S)
@@ -111,9 +109,7 @@ def _repartitions(client: Client, application: str) -> dict[TopicPartition, int]
     """Where the topics end through which the application sends records to itself. Those of foreign-key joins end in
     `-topic`."""
     topics = [
-        name
-        for name in client.metadata()
-        if name.startswith(application) and name.endswith(("-repartition", "-topic"))
+        name for name in client.metadata() if name.startswith(application) and name.endswith(("-repartition", "-topic"))
     ]
     found = client.metadata(topics) if topics else {}
     return _ends(client, [(name, item.partition) for name, info in found.items() for item in info.partitions])

@@ -85,9 +85,7 @@ def main() -> int:
     found: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="suiro-bench-log-") as directory:
         node = NodeProcess.start(data=Path(directory))
-        service = subprocess.Popen(
-            [sys.executable, APP, "service", str(asked.ms)], stdout=subprocess.PIPE, text=True
-        )
+        service = subprocess.Popen([sys.executable, APP, "service", str(asked.ms)], stdout=subprocess.PIPE, text=True)
         try:
             assert service.stdout is not None
             port = int(service.stdout.readline())
@@ -99,9 +97,7 @@ def main() -> int:
             service.wait()
             node.stop()
     rate = median(asked.records / each.seconds for each in found)
-    table = Table(
-        title=f"{asked.records:,} calls of {asked.ms} ms, {asked.concurrency} at a time, exactly once"
-    )
+    table = Table(title=f"{asked.records:,} calls of {asked.ms} ms, {asked.concurrency} at a time, exactly once")
     for column in ("rec/s", "limit", "target", "met", "CPU s", "MiB"):
         table.add_column(column, justify="right")
     table.add_row(

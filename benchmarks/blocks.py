@@ -63,9 +63,7 @@ def table_table(builder: StreamsBuilder) -> Any:
 def stream_stream(builder: StreamsBuilder) -> Any:
     left, right = (builder.stream(name, **JSON) for name in ("left", "right"))
     windows = JoinWindows.of_time_difference(50, grace=10)
-    return left.join(
-        right, lambda left, right: [left["n"], right["n"]], windows, **JSON, other_value=serdes.json
-    )
+    return left.join(right, lambda left, right: [left["n"], right["n"]], windows, **JSON, other_value=serdes.json)
 
 
 def stream_stream_left(builder: StreamsBuilder) -> Any:

@@ -60,9 +60,7 @@ class Postgres:
         with self._server._lock:
             self._server.ensure_pgdata_inited()
         with (folder / "postgresql.auto.conf").open("a") as file:
-            file.write(
-                "wal_level = logical\nmax_wal_size = '16GB'\nsynchronous_commit = on\nautovacuum = off\n"
-            )
+            file.write("wal_level = logical\nmax_wal_size = '16GB'\nsynchronous_commit = on\nautovacuum = off\n")
         self.port = find_suitable_port("127.0.0.1")
         self._run = lambda *what: pgexec(
             "pg_ctl",
@@ -86,9 +84,7 @@ class Suiro:
         self._log = (folder / "suiro.log").open("ab")
         self._node = NodeProcess.start(data=folder / "node")
         self.bootstrap = self._node.bootstrap_servers
-        self._registry = self._start(
-            "registry", "--bootstrap-servers", self.bootstrap, "--listen", "127.0.0.1:0"
-        )
+        self._registry = self._start("registry", "--bootstrap-servers", self.bootstrap, "--listen", "127.0.0.1:0")
         url = json.loads(self._registry.stdout.readline())["registry"]
         self._arguments = [
             "--dsn",
@@ -233,9 +229,7 @@ def delays(suiro: Suiro, dsn: str, *, seconds: int, rows: int) -> list[float]:
         while ended is None or time.monotonic() < ended + 2:
             fetched = suiro.client.fetch({(TOPIC, 0): start}, max_wait_ms=50)[TOPIC, 0]
             now = time.monotonic()
-            rows_read = columnar.decode(
-                fetched.data, start_offset=start, end_offset=1 << 62, aborted=fetched.aborted
-            )
+            rows_read = columnar.decode(fetched.data, start_offset=start, end_offset=1 << 62, aborted=fetched.aborted)
             start = rows_read.next_offset
             seen += [(now, number) for number in _numbers(rows_read.batch)]
             if done.is_set() and ended is None:
@@ -267,9 +261,7 @@ def _numbers(batch: Any) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--updates", type=int, default=500_000)
     parser.add_argument("--seconds", type=int, default=20)

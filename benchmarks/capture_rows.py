@@ -37,8 +37,7 @@ Rows = list[tuple[list[bytes], list[bytes]]]  # (as text, as COPY sends it)
 
 def pgbench(rows: int) -> tuple[Relation, Rows]:
     columns = tuple(
-        Column(name=name, type=kind)
-        for name, kind in [("aid", 23), ("bid", 23), ("abalance", 23), ("filler", 1042)]
+        Column(name=name, type=kind) for name, kind in [("aid", 23), ("bid", 23), ("abalance", 23), ("filler", 1042)]
     )
     random = np.random.default_rng(1)
     balances = random.integers(-100_000, 100_000, rows).tolist()

@@ -69,9 +69,7 @@ def measure(count: int, value_size: int, codec: int) -> None:
     assert decode() == count
     few = min(count, 20_000)
     plain = [
-        records.Record(
-            offset=at, timestamp=int(timestamps[at]), key=keys[at].as_py(), value=values[at].as_py()
-        )
+        records.Record(offset=at, timestamp=int(timestamps[at]), key=keys[at].as_py(), value=values[at].as_py())
         for at in range(few)
     ]
     plain_batch = records.encode_batch(plain, compression=codec)

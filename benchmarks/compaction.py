@@ -100,9 +100,7 @@ def main() -> None:
     rows = []
     for work, unit in (("log", "MB/s"), ("records", "records/s")):
         ours, theirs = ours_and_theirs(figures, work)
-        rows.append(
-            Row(work=f"compacted {work}", unit=unit, peer=KAFKA, ours=ours, theirs=theirs, target=1.0)
-        )
+        rows.append(Row(work=f"compacted {work}", unit=unit, peer=KAFKA, ours=ours, theirs=theirs, target=1.0))
     show(
         f"compaction of {options.megabytes:g} MB, codec {options.codec}, {options.keys:,} keys, "
         f"{options.rounds} rounds",

@@ -98,9 +98,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("suiro", "kafka"))
     options = parser.parse_args()
     figures = interleaved(
-        lambda side: measure(
-            side, idle=options.idle, busy=options.busy, rate=options.rate, seconds=options.seconds
-        ),
+        lambda side: measure(side, idle=options.idle, busy=options.busy, rate=options.rate, seconds=options.seconds),
         rounds=options.rounds,
         settings={},
         only=options.only,
@@ -120,8 +118,7 @@ def main() -> None:
             )
         )
     show(
-        f"{options.busy} connections at {options.rate:g} produces/s each, {options.idle} idle, "
-        f"{options.rounds} rounds",
+        f"{options.busy} connections at {options.rate:g} produces/s each, {options.idle} idle, {options.rounds} rounds",
         rows,
     )
 

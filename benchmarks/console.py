@@ -48,9 +48,7 @@ VALUE = b'{"carrier": "UA", "flight": %d, "delay": %d, "origin": "EWR", "dest": 
 
 def main() -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=2_000)
     parser.add_argument("--records", type=int, default=1_000_000)
@@ -127,18 +125,12 @@ def measure(
     api = httpx.Client(base_url=f"{url}/api/v1", timeout=120)
     while len(api.get("/topics").json()["topics"]) < options.topics:
         time.sleep(0.5)
-    rows.append(
-        (f"list of {options.topics:,} topics", times(lambda: api.get("/topics").content, 20), "100 ms")
-    )
-    rows.append(
-        (f"list of {options.groups:,} groups", times(lambda: api.get("/groups").content, 20), "100 ms")
-    )
+    rows.append((f"list of {options.topics:,} topics", times(lambda: api.get("/topics").content, 20), "100 ms"))
+    rows.append((f"list of {options.groups:,} groups", times(lambda: api.get("/groups").content, 20), "100 ms"))
     places = iter(range(7, options.records, options.records // 40))
 
     def jump() -> None:
-        page = api.get(
-            f"/topics/{TOPIC}/records", params={"from": next(places), "limit": 100, "partition": 0}
-        )
+        page = api.get(f"/topics/{TOPIC}/records", params={"from": next(places), "limit": 100, "partition": 0})
         assert len(page.json()["records"]) == 100
 
     rows.append((f"any offset of {options.records:,} records", times(jump, 30), "200 ms"))
@@ -255,9 +247,7 @@ def tail(client: Client, url: str) -> str:
     except ImportError:
         return "not measured: Playwright is missing"
     ending = threading.Event()
-    made = encode_batch(
-        [Record(offset=at, timestamp=0, key=b"k", value=VALUE % (at, at)) for at in range(100)]
-    )
+    made = encode_batch([Record(offset=at, timestamp=0, key=b"k", value=VALUE % (at, at)) for at in range(100)])
     written = 0
 
     def write() -> None:

@@ -143,11 +143,7 @@ def main() -> None:
     for work in figures:
         ours, theirs = ours_and_theirs(figures, work)
         target = 0.7 if work.startswith("CPU") else 1.0
-        rows.append(
-            Row(
-                work=work, unit="us", peer=KAFKA, ours=ours, theirs=theirs, target=target, less_is_better=True
-            )
-        )
+        rows.append(Row(work=work, unit="us", peer=KAFKA, ours=ours, theirs=theirs, target=target, less_is_better=True))
     show(f"{options.partitions:,} partitions in one fetch session, {options.rounds} rounds", rows)
 
 

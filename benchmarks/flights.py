@@ -80,10 +80,7 @@ class Flights:
         self._schemas = RegistryClient(registry)
         self.records = len(self._expected.flights) * times
         client.create_topics(
-            [
-                NewTopic(topic, PARTITIONS, configs=KEPT)
-                for topic in (RAW, AIRLINES, AIRPORTS, PLANES, WEATHER)
-            ]
+            [NewTopic(topic, PARTITIONS, configs=KEPT) for topic in (RAW, AIRLINES, AIRPORTS, PLANES, WEATHER)]
         )
         self._fill()
 
@@ -275,9 +272,7 @@ def main() -> int:
                     client, broker.bootstrap_servers, registry.url,
                     flights=arguments.flights, times=arguments.times,
                 )  # fmt: skip
-                print(
-                    f"filled {filled.records:,} flights in {time.monotonic() - began:.0f} s", file=sys.stderr
-                )
+                print(f"filled {filled.records:,} flights in {time.monotonic() - began:.0f} s", file=sys.stderr)
                 for _ in range(arguments.rounds):
                     for side in (arguments.only,) if arguments.only else SIDES:
                         try:

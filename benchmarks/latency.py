@@ -50,9 +50,7 @@ def run_subject(subject: str, bootstrap: str, source: str, output: str, checkpoi
         from suiro.streams import KafkaStreams
 
         built = topology("map", source, "", output)
-        streams = KafkaStreams(
-            built, application_id=output, bootstrap_servers=bootstrap, state_dir=checkpoint
-        )
+        streams = KafkaStreams(built, application_id=output, bootstrap_servers=bootstrap, state_dir=checkpoint)
         streams.start()
         streams.await_termination()
         return
@@ -97,9 +95,7 @@ class Feed(threading.Thread):
         self.join()
 
 
-def delays(
-    bootstrap: str, subject: str, *, rate: int, seconds: float, warm_up: float, work: Path
-) -> list[float]:
+def delays(bootstrap: str, subject: str, *, rate: int, seconds: float, warm_up: float, work: Path) -> list[float]:
     """Milliseconds, sorted."""
     from confluent_kafka import Consumer
 
@@ -143,9 +139,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--one"]:
         run_subject(*sys.argv[2:])
         return
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--warm-up", type=float, default=WARM_UP_S, metavar="SECONDS")

@@ -117,9 +117,7 @@ class Nexmark:
 
     def _checked(self, query: str, output: str) -> Counter[bytes]:
         records = [
-            record
-            for partition in range(nexmark_events.PARTITIONS)
-            for record in self._read((output, partition))
+            record for partition in range(nexmark_events.PARTITIONS) for record in self._read((output, partition))
         ]
         got, wanted = final_rows(query, records, json.loads), self._answers.of(query)
         if got != wanted:
@@ -167,9 +165,7 @@ def show(title: str, nexmark: Nexmark, figures: dict[str, dict[str, list[Measure
         def ratio(side: str, peer: str, rates: Mapping[str, float] = rates) -> str:
             return f"{rates[side] / rates[peer]:.2f}" if side in rates and peer in rates else "-"
 
-        def cost(
-            side: str, of: Callable[[Measured], float], sides: Mapping[str, list[Measured]] = sides
-        ) -> str:
+        def cost(side: str, of: Callable[[Measured], float], sides: Mapping[str, list[Measured]] = sides) -> str:
             return figure(median(map(of, runs))) if (runs := sides.get(side)) else "-"
 
         table.add_row(

@@ -54,9 +54,7 @@ class Answers:
         return self._values('SELECT auction, bidder, price, "dateTime", extra FROM bid')
 
     def q1(self) -> Iterable[Any]:
-        return self._values(
-            'SELECT auction, bidder, 0.908::DOUBLE * price AS price, "dateTime", extra FROM bid'
-        )
+        return self._values('SELECT auction, bidder, 0.908::DOUBLE * price AS price, "dateTime", extra FROM bid')
 
     def q2(self) -> Iterable[Any]:
         return self._values("SELECT auction, price FROM bid WHERE auction % 123 = 0")
@@ -217,7 +215,5 @@ def final_rows(
         return Counter(line(loads(value)) for _, value in records if value is not None)
     last = dict(records)
     return Counter(
-        line([key.decode(), loads(value)])
-        for key, value in last.items()
-        if key is not None and value is not None
+        line([key.decode(), loads(value)]) for key, value in last.items() if key is not None and value is not None
     )

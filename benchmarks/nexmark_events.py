@@ -166,9 +166,7 @@ def _one_key_a_partition() -> dict[int, int]:
     """Auctions that nobody opened, one in each partition of the topic of bids."""
     numbers = list(range(1, 200))
     places = partitions_of(pa.array([str(number) for number in numbers]), PARTITIONS)
-    return {
-        int(place): number for number, place in reversed(list(zip(numbers, places.tolist(), strict=True)))
-    }
+    return {int(place): number for number, place in reversed(list(zip(numbers, places.tolist(), strict=True)))}
 
 
 def side_rows() -> Iterator[tuple[str, dict[str, Any]]]:

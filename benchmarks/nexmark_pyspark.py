@@ -64,9 +64,7 @@ def q1(value: bytes) -> str:
 
 def q2(value: bytes) -> str | None:
     bid = json.loads(value)
-    return (
-        json.dumps({"auction": bid["auction"], "price": bid["price"]}) if bid["auction"] % 123 == 0 else None
-    )
+    return json.dumps({"auction": bid["auction"], "price": bid["price"]}) if bid["auction"] % 123 == 0 else None
 
 
 def sold(value: bytes) -> tuple[int, int] | None:
@@ -123,9 +121,7 @@ def commit(client: Client, group: str, progress: Any) -> None:
     for source in progress["sources"]:
         ends = source["endOffset"]
         for topic, partitions in (json.loads(ends) if isinstance(ends, str) else ends or {}).items():
-            offsets.update(
-                {(topic, int(partition)): (offset, "") for partition, offset in partitions.items()}
-            )
+            offsets.update({(topic, int(partition)): (offset, "") for partition, offset in partitions.items()})
     if offsets:
         client.offset_commit(group, offsets)
 

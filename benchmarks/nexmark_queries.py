@@ -198,9 +198,7 @@ def q7(of: Sources) -> KStream:
         return {"price": price, "bids": [row] if price > most else sorted([*best["bids"], row])}
 
     everybody = of.bids.group_by(lambda key, bid: "all", key=STRING, value=JSON)
-    best = everybody.windowed_by(TimeWindows.of_size("10 seconds").grace(GRACE)).aggregate(
-        dict, highest, value=JSON
-    )
+    best = everybody.windowed_by(TimeWindows.of_size("10 seconds").grace(GRACE)).aggregate(dict, highest, value=JSON)
     return best.to_stream().map(lambda window, found: (str(window.start), found))
 
 
@@ -265,11 +263,7 @@ def q14(of: Sources) -> KStream:
             "auction": bid["auction"],
             "bidder": bid["bidder"],
             "price": RATE * bid["price"],
-            "bidTimeType": "dayTime"
-            if 8 <= hour <= 18
-            else "nightTime"
-            if hour <= 6 or hour >= 20
-            else "otherTime",
+            "bidTimeType": "dayTime" if 8 <= hour <= 18 else "nightTime" if hour <= 6 or hour >= 20 else "otherTime",
             "dateTime": bid["dateTime"],
             "extra": bid["extra"],
             "c_counts": bid["extra"].count("c"),
@@ -367,9 +361,7 @@ def q20(of: Sources) -> KStream:
     """Bids with their auction, of one category."""
     found = of.bids.join(
         of.auctions,
-        lambda bid, auction: (
-            bid | {name: auction[name] for name in ("itemName", "seller", "category", "expires")}
-        ),
+        lambda bid, auction: bid | {name: auction[name] for name in ("itemName", "seller", "category", "expires")},
     )
     return found.filter(lambda key, both: both["category"] == 10)
 
@@ -451,9 +443,7 @@ def e3(of: Sources) -> KStream:
 def e8(of: Sources) -> KStream:
     window = TimeWindows.of_size("10 seconds").grace(GRACE)
     joined = of.joined.group_by_key().windowed_by(window).reduce(right())
-    sold = (
-        of.opened.group_by(col("seller").cast("string"), key=STRING, value=JSON).windowed_by(window).count()
-    )
+    sold = of.opened.group_by(col("seller").cast("string"), key=STRING, value=JSON).windowed_by(window).count()
     found = joined.join(sold, struct(id=left("id"), name=left("name")))
     return found.to_stream().map(lambda window, one: (f"{window.key}@{window.start}", one))
 
@@ -478,11 +468,7 @@ def e13(of: Sources) -> KStream:
 def e14(of: Sources) -> KStream:
     price, hour = lit(RATE) * col("price"), col("dateTime") // 3_600_000 % 24
     names = ("auction", "bidder", "dateTime", "extra")
-    kind = (
-        when(hour.between(8, 18), "dayTime")
-        .when((hour <= 6) | (hour >= 20), "nightTime")
-        .otherwise("otherTime")
-    )
+    kind = when(hour.between(8, 18), "dayTime").when((hour <= 6) | (hour >= 20), "nightTime").otherwise("otherTime")
     letters = col("extra").length() - col("extra").replace("c", "").length()
     some = of.bids.filter((price > 1_000_000) & (price < 50_000_000))
     return some.map_values(
@@ -502,9 +488,7 @@ def e20(of: Sources) -> KStream:
     return of.bids.join(of.auctions, joiner).filter(col("category") == 10)
 
 
-EXPRESSIONS: dict[str, Query] = {
-    f"q{one.__name__[1:]}": one for one in (e0, e1, e2, e3, e8, e11, e13, e14, e18, e20)
-}
+EXPRESSIONS: dict[str, Query] = {f"q{one.__name__[1:]}": one for one in (e0, e1, e2, e3, e8, e11, e13, e14, e18, e20)}
 """Those that expressions can say. Elsewhere a dictionary of counts, a list, a split or a pattern needs a function."""
 FORMS = {"functions": FUNCTIONS, "expressions": EXPRESSIONS}
 

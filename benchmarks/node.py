@@ -34,9 +34,7 @@ def one_round(subject: str, directory: Path, *, records: int, binary: Path) -> d
     measured: dict[str, float] = {}
     broker: KafkaProcess | NodeProcess
     if subject == "kafka":
-        broker = KafkaProcess.start(
-            directory
-        )  # this formats its folder first, which is not counted as a start
+        broker = KafkaProcess.start(directory)  # this formats its folder first, which is not counted as a start
         broker.stop()
         started = time.monotonic()
         broker.restart()
@@ -59,9 +57,7 @@ def one_round(subject: str, directory: Path, *, records: int, binary: Path) -> d
         before = cost(broker.pid).cpu_seconds
         for size, share in SIZES.items():
             count = int(records * share) + int(records * share) // 4
-            rates = [
-                consume(binary, broker.bootstrap_servers, f"bench-{size}", records=count) for _ in range(3)
-            ]
+            rates = [consume(binary, broker.bootstrap_servers, f"bench-{size}", records=count) for _ in range(3)]
             measured[f"fetch {size} B"] = sorted(rates)[1]
         measured["CPU to give it three times"] = cost(broker.pid).cpu_seconds - before
         measured["memory after load"] = cost(broker.pid).rss_mib
@@ -87,9 +83,7 @@ TARGETS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--records", type=int, default=2_000_000, help="records of 100 B; of 1 KB 15 %% of it"
-    )
+    parser.add_argument("--records", type=int, default=2_000_000, help="records of 100 B; of 1 KB 15 %% of it")
     parser.add_argument("--only", choices=("suiro", "kafka"), help="for profiling: the ratio is then 1")
     arguments = parser.parse_args()
 

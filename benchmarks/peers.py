@@ -127,9 +127,7 @@ def http_load() -> Path:
     if not binary.exists():
         go = shutil.which("go")
         if go is None:
-            raise Unavailable(
-                "look-ups are asked for by vegeta, which is compiled with Go: go is not on the PATH"
-            )
+            raise Unavailable("look-ups are asked for by vegeta, which is compiled with Go: go is not on the PATH")
         binary.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [go, "install", f"github.com/tsenart/vegeta/v12@{VEGETA}"],
@@ -170,9 +168,7 @@ def produce(bootstrap: str, topic: str, *, records: int, record_bytes: int) -> f
 
 def consume(binary: Path, bootstrap: str, topic: str, *, records: int) -> float:
     """Records a second of one franz-go consumer reading the topic from its start."""
-    result = subprocess.run(
-        [str(binary), bootstrap, topic, str(records)], check=True, capture_output=True, text=True
-    )
+    result = subprocess.run([str(binary), bootstrap, topic, str(records)], check=True, capture_output=True, text=True)
     answer = json.loads(result.stdout)
     return float(answer["records"] / answer["seconds"])
 

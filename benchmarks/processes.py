@@ -223,9 +223,7 @@ def start(node: NodeProcess, client: Client, workload: str) -> Start:
         return found
 
 
-def idle(
-    node: NodeProcess, client: Client, workload: str, seconds: float
-) -> tuple[dict[str, float], dict[str, float]]:
+def idle(node: NodeProcess, client: Client, workload: str, seconds: float) -> tuple[dict[str, float], dict[str, float]]:
     """Per cent of a core of each kind of process, and its PSS."""
     with run(node, client, workload) as running:
         wait(running.is_done, 180)
@@ -301,9 +299,7 @@ def native_memory(running: Running) -> dict[str, float]:
 
 
 def show_start(rounds: list[Start], workload: str) -> None:
-    table = Table(
-        title=f"start of `suiro run` ({workload}), median of {len(rounds)}; target {TARGETS['start']}"
-    )
+    table = Table(title=f"start of `suiro run` ({workload}), median of {len(rounds)}; target {TARGETS['start']}")
     pythons = (DRIVER, SERVER, OTHERS)
     for column in ("phase", "ends after s", "takes s", "CPU s", JAVA, *pythons):
         table.add_column(column, justify="left" if column == "phase" else "right")
@@ -314,9 +310,7 @@ def show_start(rounds: list[Start], workload: str) -> None:
         ends = median(item[1] for item in told)
         cpu = {kind: median(_cpu_of(item[2], kind) for item in told) for kind in used}
         spent = [cpu[kind] - used[kind] for kind in used]
-        table.add_row(
-            name, f"{ends:.2f}", f"{ends - at:.2f}", f"{sum(spent):.2f}", *(f"{it:.2f}" for it in spent)
-        )
+        table.add_row(name, f"{ends:.2f}", f"{ends - at:.2f}", f"{sum(spent):.2f}", *(f"{it:.2f}" for it in spent))
         at, used = ends, cpu
     table.add_row("all", f"{at:.2f}", "", f"{sum(used.values()):.2f}", *(f"{it:.2f}" for it in used.values()))
     Console(width=130).print(table)
@@ -355,9 +349,7 @@ def main() -> int:
             show_start([start(node, client, asked.workload) for _ in range(asked.rounds)], asked.workload)
         elif asked.what == "idle":
             cpu, pss = idle(node, client, asked.workload, asked.seconds)
-            show_processes(
-                f"idle ({asked.workload}); target {TARGETS['idle']}", {"% of a core": cpu, "PSS MiB": pss}
-            )
+            show_processes(f"idle ({asked.workload}); target {TARGETS['idle']}", {"% of a core": cpu, "PSS MiB": pss})
         elif asked.what == "steady":
             cpu, committed = steady(node, client, asked.workload, asked.warm_up, asked.seconds)
             show_processes(
@@ -366,9 +358,7 @@ def main() -> int:
             )
         else:
             peak, parts, took = memory(node, client, asked.workload, asked.native)
-            show_processes(
-                f"memory ({asked.workload}); target {TARGETS['memory']}", {"PSS MiB at the peak": peak}
-            )
+            show_processes(f"memory ({asked.workload}); target {TARGETS['memory']}", {"PSS MiB at the peak": peak})
             for name, mib in sorted(parts.items(), key=lambda item: -item[1]):
                 print(f"  Java: {name}: {mib:.0f} MiB committed")
             print(f"{asked.records:,} records in {took:.1f} s with the start")

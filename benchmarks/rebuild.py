@@ -271,9 +271,7 @@ def main() -> int:
                 for subject in subjects:
                     if subject in STARTS:
                         try:
-                            found = rebuild(
-                                subject, client, log, records=asked.records, timeout_s=asked.timeout
-                            )
+                            found = rebuild(subject, client, log, records=asked.records, timeout_s=asked.timeout)
                         except (Unavailable, Failed) as error:
                             print(error, file=sys.stderr)
                             failed |= isinstance(error, Failed)

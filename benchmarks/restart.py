@@ -57,9 +57,7 @@ def make_clean(folder: Path, partitions: int, gigabytes: int) -> int:
     for number in range(partitions // per_topic):
         topic_id = uuid.uuid4()
         configs = {"cleanup.policy": "compact"} if number % 10 == 0 else {}
-        topics.append(
-            {"name": f"topic-{number}", "id": str(topic_id), "partitions": per_topic, "configs": configs}
-        )
+        topics.append({"name": f"topic-{number}", "id": str(topic_id), "partitions": per_topic, "configs": configs})
         for index in range(per_topic):
             directory = folder / f"topic-{number}-{index}"
             directory.mkdir()
@@ -80,18 +78,14 @@ def make_clean(folder: Path, partitions: int, gigabytes: int) -> int:
                         file.truncate(SEGMENT_BYTES)  # a hole: never read by a clean start
                 Path(f"{stem}.index").touch()
                 Path(f"{stem}.timeindex").write_bytes(
-                    (SystemClock().wall_ms()).to_bytes(8, "big") + (19).to_bytes(4, "big")
-                    if left > 1
-                    else b""
+                    (SystemClock().wall_ms()).to_bytes(8, "big") + (19).to_bytes(4, "big") if left > 1 else b""
                 )
                 base += 20
                 segments += 1
             shutil.copy(_empty_snapshot(folder), directory / f"{base:020d}.snapshot")
             recovery.append(f"topic-{number} {index} {base}")
     (folder / "topics.json").write_text(json.dumps({"version": 1, "topics": topics, "deleting": []}))
-    (folder / "recovery-point-offset-checkpoint").write_text(
-        "\n".join(["0", str(len(recovery)), *recovery, ""])
-    )
+    (folder / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(recovery)), *recovery, ""]))
     return segments
 
 
@@ -155,9 +149,7 @@ def measure(folder: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=["clean", "crash"])
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--gigabytes", type=float, default=None)
@@ -176,15 +168,11 @@ def main() -> None:
 
 
 def crash(gigabytes: float, *, rounds: int, only: Subject | None) -> None:
-    figures = interleaved(
-        lambda side: killed(side, megabytes=gigabytes * 1000), rounds=rounds, settings={}, only=only
-    )
+    figures = interleaved(lambda side: killed(side, megabytes=gigabytes * 1000), rounds=rounds, settings={}, only=only)
     rows = []
     for work in figures:
         ours, theirs = ours_and_theirs(figures, work)
-        rows.append(
-            Row(work=work, unit="s", peer=KAFKA, ours=ours, theirs=theirs, target=1.0, less_is_better=True)
-        )
+        rows.append(Row(work=work, unit="s", peer=KAFKA, ours=ours, theirs=theirs, target=1.0, less_is_better=True))
     show(f"{gigabytes:g} GB in the active segment, {rounds} rounds", rows)
 
 

@@ -56,9 +56,7 @@ class Side:
             self._process.restart()
         else:
             self._process.stop()
-            self._process = NodeProcess.start(
-                data=self.data, listen=self.bootstrap_servers, settings=self._settings
-            )
+            self._process = NodeProcess.start(data=self.data, listen=self.bootstrap_servers, settings=self._settings)
 
     def stop(self) -> None:
         self._process.stop()
@@ -133,9 +131,7 @@ def framed(request: Any) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def batch(
-    records: int, record_bytes: int, *, keys: Sequence[int] | None = None, compression: int = 0
-) -> bytes:
+def batch(records: int, record_bytes: int, *, keys: Sequence[int] | None = None, compression: int = 0) -> bytes:
     """Records of this size with random values, numbered keys where keys are given."""
     now_ms = time.time_ns() // 1_000_000
     chosen = [b"%016d" % key for key in keys] if keys is not None else [None] * records
@@ -192,9 +188,7 @@ def create_topic(raw: Raw, topic: str, partitions: int, configs: Mapping[str, st
 def end_offset(raw: Raw, topic: str, partition: int) -> int:
     """-1 while the broker has no answer."""
     kind = request_class(API_KEYS["list_offsets"], 5)
-    part = nested(kind, "ListOffsetsPartition")(
-        partition_index=partition, current_leader_epoch=-1, timestamp=-1
-    )
+    part = nested(kind, "ListOffsetsPartition")(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
     answer = raw.call(
         kind(
             replica_id=-1,

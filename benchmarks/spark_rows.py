@@ -95,9 +95,7 @@ class Bench:
             "latestOffset",
             "queryPlanning",
         ):
-            print(
-                f"  small micro-batch, {name}: {statistics.median(step.get(name, 0) for step in warm):.0f} ms"
-            )
+            print(f"  small micro-batch, {name}: {statistics.median(step.get(name, 0) for step in warm):.0f} ms")
 
     def topic(self) -> str:
         name = f"bench-{uuid.uuid4().hex[:8]}"

@@ -79,9 +79,7 @@ def fill(client: Client, records: int) -> None:
         for first in range(0, records, CHUNK):
             count = min(CHUNK, records - first)
             chosen = keys.take(pa.array(random.integers(0, KEYS, count)))
-            yield from rows(
-                count, chosen, start_ms + np.arange(first, first + count) // RECORDS_PER_MS, INPUT
-            )
+            yield from rows(count, chosen, start_ms + np.arange(first, first + count) // RECORDS_PER_MS, INPUT)
 
     client.produce_many(rows(KEYS, keys, np.full(KEYS, start_ms - 60_000), TABLE))
     client.produce_many(stream())
@@ -92,9 +90,7 @@ def inputs(workload: str) -> list[TopicPartition]:
     return [(topic, partition) for topic in topics for partition in range(PARTITIONS)]
 
 
-def run(
-    subject: str, workload: str, client: Client, bootstrap: str, records: int, timeout_s: float
-) -> Measured:
+def run(subject: str, workload: str, client: Client, bootstrap: str, records: int, timeout_s: float) -> Measured:
     made = f"{subject}-{workload}-{uuid.uuid4().hex[:8]}"
     output = f"{made}-out"
     with tempfile.TemporaryDirectory(prefix="suiro-bench-state-") as state:

@@ -110,9 +110,7 @@ class Tasks:
         self._handles: dict[tuple[int, int], Handle] = defaultdict(Handle)
         self._cache = StateCache()
         self._inputs = {
-            place: rows
-            for topic in topology.source_topics
-            for place, rows in _partitioned(topic, inputs[topic])
+            place: rows for topic in topology.source_topics for place, rows in _partitioned(topic, inputs[topic])
         }
         self.seconds = {"source": 0.0, "tasks": 0.0}
         self.stage = Stage()
@@ -222,12 +220,8 @@ def _avro(topic: str, rows: list[dict[str, Any]], key: Any, value: Any, names: l
 
 def _schema(name: str, rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
     kinds = {str: "string", float: "double", int: "long"}
-    found = {
-        column: next((type(row[column]) for row in rows if row[column] is not None), str) for column in names
-    }
-    fields = [
-        {"name": column, "type": ["null", kinds[kind]], "default": None} for column, kind in found.items()
-    ]
+    found = {column: next((type(row[column]) for row in rows if row[column] is not None), str) for column in names}
+    fields = [{"name": column, "type": ["null", kinds[kind]], "default": None} for column, kind in found.items()]
     return {"type": "record", "name": name, "fields": fields}
 
 
@@ -259,9 +253,7 @@ def measure(program: str, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", default=["flights", *nexmark_queries.FUNCTIONS])
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -223,16 +223,10 @@ def run(rows: int, records: int, largest: int, console: Console) -> list[Measure
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000, help="of each store; 0: compare nothing")
-    parser.add_argument(
-        "--records", type=int, default=336_776, help="flights in the topic; 0: explain nothing"
-    )
-    parser.add_argument(
-        "--largest", type=int, default=58_665, help="of these, of the carrier that is explained"
-    )
+    parser.add_argument("--records", type=int, default=336_776, help="flights in the topic; 0: explain nothing")
+    parser.add_argument("--largest", type=int, default=58_665, help="of these, of the carrier that is explained")
     asked = parser.parse_args()
     console = Console()
     results = run(asked.rows, asked.records, min(asked.largest, asked.records), console)
@@ -248,9 +242,7 @@ def main() -> int:
             one.found,
         )
     console.print(table)
-    too_much = [
-        one.what for one in results if one.what.startswith("compare") and one.peak_bytes >= TARGET_BYTES
-    ]
+    too_much = [one.what for one in results if one.what.startswith("compare") and one.peak_bytes >= TARGET_BYTES]
     for what in too_much:
         console.print(f"{what}: more than {TARGET_BYTES / 1e9:g} GB")
     return 1 if too_much else 0

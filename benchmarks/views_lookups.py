@@ -87,9 +87,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument(
-        "--read-cpus", type=int, default=default_read_cpus(), help="of the host; 0: shared with all"
-    )
+    parser.add_argument("--read-cpus", type=int, default=default_read_cpus(), help="of the host; 0: shared with all")
     asked = parser.parse_args()
     http_load()  # compiled before anything is measured
     with tempfile.TemporaryDirectory() as made:
@@ -229,9 +227,7 @@ def read(asked: argparse.Namespace, url: str, phase: str, is_over: Callable[[], 
     with tempfile.TemporaryDirectory() as made:
         targets, answers = Path(made) / "targets", Path(made) / "answers"
         keys = [f"client-{random.randrange(asked.keys)}" for _ in range(TARGETS)]
-        targets.write_text(
-            "".join(f"GET {url}/views/lookups/rows/{key}\nSuiro-Caller: {key}\n\n" for key in keys)
-        )
+        targets.write_text("".join(f"GET {url}/views/lookups/rows/{key}\nSuiro-Caller: {key}\n\n" for key in keys))
         begun = time.monotonic()
         cpus = ",".join(map(str, sorted(apart(asked.read_cpus)[1])))
         attack = subprocess.Popen(

@@ -135,9 +135,7 @@ _LOADED = re.compile(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="serve it on 127.0.0.1 when it is built")
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "site", metavar="DIR")
     options = parser.parse_args()

@@ -59,9 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--installer", choices=("pip", "uv"), default="pip")
     parser.add_argument("--once", action="store_true", help="time the first installation")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="suiro, suiro[EXTRA], or a package; default: all"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="suiro, suiro[EXTRA], or a package; default: all")
     options = parser.parse_args()
     names = [f"suiro[{extra}]" if extra else "suiro" for extra in EXTRAS] + list(PEERS)
     print(
@@ -72,9 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="suiro-sizes-") as folder:
         wheel = _wheel(Path(folder))
         for name in options.names or names:
-            print(
-                _row(_measured(name, wheel, Path(folder), options.installer, once=options.once)), flush=True
-            )
+            print(_row(_measured(name, wheel, Path(folder), options.installer, once=options.once)), flush=True)
 
 
 def _row(found: Measured) -> str:
@@ -163,9 +159,7 @@ def _answered(environment: Path) -> float:
 
 def _imported(python: Path, modules: str) -> float:
     code = f"import time; begun = time.perf_counter(); import {modules}; print(time.perf_counter() - begun)"
-    found = [
-        subprocess.run([python, "-c", code], check=True, capture_output=True, text=True) for _ in range(TRIES)
-    ]
+    found = [subprocess.run([python, "-c", code], check=True, capture_output=True, text=True) for _ in range(TRIES)]
     return min(float(one.stdout.splitlines()[-1]) for one in found)
 
 

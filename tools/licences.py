@@ -165,15 +165,11 @@ def _reached(requirements: Iterable[str], extras: Mapping[str, list[str]]) -> di
     waiting = [(_ROOT, Requirement(text), frozenset({""})) for text in requirements]
     while waiting:
         by, requirement, asked = waiting.pop()
-        if requirement.marker is not None and not any(
-            requirement.marker.evaluate({"extra": extra}) for extra in asked
-        ):
+        if requirement.marker is not None and not any(requirement.marker.evaluate({"extra": extra}) for extra in asked):
             continue
         name = canonicalize_name(requirement.name)
         if name == _ROOT:
-            waiting += [
-                (_ROOT, Requirement(text), asked) for extra in requirement.extras for text in extras[extra]
-            ]
+            waiting += [(_ROOT, Requirement(text), asked) for extra in requirement.extras for text in extras[extra]]
             continue
         needs.setdefault(by, set()).add(name)
         needs.setdefault(name, set())
@@ -290,9 +286,7 @@ def page() -> str:
         "| package | licence (SPDX) | with |",
         "|---|---|---|",
     ]
-    lines += [
-        f"| {package.name} | {package.licence or package.said} | {_with(package)} |" for package in packages
-    ]
+    lines += [f"| {package.name} | {package.licence or package.said} | {_with(package)} |" for package in packages]
     lines += ["", "Some carry code of others inside:", ""]
     lines += [f"- {name}: {what}" for name, what in CARRIED]
     lines += [

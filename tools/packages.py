@@ -82,8 +82,7 @@ def _of_wheel(wheel: Path, source: Path) -> list[str]:
         found = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
         about = {name.partition(".dist-info/")[2] for name in archive.namelist() if ".dist-info/" in name}
     expected = {
-        path.relative_to(source / "src").as_posix(): path.read_bytes()
-        for path in _sources(source / "src" / "suiro")
+        path.relative_to(source / "src").as_posix(): path.read_bytes() for path in _sources(source / "src" / "suiro")
     }
     licences = {"licenses/LICENSE", "licenses/src/suiro/console/web/page/vendor/LICENSES"}
     lacks = [f"the wheel lacks {name} of its description" for name in sorted(licences - about)]
@@ -112,10 +111,7 @@ def _sources(folder: Path) -> list[Path]:
 def _differences(where: str, found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
     return [
         *(f"{where} lacks {name}" for name in sorted(expected.keys() - found.keys())),
-        *(
-            f"{where} has {name}, which is not of the sources"
-            for name in sorted(found.keys() - expected.keys())
-        ),
+        *(f"{where} has {name}, which is not of the sources" for name in sorted(found.keys() - expected.keys())),
         *(
             f"{where} has {name} with other content"
             for name in sorted(found.keys() & expected.keys())

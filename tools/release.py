@@ -76,20 +76,14 @@ def prepare(source: Path, text: str) -> None:
     """Writes `__version__`, and for a release gives what CHANGELOG.md has under Unreleased its heading."""
     version = _version(text)
     path = source / "src" / "suiro" / "__init__.py"
-    path.write_text(
-        _VERSION.sub(f'__version__ = "{version}"', path.read_text(encoding="utf-8")), encoding="utf-8"
-    )
+    path.write_text(_VERSION.sub(f'__version__ = "{version}"', path.read_text(encoding="utf-8")), encoding="utf-8")
     if not version.is_devrelease:
         changelog = source / "CHANGELOG.md"
         said = changelog.read_text(encoding="utf-8")
         if not _section(said, "Unreleased"):
-            raise ReleaseError(
-                "CHANGELOG.md has nothing under Unreleased: say what users notice of this release"
-            )
+            raise ReleaseError("CHANGELOG.md has nothing under Unreleased: say what users notice of this release")
         heading = f"## {version} ({datetime.now(UTC).date().isoformat()})"
-        changelog.write_text(
-            said.replace("## Unreleased\n", f"## Unreleased\n\n{heading}\n", 1), encoding="utf-8"
-        )
+        changelog.write_text(said.replace("## Unreleased\n", f"## Unreleased\n\n{heading}\n", 1), encoding="utf-8")
     print(f"The source says {version} now. Look at it (git diff), and commit it.")
 
 
@@ -155,9 +149,7 @@ def check_source(source: Path, version: Version) -> None:
     """What the commit has to say of itself. Raises `ReleaseError`."""
     changed = _git(source, "status", "--porcelain")
     if changed:
-        raise ReleaseError(
-            f"the checkout has changes that are in no commit; commit or remove them:\n{changed}"
-        )
+        raise ReleaseError(f"the checkout has changes that are in no commit; commit or remove them:\n{changed}")
     if _git(source, "tag", "--list", f"v{version}"):
         raise ReleaseError(f"v{version} is a tag already: a version is released once; take the next one")
     found = _VERSION.search((source / "src" / "suiro" / "__init__.py").read_text(encoding="utf-8"))
@@ -173,9 +165,7 @@ def check_source(source: Path, version: Version) -> None:
     if not _section(changelog, heading):
         raise ReleaseError(f"CHANGELOG.md says nothing under {heading}")
     if _section(changelog, "Unreleased"):
-        raise ReleaseError(
-            f"CHANGELOG.md has entries under Unreleased: what is in the release belongs to {heading}"
-        )
+        raise ReleaseError(f"CHANGELOG.md has entries under Unreleased: what is in the release belongs to {heading}")
 
 
 def other_versions(required: Sequence[licences.Package], source: Path) -> list[str]:
@@ -183,8 +173,7 @@ def other_versions(required: Sequence[licences.Package], source: Path) -> list[s
     pinned = {
         licences.canonicalize_name(name): version
         for name, found, version in (
-            line.partition("==")
-            for line in (source / "constraints.txt").read_text(encoding="utf-8").splitlines()
+            line.partition("==") for line in (source / "constraints.txt").read_text(encoding="utf-8").splitlines()
         )
         if found
     }
@@ -223,9 +212,7 @@ def _version(text: str) -> Version:
     try:
         version = Version(text)
     except InvalidVersion:
-        raise ReleaseError(
-            f"{text} is no version; one is 0.2.0, 0.2.0rc1 or, between releases, 0.3.0.dev0"
-        ) from None
+        raise ReleaseError(f"{text} is no version; one is 0.2.0, 0.2.0rc1 or, between releases, 0.3.0.dev0") from None
     if str(version) != text or version.local is not None:
         raise ReleaseError(f"write {version.public} for {text}")
     return version

@@ -106,9 +106,7 @@ def renew(place: Path, packages: tuple[Package, ...]) -> None:
         for package in packages:
             about, content = _packed(package.name, Path(folder))
             licence = next(name for name in content if name.upper().startswith("LICENSE"))
-            notices.append(
-                f"{package.name} {about['version']} ({about['license']})\n\n{_text(content[licence])}"
-            )
+            notices.append(f"{package.name} {about['version']} ({about['license']})\n\n{_text(content[licence])}")
             notices += [
                 f"{package.name} {about['version']}: what is in it\n\n{_text(content[name])}"
                 for name in package.notices
@@ -142,9 +140,7 @@ def renew(place: Path, packages: tuple[Package, ...]) -> None:
 
 def _packed(name: str, folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
     """Its package.json, and its files by path."""
-    done = subprocess.run(
-        ["npm", "pack", "--silent", name], cwd=folder, check=True, stdout=subprocess.PIPE, text=True
-    )
+    done = subprocess.run(["npm", "pack", "--silent", name], cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
     with tarfile.open(folder / done.stdout.strip()) as archive:
         content = {}
         for member in archive:
@@ -157,9 +153,7 @@ def _packed(name: str, folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
 def _module(text: str, export: str | None) -> bytes:
     def relative(found: re.Match[str]) -> str:
         if found[3] not in MODULES:
-            raise SystemExit(
-                f"a package imports {found[3]!r}, which is not among the files here; add it to MODULES"
-            )
+            raise SystemExit(f"a package imports {found[3]!r}, which is not among the files here; add it to MODULES")
         return f"{found[1]} {found[2]}./{MODULES[found[3]]}{found[2]}"
 
     text = _IMPORT.sub(relative, _SOURCE_MAP.sub("", text)).rstrip() + "\n"

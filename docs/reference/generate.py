@@ -270,9 +270,7 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         if not name:
             value = {"?": f"[{value.strip()}]", "*": f"[{value.strip()}...]"}.get(str(action.nargs), value)
         is_text = isinstance(action.default, str) and bool(action.default and name)
-        default = (
-            f" Default: `{action.default}`." if is_text and "Default:" not in (action.help or "") else ""
-        )
+        default = f" Default: `{action.default}`." if is_text and "Default:" not in (action.help or "") else ""
         yield f"`{(name + value).strip()}`", (action.help or "").replace("%%", "%") + default
 
 

@@ -105,9 +105,7 @@ class BrokerFailureError(KafkaError, FatalError):
 class OffsetOutOfRangeError(FatalError):
     """The partition does not have the requested offset: retention removed it, or it was never written."""
 
-    def __init__(
-        self, topic: str, partition: int, offset: int, log_start_offset: int, log_end_offset: int
-    ) -> None:
+    def __init__(self, topic: str, partition: int, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(topic, partition, offset, log_start_offset, log_end_offset)
         self.topic = topic
         self.partition = partition

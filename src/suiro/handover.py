@@ -81,8 +81,7 @@ def hand_over(
         staging=staging,
         settings=node_settings,
         coordinator_partitions={
-            topic: int(given.get(setting, _KAFKAS_PARTITIONS))
-            for topic, setting in _COORDINATOR_PARTITIONS.items()
+            topic: int(given.get(setting, _KAFKAS_PARTITIONS)) for topic, setting in _COORDINATOR_PARTITIONS.items()
         },
         min_insync_replicas=min_insync,
         destination=str(to),

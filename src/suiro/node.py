@@ -280,9 +280,7 @@ class NodeProcess:
         if listen is not None or "listeners" not in (settings or {}):
             arguments += ["--listen", listen or FREE_ADDRESS]
         with open(log_path, "ab") as log_file:
-            process = start_service(
-                [*arguments, "--settings-on-stdin"], stdout=subprocess.PIPE, stderr=log_file
-            )
+            process = start_service([*arguments, "--settings-on-stdin"], stdout=subprocess.PIPE, stderr=log_file)
         send_line(process, json.dumps({name: str(value) for name, value in (settings or {}).items()}))
         try:
             ready = _read_ready_line(process, log_path, timeout_s)
@@ -324,9 +322,7 @@ def _read_ready_line(process: subprocess.Popen[bytes], log: Path, timeout_s: flo
         raise TransientError(f"the node did not answer within {timeout_s:g} s; its log is {log}") from None
     if not line:
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise ConfigError(
-            f"the node did not start (exit {process.wait()}): {said[-1] if said else 'it said nothing'}"
-        )
+        raise ConfigError(f"the node did not start (exit {process.wait()}): {said[-1] if said else 'it said nothing'}")
     return dict(json.loads(line))
 
 

@@ -114,9 +114,7 @@ def kafka_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield process.bootstrap_servers
 
 
-@pytest.fixture(
-    params=["node", pytest.param("kafka_with_rules", marks=[pytest.mark.kafka, pytest.mark.soak])]
-)
+@pytest.fixture(params=["node", pytest.param("kafka_with_rules", marks=[pytest.mark.kafka, pytest.mark.soak])])
 def log(request: pytest.FixtureRequest) -> str:
     found: str = request.getfixturevalue(request.param)
     return found
@@ -144,9 +142,7 @@ class Access:
         for created in self._admin.create_acls(made).values():
             created.result(30)
         expected = len({str(item) for item in made})
-        wait_until(
-            lambda: len(self._admin.describe_acls(everything).result(30)) == expected, what="the rules"
-        )
+        wait_until(lambda: len(self._admin.describe_acls(everything).result(30)) == expected, what="the rules")
 
 
 def login(user: str) -> dict[str, str]:
@@ -172,9 +168,7 @@ class Pipeline:
         kafka = {f"kafka.{name}": value for name, value in login("pipeline").items()}
         kafka |= {"kafka.bootstrap.servers": log, "kafka.client.id": unique}
         source = {"subscribe": self.names["<source topic>"], "startingOffsets": "earliest"}
-        self._source = SourceOptions.parse(
-            kafka | source | {"kafka.group.id": self.names["<kafka.group.id>"]}
-        )
+        self._source = SourceOptions.parse(kafka | source | {"kafka.group.id": self.names["<kafka.group.id>"]})
         self._sinks = [
             SinkOptions.parse(
                 kafka
@@ -196,9 +190,7 @@ class Pipeline:
             begin = reader.initialOffset()
             end = reader.latestOffset(begin, reader.getDefaultReadLimit())
             rows = [
-                batch.select(["key", "value"])
-                for part in reader.partitions(begin, end)
-                for batch in reader.read(part)
+                batch.select(["key", "value"]) for part in reader.partitions(begin, end) for batch in reader.read(part)
             ]
             (self._directory / "offsets").mkdir(exist_ok=True)
             (self._directory / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
@@ -224,9 +216,7 @@ def prepared(client: Client, log: str, unique: str, directory: Path) -> Pipeline
     pipeline = Pipeline(log, unique, directory)
     source, sink = pipeline.names["<source topic>"], pipeline.names["<sink topic>"]
     client.delete_topics([MARKER_TOPIC], missing_ok=True)
-    wait_until(
-        lambda: MARKER_TOPIC not in client.metadata(), what="the earlier case's marker topic to be gone"
-    )
+    wait_until(lambda: MARKER_TOPIC not in client.metadata(), what="the earlier case's marker topic to be gone")
     client.create_topics([NewTopic(source, 1), NewTopic(sink, 1)])
     client.produce({(source, 0): batch_of("a", "b")})
     return pipeline

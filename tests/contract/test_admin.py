@@ -29,13 +29,9 @@ def name() -> str:
 # -- topics ---------------------------------------------------------------------------------------------------
 
 
-def create(
-    wire: Wire, *topics: dict[str, Any], version: int = 7, validate_only: bool = False
-) -> dict[str, Any]:
+def create(wire: Wire, *topics: dict[str, Any], version: int = 7, validate_only: bool = False) -> dict[str, Any]:
     """The results by the topics' names."""
-    answer = ask(
-        wire, "create_topics", version, topics=list(topics), timeout=10_000, validate_only=validate_only
-    )
+    answer = ask(wire, "create_topics", version, topics=list(topics), timeout=10_000, validate_only=validate_only)
     return {result["name"]: result for result in answer["topics"]}
 
 
@@ -137,10 +133,7 @@ def test_a_topic_named_twice_is_refused_and_the_others_made(wire: Wire, name: st
 
 
 def test_topics_are_deleted_by_name_and_by_id(wire: Wire, name: str) -> None:
-    ids = {
-        key: result["topic_id"]
-        for key, result in create(wire, *(topic(f"{name}-{n}") for n in "abc")).items()
-    }
+    ids = {key: result["topic_id"] for key, result in create(wire, *(topic(f"{name}-{n}") for n in "abc")).items()}
     asked = [
         {"name": f"{name}-a", "topic_id": None},
         {"name": None, "topic_id": ids[f"{name}-b"]},
@@ -183,9 +176,7 @@ def test_what_is_named_twice_is_not_deleted(wire: Wire, name: str) -> None:
 
 
 def grow(wire: Wire, *wanted: dict[str, Any], validate_only: bool = False) -> list[tuple[str, str | None]]:
-    answer = ask(
-        wire, "create_partitions", 3, topics=list(wanted), timeout=10_000, validate_only=validate_only
-    )
+    answer = ask(wire, "create_partitions", 3, topics=list(wanted), timeout=10_000, validate_only=validate_only)
     return [(result["error_code"], result["error_message"]) for result in answer["results"]]
 
 
@@ -250,9 +241,7 @@ def described(wire: Wire, kind: int, resource: str, *names: str, version: int = 
             wire,
             "describe_configs",
             version,
-            resources=[
-                {"resource_type": kind, "resource_name": resource, "configuration_keys": list(names) or None}
-            ],
+            resources=[{"resource_type": kind, "resource_name": resource, "configuration_keys": list(names) or None}],
             include_synonyms=True,
             **({"include_documentation": False} if version >= 3 else {}),
         )
@@ -745,8 +734,7 @@ def test_levels_of_features(wire: Wire, updates: list[tuple[str, int, int]], cod
             timeout=10_000,
             validate_only=True,
             feature_updates=[
-                {"feature": name, "max_version_level": level, "upgrade_type": how}
-                for name, level, how in updates
+                {"feature": name, "max_version_level": level, "upgrade_type": how} for name, level, how in updates
             ],
         )
         assert answer["error_code"] == code, answer["error_message"]

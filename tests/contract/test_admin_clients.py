@@ -46,9 +46,7 @@ def test_a_topics_life(admin: AdminClient) -> None:
     result(admin.create_topics([NewTopic(name, 2, 1, config={"cleanup.policy": "compact"})]))
     wait_until(lambda: name in admin.list_topics(timeout=10).topics, what="the topic")
     assert refusal(admin.create_topics([NewTopic(name, 2, 1)])) == KafkaError.TOPIC_ALREADY_EXISTS
-    assert (
-        refusal(admin.create_topics([NewTopic(f"{name}-b", 1, 3)])) == KafkaError.INVALID_REPLICATION_FACTOR
-    )
+    assert refusal(admin.create_topics([NewTopic(f"{name}-b", 1, 3)])) == KafkaError.INVALID_REPLICATION_FACTOR
     result(admin.create_partitions([NewPartitions(name, 3)]))
     assert refusal(admin.create_partitions([NewPartitions(name, 3)])) == KafkaError.INVALID_PARTITIONS
 
@@ -77,18 +75,14 @@ def test_a_topics_settings(admin: AdminClient, new_topic: NewTopicFixture) -> No
     def shown() -> Any:
         return result(admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)]))
 
-    change = wanted(
-        retention_ms=(AlterConfigOpType.SET, "60000"), cleanup_policy=(AlterConfigOpType.APPEND, "compact")
-    )
+    change = wanted(retention_ms=(AlterConfigOpType.SET, "60000"), cleanup_policy=(AlterConfigOpType.APPEND, "compact"))
     result(admin.incremental_alter_configs([change]))
     wait_until(lambda: shown()["retention.ms"].value == "60000", what="the new retention")
     assert shown()["cleanup.policy"].value == "delete,compact"
     assert shown()["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     change = wanted(retention_ms=(AlterConfigOpType.DELETE, None))
     result(admin.incremental_alter_configs([change]))
-    wait_until(
-        lambda: shown()["retention.ms"].source == ConfigSource.DEFAULT_CONFIG.value, what="the default"
-    )
+    wait_until(lambda: shown()["retention.ms"].source == ConfigSource.DEFAULT_CONFIG.value, what="the default")
     change = wanted(retention_ms=(AlterConfigOpType.SET, "soon"))
     assert refusal(admin.incremental_alter_configs([change])) == KafkaError.INVALID_CONFIG
     broker = result(admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")]))

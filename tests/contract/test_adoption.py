@@ -39,9 +39,7 @@ def topic(new_topic: Callable[..., str]) -> str:
     return new_topic(partitions=2)
 
 
-def test_the_next_micro_batch_is_one_to_write(
-    tmp_path: Path, topic: str, client: Client, bootstrap: str
-) -> None:
+def test_the_next_micro_batch_is_one_to_write(tmp_path: Path, topic: str, client: Client, bootstrap: str) -> None:
     checkpoint = checkpoint_of(tmp_path / "c", {topic: {"0": 1, "1": 0}}, {topic: {"0": 5, "1": 2}})
     application = f"adopted-{topic}"
     for _ in range(2):  # said twice, it is the same
@@ -62,9 +60,7 @@ def test_a_micro_batch_half_written_is_a_choice(tmp_path: Path, topic: str, boot
     checkpoint = checkpoint_of(tmp_path / "c", *batches, commits=1)
     with pytest.raises(UsageError, match=r"micro-batch 1 of .* was begun and not finished.*--rewrite-last"):
         adopt(checkpoint, application_id=f"half-{topic}", bootstrap_servers=bootstrap)
-    adopted = adopt(
-        checkpoint, application_id=f"half-{topic}", bootstrap_servers=bootstrap, rewrite_last=True
-    )
+    adopted = adopt(checkpoint, application_id=f"half-{topic}", bootstrap_servers=bootstrap, rewrite_last=True)
     assert adopted.micro_batch == 0
     assert adopted.offsets == {(topic, 0): 1, (topic, 1): 0}
 
@@ -106,6 +102,4 @@ def test_what_cannot_be_adopted_is_refused_with_the_reason(
     assert client.offset_fetch(name, [place])[place] is None
 
     adopt(checkpoint_of(tmp_path / "one", offsets), application_id=name, bootstrap_servers=bootstrap)
-    refused(
-        checkpoint_of(tmp_path / "two", offsets, offsets), name, "is used already: Kafka holds micro-batch 0"
-    )
+    refused(checkpoint_of(tmp_path / "two", offsets, offsets), name, "is used already: Kafka holds micro-batch 0")

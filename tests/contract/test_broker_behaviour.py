@@ -119,9 +119,7 @@ def test_two_batches_in_one_request(wire: Wire, new_topic: NewTopicFixture) -> N
     assert wire.produce(topic, batch_of("a") + batch_of("b"))[0] == "invalid_record"
 
 
-def test_a_transactional_batch_needs_the_id_in_the_request(
-    wire: Wire, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_a_transactional_batch_needs_the_id_in_the_request(wire: Wire, new_topic: NewTopicFixture, unique: str) -> None:
     topic = new_topic()
     producer_id, epoch = wire.new_producer(unique)
     wire.add_partitions(unique, producer_id, epoch, topic, 0)
@@ -229,9 +227,7 @@ def test_an_old_epoch_is_refused_by_the_coordinator(transactional: Transactional
     assert transactional.end(commit=True) == "producer_fenced"
 
 
-def test_a_foreign_producer_id_is_refused_by_the_coordinator(
-    transactional: Transactional, unique: str
-) -> None:
+def test_a_foreign_producer_id_is_refused_by_the_coordinator(transactional: Transactional, unique: str) -> None:
     assert transactional.add(0, producer_id=transactional.id + 1000) == ["invalid_producer_id_mapping"]
 
 

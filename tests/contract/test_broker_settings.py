@@ -93,9 +93,7 @@ def alter(
 ) -> tuple[str, str | None]:
     configs = [{"name": name, "config_operation": operation, "value": value}]
     wanted = {"resource_type": BROKER, "resource_name": broker, "configs": configs}
-    (answer,) = ask(wire, "incremental_alter_configs", 1, resources=[wanted], validate_only=validate_only)[
-        "responses"
-    ]
+    (answer,) = ask(wire, "incremental_alter_configs", 1, resources=[wanted], validate_only=validate_only)["responses"]
     return answer["error_code"], answer["error_message"]
 
 
@@ -109,9 +107,7 @@ def test_every_setting_of_kafkas_may_be_altered_where_kafka_lets_it_be(
         found = {}
         for name, config in described(theirs).items():
             value = config["value"] or ""
-            codes = tuple(
-                alter(wire, name, value, broker=broker, validate_only=True)[0] for wire in (ours, theirs)
-            )
+            codes = tuple(alter(wire, name, value, broker=broker, validate_only=True)[0] for wire in (ours, theirs))
             if codes[0] != codes[1]:
                 found[name, broker] = codes[1]
         assert len(described(theirs)) > 300
@@ -123,9 +119,7 @@ def test_every_setting_of_kafkas_may_be_altered_where_kafka_lets_it_be(
 def test_other_values_are_taken_and_refused_as_by_kafka(suiro_node: Any, kafka: Any, broker: str) -> None:
     with Wire(suiro_node.bootstrap_servers) as ours, Wire(kafka.bootstrap_servers) as theirs:
         for name, value in VALUES:
-            found, expected = (
-                alter(wire, name, value, broker=broker, validate_only=True) for wire in (ours, theirs)
-            )
+            found, expected = (alter(wire, name, value, broker=broker, validate_only=True) for wire in (ours, theirs))
             assert found[0] == expected[0], (name, value, found, expected)
             if expected[1] is not None and expected[1].endswith(f": [{name}]"):
                 assert found[1] == expected[1]
@@ -179,7 +173,5 @@ def test_a_node_says_that_it_has_no_client_metrics(suiro_node: Any) -> None:
     configs = [{"name": "interval.ms", "config_operation": SET, "value": "15000"}]
     wanted = {"resource_type": 16, "resource_name": "all", "configs": configs}
     with Wire(suiro_node.bootstrap_servers) as wire:
-        (answer,) = ask(wire, "incremental_alter_configs", 1, resources=[wanted], validate_only=True)[
-            "responses"
-        ]
+        (answer,) = ask(wire, "incremental_alter_configs", 1, resources=[wanted], validate_only=True)["responses"]
     assert (answer["error_code"], "client metrics" in answer["error_message"]) == ("invalid_request", True)

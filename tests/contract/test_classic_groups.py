@@ -95,9 +95,7 @@ def commit(
 
 
 def leave(wire: Wire, group: str, *members: tuple[str, str | None]) -> tuple[str, list[str]]:
-    fields = [
-        {"member_id": each, "group_instance_id": instance, "reason": None} for each, instance in members
-    ]
+    fields = [{"member_id": each, "group_instance_id": instance, "reason": None} for each, instance in members]
     answer = ask(wire, "leave_group", 5, group_id=group, members=fields)
     return str(answer["error_code"]), [str(each["error_code"]) for each in answer["members"]]
 
@@ -135,10 +133,7 @@ def test_what_a_group_of_others_refuses(wire: Wire, group: str, new_topic: NewTo
     assert join(wire, group, protocol_type="connect")["error_code"] == "inconsistent_group_protocol"
     assert join(wire, group, protocols=[other])["error_code"] == "inconsistent_group_protocol"
     # Also of the member itself, which has joined with other protocols.
-    assert (
-        join(wire, group, member_id=member_id, protocols=[other])["error_code"]
-        == "inconsistent_group_protocol"
-    )
+    assert join(wire, group, member_id=member_id, protocols=[other])["error_code"] == "inconsistent_group_protocol"
     assert join(wire, group, member_id="nobody")["error_code"] == "unknown_member_id"
     assert heartbeat(wire, group) == "unknown_member_id"
     assert heartbeat(wire, group, member_id, generation + 1) == "illegal_generation"
@@ -151,9 +146,7 @@ def test_what_a_group_of_others_refuses(wire: Wire, group: str, new_topic: NewTo
     assert commit(wire, group, topic) == "unknown_member_id"  # nobody's, and the group has members
     assert commit(wire, group, topic, "nobody", generation) == "unknown_member_id"
     assert commit(wire, group, topic, member_id, generation + 1) == "illegal_generation"
-    assert (
-        commit(wire, group, topic, member_id, generation, metadata="x" * 4097) == "offset_metadata_too_large"
-    )
+    assert commit(wire, group, topic, member_id, generation, metadata="x" * 4097) == "offset_metadata_too_large"
     assert commit(wire, group, topic, member_id, generation) == "none"
     assert leave(wire, group, ("nobody", None), (member_id, None)) == ("none", ["unknown_member_id", "none"])
     assert heartbeat(wire, group, member_id, generation) == "unknown_member_id"

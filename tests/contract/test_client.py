@@ -126,15 +126,11 @@ def test_many_batches_keep_their_order(client: Client, new_topic: NewTopicFixtur
         assert read_all(client, topic, partition) == expected
 
 
-def test_another_topic_in_the_middle_of_a_pipeline(
-    log_under_test: LogUnderTest, new_topic: NewTopicFixture
-) -> None:
+def test_another_topic_in_the_middle_of_a_pipeline(log_under_test: LogUnderTest, new_topic: NewTopicFixture) -> None:
     """Its leader is asked for once no answer of the first topic's batches is due on that connection."""
     topics = [new_topic(), new_topic()]
     batches = [
-        (topic, 0, owned_batch(f"{n}", producer_id=500_000, epoch=0, sequence=n))
-        for topic in topics
-        for n in range(12)
+        (topic, 0, owned_batch(f"{n}", producer_id=500_000, epoch=0, sequence=n)) for topic in topics for n in range(12)
     ]
     settings = {"buffer.memory": 4 * len(batches[0][2])}
     with Client(log_under_test.bootstrap_servers, settings=settings) as client:
@@ -173,9 +169,7 @@ def test_a_fetch_in_small_pieces_always_progresses(client: Client, new_topic: Ne
     assert values == [f"{number}" * 500 for number in range(5)]
 
 
-def test_a_fetch_from_inside_a_batch_returns_the_whole_batch(
-    client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_a_fetch_from_inside_a_batch_returns_the_whole_batch(client: Client, new_topic: NewTopicFixture) -> None:
     topic = new_topic()
     client.produce({(topic, 0): batch_of("a", "b", "c")})
     assert values_of(client.fetch({(topic, 0): 1})[topic, 0]) == ["a", "b", "c"]
@@ -284,9 +278,7 @@ def test_offsets_by_place_and_by_time(client: Client, new_topic: NewTopicFixture
         return client.list_offsets({target: at})[target].offset
 
     assert (offset(EARLIEST), offset(LATEST), offset(TIMESTAMP)) == (0, 0, -1)
-    client.produce_many(
-        [(topic, 0, batch_of("a", "b", "c")), (topic, 0, batch_of("d", timestamp=TIMESTAMP + 10))]
-    )
+    client.produce_many([(topic, 0, batch_of("a", "b", "c")), (topic, 0, batch_of("d", timestamp=TIMESTAMP + 10))])
     assert (offset(EARLIEST), offset(LATEST)) == (0, 4)
     assert offset(0) == 0
     assert offset(TIMESTAMP + 1) == 1

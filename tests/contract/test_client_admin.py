@@ -17,9 +17,7 @@ NewTopicFixture = Callable[..., str]
 
 
 def batch(*values: bytes) -> bytes:
-    records = [
-        Record(offset=at, timestamp=1_000 + at, key=None, value=value) for at, value in enumerate(values)
-    ]
+    records = [Record(offset=at, timestamp=1_000 + at, key=None, value=value) for at, value in enumerate(values)]
     return encode_batch(records)
 
 
@@ -206,9 +204,7 @@ def test_quotas_are_set_and_taken_away(client: Client, unique: str) -> None:
     def values() -> list[dict[str, float]]:
         return [dict(quota.values) for quota in client.admin.describe_quotas(entity)]
 
-    wait_until(
-        lambda: values() == [{"producer_byte_rate": 1000.0, "consumer_byte_rate": 2000.0}], what="both quotas"
-    )
+    wait_until(lambda: values() == [{"producer_byte_rate": 1000.0, "consumer_byte_rate": 2000.0}], what="both quotas")
     assert (("client-id", None), ("user", unique)) in [one.entity for one in client.admin.describe_quotas()]
     client.admin.alter_quotas(entity, {"producer_byte_rate": None})
     wait_until(lambda: values() == [{"consumer_byte_rate": 2000.0}], what="one quota")
@@ -219,9 +215,7 @@ def test_quotas_are_set_and_taken_away(client: Client, unique: str) -> None:
 
 
 def test_access_rules_need_an_authorizer(client: Client) -> None:
-    rule = Acl(
-        resource_type="topic", resource_name="t", principal="User:ada", operation="read", permission="allow"
-    )
+    rule = Acl(resource_type="topic", resource_name="t", principal="User:ada", operation="read", permission="allow")
     for ask in (
         client.admin.describe_acls,
         lambda: client.admin.create_acls([rule]),

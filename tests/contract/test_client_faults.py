@@ -48,9 +48,7 @@ def test_pipelined_batches_arrive_once_and_in_order(
 
 
 @pytest.mark.parametrize("action", ["refuse", "lose", "cut"])
-def test_a_fetch_is_repeated(
-    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, action: Action
-) -> None:
+def test_a_fetch_is_repeated(proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, action: Action) -> None:
     topic = new_topic()
     values = [f"{number}" * 100 for number in range(500)]
     far.produce({(topic, 0): batch_of(*values)})
@@ -126,9 +124,7 @@ def test_administration_that_was_not_answered_is_done(
     ]
 
 
-def test_an_idle_connection_that_was_closed_is_no_lost_answer(
-    proxy: TcpProxy, far: Client, unique: str
-) -> None:
+def test_an_idle_connection_that_was_closed_is_no_lost_answer(proxy: TcpProxy, far: Client, unique: str) -> None:
     """What was never there would be told to be deleted."""
     far.admin.describe_group(unique)
     proxy.down()

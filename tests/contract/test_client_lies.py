@@ -214,9 +214,7 @@ def test_what_a_broker_says_is_an_answer_or_an_error(
     assert run(unique, truth) is None
     told = [(api, lie) for api, known in truth.known.items() for lie in known]
     # The id of another producer is one whose batches the broker may have already.
-    told = [
-        (api, lie) for api, lie in told if not (lie.startswith("producer_id") and operation is idempotent)
-    ]
+    told = [(api, lie) for api, lie in told if not (lie.startswith("producer_id") and operation is idempotent)]
     acknowledged, failures = {unique}, []
     for number in share_of(397 if often else 97, range(len(told))):
         name, lying = f"{unique}-{number}", Liar(told[number], often=often)

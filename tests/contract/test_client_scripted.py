@@ -100,9 +100,7 @@ def test_the_leader_moves_in_the_middle_of_a_pipeline(
     assert log.sequences == list(range(20))
 
 
-def test_batches_behind_a_failed_one_are_sent_again_in_order(
-    client: Client, brokers: list[ScriptedBroker]
-) -> None:
+def test_batches_behind_a_failed_one_are_sent_again_in_order(client: Client, brokers: list[ScriptedBroker]) -> None:
     """The broker refuses one batch for a moment; those under way behind it are out of order, and not lost."""
     log, refused = Log(), [3]
 
@@ -127,18 +125,14 @@ def test_a_batch_out_of_order_without_a_failure_before_it_is_an_error(
         client.produce({("t", 0): owned_batch("v", producer_id=7, epoch=0, sequence=5)})
 
 
-def test_a_duplicate_the_broker_no_longer_places_is_success(
-    client: Client, brokers: list[ScriptedBroker]
-) -> None:
+def test_a_duplicate_the_broker_no_longer_places_is_success(client: Client, brokers: list[ScriptedBroker]) -> None:
     answer = (ErrorCode.duplicate_sequence_number, -1)
     brokers[0].script["produce"] = lambda request: produce_answer(request, lambda *_: answer)
     batch = owned_batch("v", producer_id=7, epoch=0, sequence=0)
     assert client.produce({("t", 0): batch}) == {("t", 0): -1}
 
 
-def test_batches_without_a_producer_are_sent_one_by_one(
-    client: Client, brokers: list[ScriptedBroker]
-) -> None:
+def test_batches_without_a_producer_are_sent_one_by_one(client: Client, brokers: list[ScriptedBroker]) -> None:
     requests: list[int] = []
 
     def answer(request: Any) -> Any:
@@ -236,9 +230,7 @@ def test_answers_of_two_leaders_come_together(
     assert {partition: item.offset for (_, partition), item in found.items()} == {0: 100, 1: 200}
 
 
-def test_an_answer_that_leaves_a_partition_out_is_an_error(
-    client: Client, brokers: list[ScriptedBroker]
-) -> None:
+def test_an_answer_that_leaves_a_partition_out_is_an_error(client: Client, brokers: list[ScriptedBroker]) -> None:
     """Asking again at once, without a wait and without a deadline, would never end."""
 
     def empty(request: Any) -> Any:
@@ -330,9 +322,7 @@ def test_a_leader_that_left_the_cluster_is_looked_up_before_anything_is_sent(
     def answer(request: Any) -> Any:
         message = response_class(API_KEYS["list_offsets"], request.__version__)
         topic_class = nested(message, "ListOffsetsTopicResponse")
-        item = nested(message, "ListOffsetsPartitionResponse")(
-            partition_index=0, error_code=ErrorCode.none, offset=5
-        )
+        item = nested(message, "ListOffsetsPartitionResponse")(partition_index=0, error_code=ErrorCode.none, offset=5)
         topics = tuple(topic_class(name=topic.name, partitions=(item,)) for topic in request.topics)
         return message(throttle_time=NO_TIME, topics=topics)
 
@@ -415,9 +405,7 @@ def test_an_older_broker_answers_api_versions_in_version_0(brokers: list[Scripte
         message = response_class(API_KEYS["api_versions"], 0)
         refused = request.__version__ > 0
         item = nested(message, "ApiVersion")(api_key=API_KEYS["metadata"], min_version=0, max_version=5)
-        return message(
-            error_code=ErrorCode.unsupported_version if refused else ErrorCode.none, api_keys=(item,)
-        )
+        return message(error_code=ErrorCode.unsupported_version if refused else ErrorCode.none, api_keys=(item,))
 
     brokers[0].script["api_versions"] = answer
     brokers[0].script["metadata"] = metadata_script(brokers, {("t", 0): 1})
@@ -506,9 +494,7 @@ def test_sizes_of_partitions_where_one_disk_has_failed(
             error_code=ErrorCode.none,
             results=(
                 folder(error_code=ErrorCode.kafka_storage_error, log_dir="/bad", topics=()),
-                folder(
-                    error_code=ErrorCode.none, log_dir="/good", topics=(topic(name="t", partitions=(here,)),)
-                ),
+                folder(error_code=ErrorCode.none, log_dir="/good", topics=(topic(name="t", partitions=(here,)),)),
             ),
         )
 
@@ -588,9 +574,7 @@ def test_rules_are_told_although_the_answer_that_told_of_them_was_lost(
 
     def described(request: Any) -> Any:
         message = response_class(API_KEYS["describe_acls"], request.__version__)
-        rule = nested(message, "AclDescription")(
-            principal="User:ada", host="*", operation=3, permission_type=3
-        )
+        rule = nested(message, "AclDescription")(principal="User:ada", host="*", operation=3, permission_type=3)
         resource = nested(message, "DescribeAclsResource")(
             resource_type=2, resource_name="t", pattern_type=3, acls=(rule,)
         )
@@ -598,9 +582,7 @@ def test_rules_are_told_although_the_answer_that_told_of_them_was_lost(
 
     def nothing(request: Any, code: ErrorCode = ErrorCode.none) -> Any:
         message = response_class(API_KEYS["delete_acls"], request.__version__)
-        result = nested(message, "DeleteAclsFilterResult")(
-            error_code=code, error_message=None, matching_acls=()
-        )
+        result = nested(message, "DeleteAclsFilterResult")(error_code=code, error_message=None, matching_acls=())
         return message(throttle_time=NO_TIME, filter_results=(result,))
 
     def lost(request: Any) -> Any:
@@ -614,9 +596,7 @@ def test_rules_are_told_although_the_answer_that_told_of_them_was_lost(
         broker.script["describe_acls"] = described
     brokers[0].script["delete_acls"] = nothing
     assert client.admin.delete_acls([AclFilter()]) == ()
-    rule = Acl(
-        resource_type="topic", resource_name="t", principal="User:ada", operation="read", permission="allow"
-    )
+    rule = Acl(resource_type="topic", resource_name="t", principal="User:ada", operation="read", permission="allow")
     for first in (lost, timed_out):
         brokers[0].script["delete_acls"] = first
         assert client.admin.delete_acls([AclFilter()]) == (rule,)
@@ -666,8 +646,7 @@ def test_partitions_that_were_added_are_not_asked_for_again(
         return message(
             throttle_time=NO_TIME,
             results=tuple(
-                result(name=name, error_code=code.get(name, ErrorCode.none), error_message=None)
-                for name in names
+                result(name=name, error_code=code.get(name, ErrorCode.none), error_message=None) for name in names
             ),
         )
 
@@ -686,9 +665,7 @@ def test_what_is_only_validated_is_not_taken_for_done(
         message = response_class(API_KEYS["create_partitions"], request.__version__)
         result = nested(message, "CreatePartitionsTopicResult")
         code = ErrorCode.invalid_partitions
-        return message(
-            throttle_time=NO_TIME, results=(result(name="t", error_code=code, error_message=None),)
-        )
+        return message(throttle_time=NO_TIME, results=(result(name="t", error_code=code, error_message=None),))
 
     brokers[0].script["create_partitions"] = answered_second(brokers[0], "create_partitions", refused)
     with pytest.raises(RefusedError, match="add partitions to 't'"):
@@ -757,8 +734,7 @@ def test_what_a_deletion_has_deleted_is_not_asked_for_again(
         return message(
             throttle_time=NO_TIME,
             responses=tuple(
-                result(name=name, error_code=busy if name == "a" else ErrorCode.none)
-                for name in request.topic_names
+                result(name=name, error_code=busy if name == "a" else ErrorCode.none) for name in request.topic_names
             ),
         )
 

@@ -40,18 +40,14 @@ def finalize(log: LogUnderTest, level: int) -> None:
     with Wire(log.bootstrap_servers) as wire:
         if finalized(wire) != level:
             update = {"feature": FEATURE, "max_version_level": level, "upgrade_type": 1 if level == 2 else 2}
-            answer = ask(
-                wire, "update_features", 2, timeout=10_000, feature_updates=[update], validate_only=False
-            )
+            answer = ask(wire, "update_features", 2, timeout=10_000, feature_updates=[update], validate_only=False)
             assert answer["error_code"] == "none", answer
         wait_until(lambda: finalized(wire) == level, what=f"{FEATURE} {level}")
 
 
 def finalized(wire: Wire) -> int:
     answer = ask(wire, "api_versions", 3, client_software_name="test", client_software_version="1")
-    return next(
-        (item["max_version_level"] for item in answer["finalized_features"] if item["name"] == FEATURE), 0
-    )
+    return next((item["max_version_level"] for item in answer["finalized_features"] if item["name"] == FEATURE), 0)
 
 
 @pytest.fixture
@@ -74,17 +70,13 @@ def settled(client: Client, topic: str, partition: int = 0) -> None:
     target = (topic, partition)
 
     def done() -> bool:
-        ends = [
-            client.list_offsets({target: LATEST}, read_committed=it)[target].offset for it in (True, False)
-        ]
+        ends = [client.list_offsets({target: LATEST}, read_committed=it)[target].offset for it in (True, False)]
         return ends[0] == ends[1]
 
     wait_until(done, what=f"the markers in {topic}-{partition}")
 
 
-def test_a_transaction_becomes_visible_as_a_whole(
-    client: Client, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_a_transaction_becomes_visible_as_a_whole(client: Client, new_topic: NewTopicFixture, unique: str) -> None:
     topic, marker = new_topic(2), new_topic()
     producer = client.transaction(unique)
     first = producer.init()
@@ -232,9 +224,7 @@ def test_a_new_producer_fences_the_old_one_in_every_call(
         assert read_all(other, topic) == ["successor"]
 
 
-def test_an_empty_transaction_commits_its_offsets(
-    client: Client, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_an_empty_transaction_commits_its_offsets(client: Client, new_topic: NewTopicFixture, unique: str) -> None:
     marker = new_topic()
     producer = client.transaction(unique)
     producer.init()
@@ -424,9 +414,7 @@ def test_who_comes_after_one_that_lost_touch_goes_on_and_aborts_what_was_left_op
     assert read_all(client, topic) == ["whole"]
 
 
-def test_nobody_comes_after_one_whose_rival_took_over(
-    client: Client, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_nobody_comes_after_one_whose_rival_took_over(client: Client, new_topic: NewTopicFixture, unique: str) -> None:
     topic = new_topic(1)
     lost = client.transaction(unique)
     identity = lost.init()

@@ -89,9 +89,7 @@ def test_back_to_topic_and_partition_without_the_errors_headers(
         ("__connect.errors.exception.message", b"refused"),
     )
     earlier = of_streams("earlier", 7, reason="what made it a dead letter before")
-    put_aside(
-        client, dead, (b"b", of_connect), (b"c", (*of_connect, *earlier, *of_streams(source))), partition=1
-    )
+    put_aside(client, dead, (b"b", of_connect), (b"c", (*of_connect, *earlier, *of_streams(source))), partition=1)
     planned = call("redrive", dead, "--dry-run")
     assert planned.rows == [[source, "0", "1"], [source, "1", "1"], [source, "2", "1"]]
     assert values(client, source) == []
@@ -107,9 +105,7 @@ def test_back_to_topic_and_partition_without_the_errors_headers(
     assert (again["planned"], again["sent"], again["done_before"]) == (0, 0, 3)
     assert {one["waiting"] for one in call("list", dead, "--json").json} == {0}
     (line,) = [
-        json.loads(record.value or b"")
-        for record in committed(client, JOURNAL_TOPIC)
-        if record.key == dead.encode()
+        json.loads(record.value or b"") for record in committed(client, JOURNAL_TOPIC) if record.key == dead.encode()
     ]
     assert (line["records"], line["from"]) == (3, {"0": [0], "1": [0, 1]})
     assert line["to"] == {f"{source}-{partition}": 1 for partition in range(3)}
@@ -204,16 +200,11 @@ def test_chosen_ones_and_later_the_rest(
     assert (values(client, one), values(client, other)) == ([b"3"], [b"4"])
     # Brokers ask for the right to create a topic even if it exists, as the journal does now.
     monkeypatch.setattr(Client, "create_topics", _refused)
-    assert (
-        call("redrive", dead, "--from-topic", one, "--reason", "reason 1", "--yes", "--json").json["sent"]
-        == 3
-    )
+    assert call("redrive", dead, "--from-topic", one, "--reason", "reason 1", "--yes", "--json").json["sent"] == 3
     assert values(client, one) == [b"3", b"5", b"7", b"9"]
     assert call("redrive", dead, "--place", "0:3", "--yes", "--json").json["done_before"] == 1
     put_aside(client, dead, (b"10", of_streams(one)))
-    client.admin.delete_group(
-        f"suiro-redrive-{dead}"
-    )  # as a broker forgets its offsets some days after the last one
+    client.admin.delete_group(f"suiro-redrive-{dead}")  # as a broker forgets its offsets some days after the last one
     assert call("redrive", dead, "--yes", "--json").json["sent"] == 6
     assert Counter(values(client, one)) == Counter(str(number).encode() for number in (1, 3, 5, 7, 9, 10))
     assert Counter(values(client, other)) == Counter(str(number).encode() for number in (0, 2, 4, 6, 8))
@@ -246,9 +237,7 @@ def test_what_cannot_go_back_stays_and_is_told_of(
     call: Call, client: Client, new_topic: NewTopicFixture, headers: Callable[[str], Headers], said: str
 ) -> None:
     source, dead = new_topic(), new_topic()
-    put_aside(
-        client, dead, (b"good", of_streams(source)), (b"bad", headers(dead)), (b"too", of_streams(source))
-    )
+    put_aside(client, dead, (b"good", of_streams(source)), (b"bad", headers(dead)), (b"too", of_streams(source)))
     done = call("redrive", dead, "--yes", "--json")
     assert (done.json["sent"], done.json["stay"]) == (2, 1)
     assert said in done.err
@@ -257,9 +246,7 @@ def test_what_cannot_go_back_stays_and_is_told_of(
     assert (again["planned"], again["stay"]) == (0, 1)
 
 
-def test_a_partition_that_is_not_there_any_more(
-    call: Call, client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_a_partition_that_is_not_there_any_more(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
     source, dead = new_topic(2), new_topic()
     put_aside(client, dead, (b"a", of_streams(source, 5)))
     assert "--by-key" in call("redrive", dead, "--yes").err
@@ -332,9 +319,7 @@ def test_each_once_though_it_is_killed_on_the_way(
         letter, number = (record.value or b"").split(b".")
         found.setdefault((record.partition, letter), []).append(int(number))
     assert all(numbers == sorted(numbers) for numbers in found.values())  # in their order
-    lines = [
-        json.loads(one.value or b"") for one in committed(client, JOURNAL_TOPIC) if one.key == dead.encode()
-    ]
+    lines = [json.loads(one.value or b"") for one in committed(client, JOURNAL_TOPIC) if one.key == dead.encode()]
     assert sum(line["records"] for line in lines) == 4_000
 
 

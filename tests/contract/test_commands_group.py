@@ -33,8 +33,7 @@ def topic(client: Client, new_topic: NewTopicFixture) -> str:
     name = new_topic(2)
     for partition in range(2):
         records = [
-            Record(offset=at, timestamp=1_356_998_400_000 + at * DAY_MS, key=None, value=b"x")
-            for at in range(10)
+            Record(offset=at, timestamp=1_356_998_400_000 + at * DAY_MS, key=None, value=b"x") for at in range(10)
         ]
         client.produce({(name, partition): encode_batch(records)})
     return name
@@ -61,9 +60,7 @@ def test_a_group_with_its_lag(call: Call, client: Client, topic: str, unique: st
     client.offset_commit(unique, {(topic, 0): (4, ""), (topic, 1): (10, "")})
     assert [unique, "Empty", "classic"] in [row[:3] for row in call("list").rows]
     (found,) = call("describe", unique, "--time", "--json").json
-    assert [
-        (row["partition"], row["committed"], row["end_offset"], row["lag"]) for row in found["partitions"]
-    ] == [
+    assert [(row["partition"], row["committed"], row["end_offset"], row["lag"]) for row in found["partitions"]] == [
         (0, 4, 10, 6),
         (1, 10, 10, 0),
     ]
@@ -75,9 +72,7 @@ def test_a_group_with_its_lag(call: Call, client: Client, topic: str, unique: st
     assert f"{topic}\t0\t4\t10\t6\t\t" in text.out
 
 
-def test_a_group_whose_topic_is_gone(
-    call: Call, client: Client, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_a_group_whose_topic_is_gone(call: Call, client: Client, new_topic: NewTopicFixture, unique: str) -> None:
     name, kept = new_topic(), new_topic()
     client.offset_commit(unique, {(name, 0): (0, ""), (kept, 0): (0, "")})
     client.delete_topics([name])
@@ -87,9 +82,7 @@ def test_a_group_whose_topic_is_gone(
     assert name not in rows or rows[name]["end_offset"] is None
 
 
-def test_members_and_what_they_call_themselves(
-    call: Call, consumer: Consumer, topic: str, unique: str
-) -> None:
+def test_members_and_what_they_call_themselves(call: Call, consumer: Consumer, topic: str, unique: str) -> None:
     done = call("describe", unique, "--members")
     assert done.code == 0
     assert "\x1b" not in done.out
@@ -149,9 +142,7 @@ def test_the_offsets_of_an_application_stay(call: Call, client: Client, topic: s
     assert client.offset_fetch(unique)[topic, 0].offset == 4  # type: ignore[union-attr]
 
 
-def test_a_group_with_members_keeps_its_offsets(
-    call: Call, consumer: Consumer, topic: str, unique: str
-) -> None:
+def test_a_group_with_members_keeps_its_offsets(call: Call, consumer: Consumer, topic: str, unique: str) -> None:
     consumer.commit(asynchronous=False)
     done = call("reset", unique, "--all-topics", "--to-latest", "--execute")
     assert (done.code, "stop them first" in done.err) == (1, True)
@@ -159,9 +150,7 @@ def test_a_group_with_members_keeps_its_offsets(
     assert (done.code, "stop them first" in done.err) == (1, True)
 
 
-def test_a_group_is_deleted_when_it_is_said_twice(
-    call: Call, client: Client, topic: str, unique: str
-) -> None:
+def test_a_group_is_deleted_when_it_is_said_twice(call: Call, client: Client, topic: str, unique: str) -> None:
     client.offset_commit(unique, {(topic, 0): (4, "")})
     assert call("delete", unique).code == 2
     assert call("describe", unique).code == 0

@@ -69,12 +69,8 @@ def test_from_any_place(
     assert values(call("records", name, "--from", place, "--json")) == expected
 
 
-@pytest.mark.parametrize(
-    ("place", "code"), [("yesterday", 1), ("99", 1), ("9223372036854775808", 1), ("²", 1)]
-)
-def test_a_place_that_is_none(
-    call: Call, client: Client, new_topic: NewTopicFixture, place: str, code: int
-) -> None:
+@pytest.mark.parametrize(("place", "code"), [("yesterday", 1), ("99", 1), ("9223372036854775808", 1), ("²", 1)])
+def test_a_place_that_is_none(call: Call, client: Client, new_topic: NewTopicFixture, place: str, code: int) -> None:
     name = new_topic()
     written(client, name, b"0")
     done = call("records", name, "--from", place)
@@ -82,9 +78,7 @@ def test_a_place_that_is_none(
     assert done.err.count("\n") == 1
 
 
-def test_one_partition_and_no_more_than_so_many(
-    call: Call, client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_one_partition_and_no_more_than_so_many(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
     name = new_topic(3)
     for partition in range(3):
         written(client, name, *(f"{partition}.{number}".encode() for number in range(5)), partition=partition)
@@ -130,9 +124,7 @@ def test_bytes_that_a_terminal_would_obey(call: Call, client: Client, new_topic:
     assert json.loads(shown.out)["value"] == hostile
 
 
-def test_a_filter_compares_and_does_nothing_else(
-    call: Call, client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_a_filter_compares_and_does_nothing_else(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
     name = new_topic()
     written(
         client,
@@ -140,9 +132,7 @@ def test_a_filter_compares_and_does_nothing_else(
         *(json.dumps({"delay": delay, "carrier": "UA"}).encode() for delay in range(5)),
         b"no JSON",
     )
-    found = call(
-        "records", name, "--value-format", "json", "--filter", "delay > 2 and carrier == 'UA'", "--json"
-    )
+    found = call("records", name, "--value-format", "json", "--filter", "delay > 2 and carrier == 'UA'", "--json")
     assert [value["delay"] for value in values(found)] == [3, 4]
     assert "the filter could not be applied to 1 records" in found.err
     for code in (
@@ -157,9 +147,7 @@ def test_a_filter_compares_and_does_nothing_else(
         assert done.err.count("\n") == 1
 
 
-def test_aborted_and_open_transactions(
-    call: Call, client: Client, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_aborted_and_open_transactions(call: Call, client: Client, new_topic: NewTopicFixture, unique: str) -> None:
     name = new_topic()
     producer = client.transaction(unique)
     for value, commit in ((b"kept", True), (b"aborted", False)):
@@ -172,11 +160,7 @@ def test_aborted_and_open_transactions(
     written(client, name, b"plain")
     producer.add_partitions([(name, 0)])
     producer.produce(
-        [
-            TransactionalBatch(
-                name, 0, encode_batch([Record(offset=0, timestamp=1, key=None, value=b"open")]), 1
-            )
-        ]
+        [TransactionalBatch(name, 0, encode_batch([Record(offset=0, timestamp=1, key=None, value=b"open")]), 1)]
     )
     assert values(call("records", name, "--json")) == ["kept", "plain"]
     every = call("records", name, "--isolation-level", "read_uncommitted", "--json")
@@ -219,9 +203,7 @@ def test_a_group_goes_on_behind_records_that_are_deleted(
 
 def test_what_is_written_is_read(call: Call, new_topic: NewTopicFixture) -> None:
     name = new_topic(4)
-    done = call(
-        "produce", name, "--key-separator", ":", "--header", "a=1", stdin="ada:one\nbob:two:too\n\r\n"
-    )
+    done = call("produce", name, "--key-separator", ":", "--header", "a=1", stdin="ada:one\nbob:two:too\n\r\n")
     assert (done.code, "line 3 has no ':'" in done.err) == (2, True)
     done = call("produce", name, "--key-separator", ":", "--header", "a=1", stdin="ada:one\nbob:two:too\n")
     assert done.code == 0
@@ -238,9 +220,7 @@ def test_records_without_a_key_are_spread(call: Call, new_topic: NewTopicFixture
     assert sorted(row["partition"] for row in rows) == [0] * 3 + [1] * 3 + [2] * 3
 
 
-def test_json_lines_go_from_one_topic_to_another(
-    call: Call, client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_json_lines_go_from_one_topic_to_another(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
     source, target = new_topic(), new_topic()
     written(client, source, b'{"a": 1}', None, headers=(("h", b"1"), ("n", None)))
     lines = call("records", source, "--value-format", "json", "--json").out
@@ -260,9 +240,7 @@ def test_json_lines_go_from_one_topic_to_another(
         (("--partition", "7"), "a\n"),
     ],
 )
-def test_what_cannot_be_written(
-    call: Call, new_topic: NewTopicFixture, arguments: tuple[str, ...], stdin: str
-) -> None:
+def test_what_cannot_be_written(call: Call, new_topic: NewTopicFixture, arguments: tuple[str, ...], stdin: str) -> None:
     name = new_topic()
     done = call("produce", name, *arguments, stdin=stdin)
     assert done.code in (1, 2)
@@ -273,9 +251,7 @@ def test_what_cannot_be_written(
 # -- followed ----------------------------------------------------------------------------------------------------
 
 
-def test_a_group_goes_on_where_it_was(
-    call: Call, client: Client, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_a_group_goes_on_where_it_was(call: Call, client: Client, new_topic: NewTopicFixture, unique: str) -> None:
     name = new_topic()
     written(client, name, b"0", b"1", b"2", b"3")
 
@@ -340,9 +316,7 @@ def test_what_is_before_a_line_that_is_none_is_written_and_told(
 ) -> None:
     topic = new_topic()
     lines = b"".join(json.dumps({"value": value}).encode() + b"\n" for value in ("1" * 10_000, "2"))
-    done = call(
-        "produce", topic, "--json", stdin=lines + (last if isinstance(last, bytes) else last.encode())
-    )
+    done = call("produce", topic, "--json", stdin=lines + (last if isinstance(last, bytes) else last.encode()))
     assert done.code != 0
     assert why in done.err
     there = len(values(call("records", topic, "--json")))
@@ -353,9 +327,7 @@ def test_what_is_before_a_line_that_is_none_is_written_and_told(
 
 
 @pytest.mark.parametrize("is_header", [False, True])
-def test_records_that_fit_one_by_one_are_written(
-    call: Call, new_topic: NewTopicFixture, is_header: bool
-) -> None:
+def test_records_that_fit_one_by_one_are_written(call: Call, new_topic: NewTopicFixture, is_header: bool) -> None:
     """max.message.bytes is a mebibyte, of a batch."""
     topic = new_topic()
     if is_header:

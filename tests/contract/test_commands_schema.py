@@ -108,9 +108,7 @@ def test_avro_is_written_and_read_by_the_registry(
 ) -> None:
     name = new_topic()
     address = ("--bootstrap-servers", log_under_test.bootstrap_servers, "--registry", registry)
-    assert (
-        suiro("schema", "register", f"{name}-value", "-", "--registry", registry, stdin=record("a")).code == 0
-    )
+    assert suiro("schema", "register", f"{name}-value", "-", "--registry", registry, stdin=record("a")).code == 0
     wrong = suiro("topic", "produce", name, "--value-format", "avro", *address, stdin='{"b": 1}\n')
     assert wrong.code == 1
     done = suiro("topic", "produce", name, "--value-format", "avro", *address, stdin='{"a": 1}\n{"a": 2}\n')

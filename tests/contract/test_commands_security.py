@@ -146,9 +146,7 @@ def test_a_user_needs_a_password(call: Call, unique: str) -> None:
 def test_quotas_come_and_go(call: Call, unique: str) -> None:
     of = ("--user", unique, "--client-id-default")
     assert call("quota", "set", *of, "--producer-byte-rate", "1048576", "--dry-run").code == 0
-    assert (
-        call("quota", "set", *of, "--producer-byte-rate", "1048576", "--request-percentage", "50.5").code == 0
-    )
+    assert call("quota", "set", *of, "--producer-byte-rate", "1048576", "--request-percentage", "50.5").code == 0
     entity = f"client-id=(default) user={unique}"
     expected = [[entity, "producer_byte_rate", "1048576"], [entity, "request_percentage", "50.5"]]
     wait_until(
@@ -156,9 +154,7 @@ def test_quotas_come_and_go(call: Call, unique: str) -> None:
         what="both quotas",
     )
     assert call("quota", "remove", *of, "--quota", "request_percentage", "--yes").code == 0
-    wait_until(
-        lambda: [row for row in call("quota", "list").rows if row[0] == entity] == expected[:1], what="one"
-    )
+    wait_until(lambda: [row for row in call("quota", "list").rows if row[0] == entity] == expected[:1], what="one")
     assert call("quota", "remove", *of, "--yes").code == 0
     assert "no such quota" in wait_until(
         lambda: "no such" in (said := call("quota", "remove", *of, "--yes").out) and said, what="none"

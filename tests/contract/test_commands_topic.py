@@ -30,9 +30,7 @@ def call(log_under_test: LogUnderTest) -> Call:
 
 
 def test_a_topic_from_its_creation_to_its_end(call: Call, client: Client, unique: str) -> None:
-    made = call(
-        "create", unique, "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=-1"
-    )
+    made = call("create", unique, "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=-1")
     assert (made.code, made.out) == (0, f"created topic {unique}\n")
     assert [unique, "2", "1", "0", "0"] in call("list").rows
     listed = {one["name"]: one for one in call("list", "--json").json}
@@ -45,9 +43,7 @@ def test_a_topic_from_its_creation_to_its_end(call: Call, client: Client, unique
 
     client.produce({(unique, 1): encode_batch([Record(offset=0, timestamp=1, key=None, value=b"x")])})
     (described,) = call("describe", unique, "--json").json
-    assert [
-        (row["partition"], row["first_offset"], row["end_offset"]) for row in described["partitions"]
-    ] == [
+    assert [(row["partition"], row["first_offset"], row["end_offset"]) for row in described["partitions"]] == [
         (0, 0, 0),
         (1, 0, 1),
     ]
@@ -169,9 +165,7 @@ def test_an_address_from_the_environment_or_a_profile(bootstrap: str, tmp_path: 
     assert suiro("topic", "list", env=env).code == 0
     assert suiro("topic", "list", "--profile", "other", "--bootstrap-servers", bootstrap, env=env).code == 0
     # A profile that is named is meant, whatever the environment says.
-    other = suiro(
-        "topic", "list", env={**env, "SUIRO_PROFILE": "other", "SUIRO_BOOTSTRAP_SERVERS": bootstrap}
-    )
+    other = suiro("topic", "list", env={**env, "SUIRO_PROFILE": "other", "SUIRO_BOOTSTRAP_SERVERS": bootstrap})
     assert (other.code, "127.0.0.1:1" in other.err, "hunter2" in other.err) == (1, True, False)
     typo = suiro("topic", "list", "--profile", "typo", env=env)
     assert (typo.code, "security.protocol" in typo.err) == (1, True)
@@ -214,9 +208,7 @@ def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away_is_no_error(bootstrap: str, client: Client) -> None:
     script = f"{sys.executable} -m suiro topic list --bootstrap-servers {bootstrap} | head -n 1"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("topic\t")
 
@@ -274,9 +266,7 @@ def test_a_broker_that_goes_away_while_it_is_asked(scripted: ScriptedBroker, tmp
     scripted.script["metadata"] = lambda request: None
     config = tmp_path / "client.properties"
     config.write_text("default.api.timeout.ms=300\n")
-    done = suiro(
-        "topic", "list", "--bootstrap-servers", scripted.bootstrap_servers, "--command-config", str(config)
-    )
+    done = suiro("topic", "list", "--bootstrap-servers", scripted.bootstrap_servers, "--command-config", str(config))
     assert done.code == 1
     assert "the broker closed the connection" in done.err
     assert done.err.count("\n") == 1

@@ -87,14 +87,10 @@ def test_both_clean_a_log_to_the_same_batches(tmp_path: Path) -> None:
     # Their cleaned folder, taken into a node.
     (imported,) = import_topics(tmp_path / "node", [folder], configs={}, clock=SystemClock())
     directory = DataDirectory.open(tmp_path / "node")
-    theirs = directory.open_partition(
-        "flights", 0, topic_id=imported.topic_id, config=COMPACTED, clock=SystemClock()
-    )
+    theirs = directory.open_partition("flights", 0, topic_id=imported.topic_id, config=COMPACTED, clock=SystemClock())
     assert theirs.cleaned_offset == cleaned_to
     assert latest_values(committed_records(theirs)) == table == latest_values(committed_records(ours))
-    assert [segment.base_offset for segment in ours.segments] == [
-        segment.base_offset for segment in theirs.segments
-    ]
+    assert [segment.base_offset for segment in ours.segments] == [segment.base_offset for segment in theirs.segments]
     assert _comparable(ours) == _comparable(theirs)
     for segment in ours.segments[:-1]:
         path = segment.transaction_index.path
@@ -186,8 +182,7 @@ def _configure(bootstrap_servers: str, configs: dict[str, str]) -> None:
         ResourceType.TOPIC,
         "flights",
         incremental_configs=[
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in configs.items()
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
         ],
     )
     for future in admin.incremental_alter_configs([resource]).values():

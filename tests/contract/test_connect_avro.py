@@ -33,16 +33,12 @@ def log_under_test(suiro_node: Any) -> LogUnderTest:
 
 @pytest.fixture(scope="module")
 def registry(suiro_node: Any) -> Iterator[RegistryProcess]:
-    with RegistryProcess.start(
-        suiro_node.bootstrap_servers, options=["--topic", "_schemas-connect"]
-    ) as process:
+    with RegistryProcess.start(suiro_node.bootstrap_servers, options=["--topic", "_schemas-connect"]) as process:
         yield process
 
 
 def shared(bootstrap: str, registry: RegistryProcess) -> str:
-    return (
-        f'[connect]\nbootstrap_servers = "{bootstrap}"\nlisten = "127.0.0.1:0"\nregistry = "{registry.url}"\n'
-    )
+    return f'[connect]\nbootstrap_servers = "{bootstrap}"\nlisten = "127.0.0.1:0"\nregistry = "{registry.url}"\n'
 
 
 def test_files_become_avro_and_avro_becomes_rows(
@@ -136,9 +132,7 @@ def test_a_captured_table_is_written_into_another_database(
                 database.execute(f"UPDATE {name} SET at = %s, day = %s WHERE id = %s", (at, day, 30 + number))
 
             def same() -> bool:
-                there, here = (
-                    database.execute(f"SELECT t::text FROM {of}{name} t").fetchall() for of in ("", "copy_")
-                )
+                there, here = (database.execute(f"SELECT t::text FROM {of}{name} t").fetchall() for of in ("", "copy_"))
                 return sorted(there) == sorted(here)
 
             with running(tmp_path, bootstrap, text) as runtime:

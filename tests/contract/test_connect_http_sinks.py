@@ -46,10 +46,7 @@ def peer() -> Iterator[HttpPeer]:
 
 
 def alert(topic: str, peer: HttpPeer, more: str = "") -> str:
-    return (
-        f'[sink.{topic}]\nkind = "webhook"\nurl = "{peer.url}/alerts"\ntopics = ["{topic}"]\nretry_ms = 5\n'
-        f"{more}\n"
-    )
+    return f'[sink.{topic}]\nkind = "webhook"\nurl = "{peer.url}/alerts"\ntopics = ["{topic}"]\nretry_ms = 5\n{more}\n'
 
 
 def offsets(peer: HttpPeer) -> list[int]:
@@ -61,9 +58,7 @@ def test_a_rule_picks_and_the_request_tells_all(
 ) -> None:
     delays = [("UA", math.inf), ("AA", 3), ("UA", 16), (None, 99)]
     send(client, topic, [{"carrier": c, "delay": d} for c, d in delays], keys=[c for c, _ in delays])
-    more = (
-        'when = "delay > 15 and carrier in [\'UA\', \'AA\']"\nsecret = "s3cret"\nheaders = { X-Team = "ops" }'
-    )
+    more = 'when = "delay > 15 and carrier in [\'UA\', \'AA\']"\nsecret = "s3cret"\nheaders = { X-Team = "ops" }'
     with running(tmp_path, bootstrap, alert(topic, peer, more)) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
     first, second = peer.asked
@@ -102,9 +97,7 @@ def test_what_fails_for_good_is_a_dead_letter_and_the_rest_goes_out(
     with running(tmp_path, bootstrap, alert(topic, peer, more)) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
     assert offsets(peer) == [0, 1, 1, 2]
-    reasons = [
-        row["headers"]["__connect.errors.exception.message"] for row in committed(client, f"dead-{topic}")
-    ]
+    reasons = [row["headers"]["__connect.errors.exception.message"] for row in committed(client, f"dead-{topic}")]
     assert b"refuses it: 400 Bad Request" in reasons[0]
     assert b"did not take it in 2 attempts" in reasons[1]
 
@@ -116,11 +109,7 @@ def test_what_is_said_of_a_receiver_does_not_tell_its_secret(
     """The path, or a password, of such an address is what lets somebody write there."""
     send(client, topic, [1])
     peer.faults.append(fault)
-    secret = (
-        alert(topic, peer, "attempts = 1")
-        .replace("http://", "http://me:pa55@")
-        .replace("/alerts", "/T0K3N?k=QQQ")
-    )
+    secret = alert(topic, peer, "attempts = 1").replace("http://", "http://me:pa55@").replace("/alerts", "/T0K3N?k=QQQ")
     with running(tmp_path, bootstrap, secret) as runtime:
         told = str(reaches(runtime, topic, lambda at: at["error"], "an error"))
     assert peer.url in told
@@ -261,18 +250,14 @@ def test_documents_follow_the_topic_whatever_fails(
     engine.faults += [LOSE, Answer(503), LOSE, CUT, Answer(200), LOSE]  # Answer(200): nonsense for a bulk API
     with running(tmp_path, bootstrap, search(topic, engine, "attempts = 20\nmax_records = 50")) as runtime:
         reaches(runtime, topic, lambda at: at["lag"] == 0, "no lag")
-    assert index.documents == {
-        place: document for place, document in expected.items() if document is not None
-    }
+    assert index.documents == {place: document for place, document in expected.items() if document is not None}
     assert index.conflicts > 0  # of what was done before its answer was lost
 
 
 def test_what_the_index_refuses_is_put_aside(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
 ) -> None:
-    send(
-        client, topic, [{"n": "x"}, {"n": 1}, [1], {"n": 2}, {"n": 3}], keys=["a", "b", "c", None, "d" * 600]
-    )
+    send(client, topic, [{"n": "x"}, {"n": 1}, [1], {"n": 2}, {"n": 3}], keys=["a", "b", "c", None, "d" * 600])
     more = f'dead_letter_topic = "dead-{topic}"'
     with running(tmp_path, bootstrap, search(topic, engine, more)) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 5, "five records")
@@ -341,9 +326,7 @@ def test_a_document_is_sent_again_where_a_node_of_the_index_failed(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
 ) -> None:
     failed = {"status": 500, "error": {"type": "node_disconnected_exception"}}
-    engine.faults.append(
-        Answer(body={"errors": True, "items": [{"index": {"status": 201}}, {"index": failed}]})
-    )
+    engine.faults.append(Answer(body={"errors": True, "items": [{"index": {"status": 201}}, {"index": failed}]}))
     send(client, topic, [{"n": 1}, {"n": 2}], keys=["a", "b"])
     more = f'dead_letter_topic = "dead-{topic}"'
     with running(tmp_path, bootstrap, search(topic, engine, more)) as runtime:

@@ -66,9 +66,7 @@ def hook(topic: str, more: str = "") -> str:
     )
 
 
-def post(
-    port: int, body: bytes, *, id_: str | None = None, secret: str = SECRET, **headers: str
-) -> httpx.Response:
+def post(port: int, body: bytes, *, id_: str | None = None, secret: str = SECRET, **headers: str) -> httpx.Response:
     signature = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     given = {"X-Hub-Signature-256": signature, **headers} | ({} if id_ is None else {"X-Id": id_})
     return HTTP.post(f"http://127.0.0.1:{port}/in", content=body, headers=given)
@@ -176,9 +174,7 @@ def test_a_post_that_cannot_be_written_is_refused_and_holds_up_no_other_sender(
         assert [answer.status_code for answer in answers] == [400, 200, 200] * 8
         assert "more than max_record_bytes (20)" in answers[0].json()["message"]
         assert (state(runtime, unique)["restarts"], state(runtime, unique)["rejected"]) == (0, 8)
-        assert (
-            post(ports(), b'{"n": 0}', id_="0").status_code == 200
-        )  # what was refused is not known as written
+        assert post(ports(), b'{"n": 0}', id_="0").status_code == 200  # what was refused is not known as written
         assert post(ports(), b'{"n": 1}', id_="1").json() == {"message": "committed before"}
     assert sorted(value["n"] for value in values(client, unique)) == [n for n in range(24) if n % 3 or n == 0]
 
@@ -205,9 +201,7 @@ def test_too_many_that_wait_are_told_to_come_later(
         if point == "before commit":
             assert held.wait(30)
 
-    with running(
-        tmp_path, bootstrap, hook(unique, "max_waiting = 3\nmax_records = 1"), reach=reach
-    ) as runtime:
+    with running(tmp_path, bootstrap, hook(unique, "max_waiting = 3\nmax_records = 1"), reach=reach) as runtime:
         port = ports()
         with ThreadPoolExecutor(3) as pool:
             waiting = [pool.submit(post, port, str(number).encode()) for number in range(3)]
@@ -340,9 +334,7 @@ def test_every_page_is_taken_once_and_what_is_added_later_too(
 
 
 @pytest.mark.parametrize("last", ["", False, None])
-def test_an_empty_cursor_is_the_end(
-    tmp_path: Path, bootstrap: str, client: Client, unique: str, last: Any
-) -> None:
+def test_an_empty_cursor_is_the_end(tmp_path: Path, bootstrap: str, client: Client, unique: str, last: Any) -> None:
     """Many an API ends so. Asked with it, it would begin again."""
 
     def answer(asked: Asked) -> Answer:

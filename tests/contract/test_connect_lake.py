@@ -80,9 +80,7 @@ def test_no_record_of_a_stranger_stops_the_sink_for_ever(
 ) -> None:
     """The reason quotes a value that fills a batch; text that is none in UTF-8; nanoseconds for milliseconds."""
     dead = f"dead-{unique}"
-    client.create_topics(
-        [NewTopic(unique, 1, configs={"message.timestamp.after.max.ms": str((1 << 63) - 1)})]
-    )
+    client.create_topics([NewTopic(unique, 1, configs={"message.timestamp.after.max.ms": str((1 << 63) - 1)})])
     send(client, unique, [{"n": "x" * 700_000}])
     send(client, unique, [rb'{"\ud800": 1}', rb'{"name": "\ud800"}', {"name": "before", "n": 1}])
     late = Record(offset=0, timestamp=1_700_000_000 * 10**9, key=None, value=b'{"n": 2}')
@@ -201,9 +199,7 @@ def test_what_does_not_fit_is_put_aside(tmp_path: Path, bootstrap: str, client: 
 def test_delta_keeps_offsets_over_checkpoints_and_beside_other_writers(
     tmp_path: Path, bootstrap: str, client: Client, topic: str
 ) -> None:
-    text = section(
-        "delta", topic, 'n = "long"', 'metadata = false\nconfiguration = {"delta.checkpointInterval" = "3"}'
-    )
+    text = section("delta", topic, 'n = "long"', 'metadata = false\nconfiguration = {"delta.checkpointInterval" = "3"}')
     for round_ in range(3):
         with running(tmp_path, bootstrap, text) as runtime:
             for number in range(3):
@@ -253,9 +249,7 @@ def test_iceberg_keeps_offsets_beside_other_writers_and_without_old_snapshots(
                 send(client, topic, [{"n": round_ * 2 + number, "at": 1}])
                 reaches(runtime, topic, lambda at, n=number: at["records"] == n + 1, "one more")
         table = load_catalog("default", **settings).load_table("db.t")
-        table.append(
-            pa.table({"n": pa.array([100], pa.int64()), "at": pa.nulls(1, pa.timestamp("us", "UTC"))})
-        )
+        table.append(pa.table({"n": pa.array([100], pa.int64()), "at": pa.nulls(1, pa.timestamp("us", "UTC"))}))
         table.maintenance.expire_snapshots().by_ids(
             [one.snapshot_id for one in table.snapshots() if one != table.current_snapshot()]
         ).commit()
@@ -305,9 +299,7 @@ def test_offsets_of_iceberg_are_those_of_one_connector(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_new_fields_become_columns(
-    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
-) -> None:
+def test_new_fields_become_columns(tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str) -> None:
     text = section(kind, topic, 'n = "long"', f'unknown_fields = "add"\ndead_letter_topic = "dead-{topic}"')
     send(client, topic, [{"n": 1}, {"n": 2, "who": "ann", "at": None}])
     with running(tmp_path, bootstrap, text) as runtime:
@@ -329,9 +321,7 @@ def test_new_fields_become_columns(
     assert "'Who' cannot be a column next to 'who'" in reasons[2]
 
 
-def test_a_second_parquet_sink_is_no_second_copy(
-    tmp_path: Path, bootstrap: str, client: Client, topic: str
-) -> None:
+def test_a_second_parquet_sink_is_no_second_copy(tmp_path: Path, bootstrap: str, client: Client, topic: str) -> None:
     other = tmp_path / "other"
     other.mkdir()
     first = section("parquet", topic, 'n = "long"')
@@ -339,9 +329,7 @@ def test_a_second_parquet_sink_is_no_second_copy(
     with running(tmp_path, bootstrap, first), running(other, bootstrap, second):
         for number in range(10):
             send(client, topic, [{"n": number}])
-            wait_until(
-                lambda n=number: n in {row["n"] for row in read("parquet", tmp_path / "lake")}, what="the row"
-            )
+            wait_until(lambda n=number: n in {row["n"] for row in read("parquet", tmp_path / "lake")}, what="the row")
     assert [row["n"] for row in read("parquet", tmp_path / "lake")] == list(range(10))
     (tmp_path / "lake" / "_manifest.json").unlink()
     with running(tmp_path, bootstrap, first) as runtime:  # the manifest is made from the files
@@ -498,9 +486,7 @@ def test_many_small_batches_do_not_write_the_manifest_anew_each_time(
         ),
     ],
 )
-def test_a_table_that_does_not_do_is_named(
-    tmp_path: Path, bootstrap: str, topic: str, make: Any, said: str
-) -> None:
+def test_a_table_that_does_not_do_is_named(tmp_path: Path, bootstrap: str, topic: str, make: Any, said: str) -> None:
     make(tmp_path / "lake")
     with running(tmp_path, bootstrap, section("delta", topic, 'n = "long"', "metadata = false")) as runtime:
         told = reaches(runtime, topic, lambda at: at["error"], "an error")

@@ -255,9 +255,7 @@ def test_files_become_protobuf_and_json_schema(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text('{"name": "ann", "n": 5}\n{"name": "bob", "n": "many"}\n')
     servers = suiro_node.bootstrap_servers
-    text = (
-        f'[connect]\nbootstrap_servers = "{servers}"\nlisten = "127.0.0.1:0"\nregistry = "{registry.url}"\n'
-    )
+    text = f'[connect]\nbootstrap_servers = "{servers}"\nlisten = "127.0.0.1:0"\nregistry = "{registry.url}"\n'
     for format, file in (("protobuf", "row.proto"), ("json_schema", "row.json")):
         text += (
             f'[source.{format}]\nkind = "files"\nfolder = "in"\nformat_of_files = "jsonl"\n'

@@ -15,9 +15,7 @@ from suiro.protocol.records import Record, encode_batch
 from suiro.topic_table import reading
 
 
-def _write(
-    client: Client, name: str, records: list[tuple[bytes, bytes | None]], *, commit: bool = True
-) -> None:
+def _write(client: Client, name: str, records: list[tuple[bytes, bytes | None]], *, commit: bool = True) -> None:
     producer = client.transaction(positions.transactional_id(name))
     producer.init()
     partition = positions.position_partition(client, name)

@@ -175,9 +175,7 @@ def test_what_a_deferred_constraint_refuses_is_put_aside(
     sink: Sink, database: Database, topic: str, table: str
 ) -> None:
     """It is checked at the commit, as those are that Django makes. Of a batch as a whole: a child may come first."""
-    database.execute(
-        f"ALTER TABLE {table} ADD parent bigint REFERENCES {table} DEFERRABLE INITIALLY DEFERRED"
-    )
+    database.execute(f"ALTER TABLE {table} ADD parent bigint REFERENCES {table} DEFERRABLE INITIALLY DEFERRED")
     sink.send([{"id": 2, "parent": 1}, {"id": 1}])
     with sink.running(sink.puts_aside) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
@@ -192,9 +190,7 @@ def test_a_row_may_need_a_later_one_where_another_record_is_put_aside(
     sink: Sink, database: Database, topic: str, table: str
 ) -> None:
     """A deferred constraint is not checked record by record, for it may hold for all of them together."""
-    database.execute(
-        f"ALTER TABLE {table} ADD parent bigint REFERENCES {table} DEFERRABLE INITIALLY DEFERRED"
-    )
+    database.execute(f"ALTER TABLE {table} ADD parent bigint REFERENCES {table} DEFERRABLE INITIALLY DEFERRED")
     sink.send([{"id": 2, "parent": 1}, {"id": "x"}, {"id": 1}])
     with sink.running(sink.puts_aside) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
@@ -206,9 +202,7 @@ def test_a_row_may_need_a_later_one_where_another_record_is_put_aside(
 def test_what_the_check_option_of_a_view_refuses_is_put_aside(
     sink: Sink, tmp_path: Path, bootstrap: str, database: Database, postgres: Postgres, topic: str, table: str
 ) -> None:
-    database.execute(
-        f"CREATE VIEW {table}_cheap AS SELECT * FROM {table} WHERE price < 100 WITH CHECK OPTION"
-    )
+    database.execute(f"CREATE VIEW {table}_cheap AS SELECT * FROM {table} WHERE price < 100 WITH CHECK OPTION")
     sink.send([{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 3, "price": 3}])
     more = sink.puts_aside
     text = section(topic, topic, f"{table}_cheap", postgres.dsn, more)
@@ -267,9 +261,7 @@ def test_what_row_level_security_refuses_is_put_aside_and_a_missing_right_is_not
     )
 
 
-def test_a_key_too_long_for_the_index_is_put_aside(
-    sink: Sink, database: Database, topic: str, table: str
-) -> None:
+def test_a_key_too_long_for_the_index_is_put_aside(sink: Sink, database: Database, topic: str, table: str) -> None:
     database.execute(f"ALTER TABLE {table} ALTER id TYPE text")
     long = random.Random(1).randbytes(10_000).hex()  # which nothing makes shorter
     sink.send([{"id": "a"}, {"id": long}, {"id": "b"}])
@@ -326,16 +318,12 @@ def test_keys_that_only_python_writes_alike_are_several_rows(
     assert found == [(number,) for number in range(len(keys))]
 
 
-def test_values_within_json(
-    tmp_path: Path, database: Database, postgres: Postgres, topic: str, table: str
-) -> None:
+def test_values_within_json(tmp_path: Path, database: Database, postgres: Postgres, topic: str, table: str) -> None:
     """Infinity of a capture, and an array of which a schema says that it has JSON, whoever wrote that."""
     database.execute(f"ALTER TABLE {table} ADD docs jsonb[]")
     about = About(name=topic, folder=tmp_path, clock=SystemClock())
     to = PostgresSink({"dsn": postgres.dsn, "table": table, "key": ["id"]}, about)
-    records = batch(
-        topic, [{"id": 1, "tags": [datetime.max], "docs": ["[1]", 2, {"a": [None]}]}], lambda: None
-    )
+    records = batch(topic, [{"id": 1, "tags": [datetime.max], "docs": ["[1]", 2, {"a": [None]}]}], lambda: None)
     to.open()
     to.put(replace(records, records=[replace(one, json_texts={"docs": True}) for one in records.records]))
     to.close()
@@ -365,9 +353,7 @@ def test_records_wait_for_a_column_of_the_key(sink: Sink, database: Database, to
         reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
         database.execute(f"ALTER TABLE {table} RENAME id TO other")
         sink.send([{"id": 2}])
-        reaches(
-            runtime, topic, lambda at: "no column 'id', which key names" in (at["error"] or ""), "an error"
-        )
+        reaches(runtime, topic, lambda at: "no column 'id', which key names" in (at["error"] or ""), "an error")
         database.execute(f"ALTER TABLE {table} RENAME other TO id")
         wait_until(lambda: [row[0] for row in sink.rows()] == [1, 2], what="the second row")
         assert state(runtime, topic)["rejected"] == 0
@@ -447,9 +433,7 @@ def test_two_processes_that_write_their_first_batch_at_once(
     assert [row[:2] for row in sink.rows()] == [(1, "new")]
 
 
-@pytest.mark.parametrize(
-    "limit", ["statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"]
-)
+@pytest.mark.parametrize("limit", ["statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"])
 def test_a_batch_may_take_longer_than_a_limit_of_the_role(
     sink: Sink, tmp_path: Path, database: Database, postgres: Postgres, topic: str, table: str, limit: str
 ) -> None:
@@ -458,9 +442,7 @@ def test_a_batch_may_take_longer_than_a_limit_of_the_role(
         f"CREATE FUNCTION {table}_slow() RETURNS trigger LANGUAGE plpgsql AS "
         "'BEGIN PERFORM pg_sleep(0.3); RETURN new; END'"
     )
-    database.execute(
-        f"CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_slow()"
-    )
+    database.execute(f"CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_slow()")
     idle = (
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND state = 'idle in transaction' "
         "AND clock_timestamp() - state_change > '300 ms'"
@@ -559,9 +541,7 @@ def test_a_table_that_is_not_there_is_named(
     assert said in told["error"]
 
 
-def test_a_network_that_goes_silent_ends_the_connection(
-    postgres: Postgres, table: str, tmp_path: Path
-) -> None:
+def test_a_network_that_goes_silent_ends_the_connection(postgres: Postgres, table: str, tmp_path: Path) -> None:
     """With the system's own limits, a sink waited for hours. The server kept the locks of a machine that had died."""
     about = About(name="x", folder=tmp_path, clock=SystemClock())
     sink = PostgresSink({"dsn": f"{postgres.dsn}&keepalives_idle=7", "table": table, "key": ["id"]}, about)
@@ -591,9 +571,7 @@ def test_functions_of_others_are_not_called(sink: Sink, database: Database, topi
         "same(oid, regclass) returns bool",
     )
     for one in functions:
-        database.execute(
-            f"create function {one} language plpgsql as $$begin raise exception 'called'; end$$".encode()
-        )
+        database.execute(f"create function {one} language plpgsql as $$begin raise exception 'called'; end$$".encode())
     database.execute("create operator = (leftarg = oid, rightarg = regclass, function = same)")
     try:
         values = [{"id": 1, "name": "a"}, None, {"id": 2}, {"id": 3, "name": "c"}]

@@ -181,9 +181,7 @@ class Feeding(Gathering):
 
     def put(self, batch: SinkBatch) -> None:
         super().put(batch)
-        if len(self.taken[self._name]) < 100 and "large" not in [
-            value for _, value in self.taken[self._name]
-        ]:
+        if len(self.taken[self._name]) < 100 and "large" not in [value for _, value in self.taken[self._name]]:
             send(self.client, self._name, ["more"])
 
 
@@ -215,15 +213,11 @@ def test_a_source_goes_on_where_it_was_and_failures_repeat_nothing(
     rows = committed(client, unique)
     assert sorted(value["n"] for value in values(client, unique)) == list(range(14))
     assert {row["partition"] for row in rows} == {0, 1}
-    by_key = {
-        key: {row["partition"] for row in rows if row["key"] == key} for key in {row["key"] for row in rows}
-    }
+    by_key = {key: {row["partition"] for row in rows if row["key"] == key} for key in {row["key"] for row in rows}}
     assert all(len(partitions) == 1 for partitions in by_key.values())
 
 
-def test_a_second_process_fences_the_first(
-    tmp_path: Path, bootstrap: str, client: Client, unique: str
-) -> None:
+def test_a_second_process_fences_the_first(tmp_path: Path, bootstrap: str, client: Client, unique: str) -> None:
     folder = tmp_path / "second"
     folder.mkdir()
     gate = Counting.gates[unique] = threading.Event()
@@ -261,9 +255,7 @@ def test_a_machine_that_slept_is_no_other_process(tmp_path: Path, unique: str) -
 
 def _undecided(client: Client, topic: str) -> int:
     target = {(topic, 0): LATEST}
-    ends = (
-        client.list_offsets(target, read_committed=committed)[topic, 0].offset for committed in (False, True)
-    )
+    ends = (client.list_offsets(target, read_committed=committed)[topic, 0].offset for committed in (False, True))
     return next(ends) - next(ends)
 
 
@@ -359,9 +351,7 @@ def test_the_offsets_of_a_quiet_topic_are_not_forgotten(tmp_path: Path, unique: 
             log.advance(4 * day_ms)
             clock.advance(4 * day_ms)
             places = [(unique, 0), (unique, 1)]
-            wait_until(
-                lambda: all(client.offset_fetch(group, places).values()), what="all to be committed again"
-            )
+            wait_until(lambda: all(client.offset_fetch(group, places).values()), what="all to be committed again")
             log.advance(4 * day_ms)
             assert not client.offset_fetch("another", None)  # as old as the first ones of the sink
         send(client, unique, [2], partition=1)
@@ -443,9 +433,7 @@ def test_a_failing_connector_leaves_the_others_alone_and_recovers(
     assert Gathering.taken[bad] == [(None, 1), (None, 2)]
 
 
-def test_a_restart_does_not_wait_for_a_clock_that_was_set_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     behind_ms = 0
     wall_ms = SystemClock.wall_ms
     monkeypatch.setattr(SystemClock, "wall_ms", lambda self: wall_ms(self) - behind_ms)
@@ -617,9 +605,7 @@ def test_without_a_dead_letter_topic_the_record_is_named(
 
 
 @NODE_ONLY
-def test_a_record_that_is_too_large_is_put_aside(
-    tmp_path: Path, bootstrap: str, client: Client, unique: str
-) -> None:
+def test_a_record_that_is_too_large_is_put_aside(tmp_path: Path, bootstrap: str, client: Client, unique: str) -> None:
     more = f'max_record_bytes = 9\ndead_letter_topic = "dead-{unique}"'  # {"n":10} and its key have nine
     with running(tmp_path, bootstrap, source(unique, unique, 101, more)) as runtime:
         reaches(runtime, unique, lambda at: at["records"] == 102 - 1, "all records")
@@ -798,9 +784,7 @@ def test_a_topic_that_is_created_again_under_a_sink(
         if is_down:
             stack.close()
             runtime = stack.enter_context(running(tmp_path, bootstrap, section))
-            reaches(
-                runtime, unique, lambda at: at["offsets"] == {f"{topic}-0": 3}, "a start without an error"
-            )
+            reaches(runtime, unique, lambda at: at["offsets"] == {f"{topic}-0": 3}, "a start without an error")
     taken = [value for _, value in Gathering.taken[unique]]
     assert taken == ["old 0", "old 1", *(["new 2"] if kind == "Ledger" else ["new 0", "new 1", "new 2"])]
 

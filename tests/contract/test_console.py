@@ -93,10 +93,7 @@ def users(tmp_path: Path) -> Path:
 
 
 def batch(*values: bytes | None, **more: Any) -> bytes:
-    records = [
-        Record(offset=at, timestamp=1_000 + at, key=b"k%d" % at, value=value)
-        for at, value in enumerate(values)
-    ]
+    records = [Record(offset=at, timestamp=1_000 + at, key=b"k%d" % at, value=value) for at, value in enumerate(values)]
     return bytes(encode_batch(records, **more))
 
 
@@ -122,9 +119,7 @@ def leafed(api: Api, topic: str, direction: str, limit: int, **more: Any) -> lis
         found = found + shown if direction == "forward" else shown + found
         edge = "after" if direction == "forward" else "before"
         positions = ",".join(f"{name}:{edges[edge]}" for name, edges in page["positions"].items())
-        page = api.get(
-            f"/topics/{topic}/records", positions=positions, direction=direction, limit=limit, **more
-        )
+        page = api.get(f"/topics/{topic}/records", positions=positions, direction=direction, limit=limit, **more)
         pages += 1
         assert pages < 300
     return found
@@ -189,9 +184,7 @@ def test_how_a_record_stands_in_its_transaction(
     assert [one["transaction"] for one in last["records"]] == ["aborted", None]
 
 
-def test_a_place_of_any_kind_and_one_record_whole(
-    api: Api, client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_a_place_of_any_kind_and_one_record_whole(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     topic = new_topic()
     long = json.dumps({"text": "x" * 10_000, "exact": 9007199254740993})
     client.produce({(topic, 0): batch(b"a", long.encode(), b"\xff\xfe", None, compression=0)})
@@ -329,9 +322,7 @@ def test_files_are_exact_and_run_nothing(api: Api, client: Client, new_topic: Ne
 def test_a_file_has_all_headers_of_a_record(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     topic = new_topic()
     headers = (("step", b"1"), ("step", b"2"), ("none", None))
-    client.produce(
-        {(topic, 0): encode_batch([Record(offset=0, timestamp=1, key=None, value=b"{}", headers=headers)])}
-    )
+    client.produce({(topic, 0): encode_batch([Record(offset=0, timestamp=1, key=None, value=b"{}", headers=headers)])})
     (line,) = api.http.get(f"/topics/{topic}/export").text.splitlines()
     assert json.loads(line)["headers"] == [["step", "1"], ["step", "2"], ["none", None]]
 
@@ -373,9 +364,7 @@ def test_each_record_of_a_file_is_a_line_with_all_of_its_headers(
     assert made.headers == headers
 
 
-def test_a_file_says_which_values_could_not_be_decoded(
-    api: Api, client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_a_file_says_which_values_could_not_be_decoded(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     """As `suiro topic records --json` does. They looked like texts of hex digits."""
     topic = new_topic()
     client.produce({(topic, 0): batch(b"{", b"{}")})
@@ -398,13 +387,9 @@ def test_a_file_says_of_how_many_records_its_filter_could_not_tell(
     assert [json.loads(line)["offset"] for line in lines] == [1]
     told = json.loads(last)
     assert (told["unclear"], f"{topic}-0 offset 0" in told["first_unclear"]) == (2, True)
-    *_, row = csv.reader(
-        io.StringIO(api.http.get(f"/topics/{topic}/export", params={**query, "format": "csv"}).text)
-    )
+    *_, row = csv.reader(io.StringIO(api.http.get(f"/topics/{topic}/export", params={**query, "format": "csv"}).text))
     assert row == [ANY]
-    assert row[0].startswith(
-        f"# the filter could not be applied to 2 records, the first is {topic}-0 offset 0"
-    )
+    assert row[0].startswith(f"# the filter could not be applied to 2 records, the first is {topic}-0 offset 0")
     whole = api.http.get(f"/topics/{topic}/export", params={"filter": "n.is_not_null()"}).text
     assert [json.loads(line)["offset"] for line in whole.splitlines()] == [0, 1, 2]
 
@@ -418,9 +403,7 @@ def test_topics_are_made_altered_emptied_and_deleted(api: Api, unique: str, clie
     page = api.get(f"/topics/{unique}")
     configs = {one["name"]: one["value"] for one in page["configs"]}
     assert (len(page["partitions"]), configs["max.message.bytes"]) == (3, "2000000")
-    made = api.post(
-        f"/topics/{unique}/records", key="k", value='{"a": 1.10}', headers={"h": "x"}, partition=2
-    )
+    made = api.post(f"/topics/{unique}/records", key="k", value='{"a": 1.10}', headers={"h": "x"}, partition=2)
     assert made == {"partition": 2, "offset": 0}
     assert api.post(f"/topics/{unique}/copy", partition=2, offset=0, to=unique)["offset"] in (0, 1)
     record = api.get(f"/topics/{unique}/record", partition=2, offset=0)
@@ -661,9 +644,7 @@ def test_the_document_of_the_api_is_whole(api: Api) -> None:
     document = api.get("/openapi.json")
     told = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert told == {(one.method, one.path) for one in ENDPOINTS}
-    names = [
-        operation["operationId"] for methods in document["paths"].values() for operation in methods.values()
-    ]
+    names = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
     assert len(names) == len(set(names))
 
     def references(value: Any) -> Iterator[str]:
@@ -682,9 +663,7 @@ def test_the_document_of_the_api_is_whole(api: Api) -> None:
             at = at[part]
 
 
-def test_a_stream_ends_when_its_reader_goes(
-    serving: Callable[..., ConsoleServer], new_topic: NewTopicFixture
-) -> None:
+def test_a_stream_ends_when_its_reader_goes(serving: Callable[..., ConsoleServer], new_topic: NewTopicFixture) -> None:
     server = serving()
     api = Api(server.url)
     topic = new_topic()

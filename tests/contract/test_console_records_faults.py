@@ -22,9 +22,7 @@ def outgoing(number: int, partition: int) -> OutgoingRecord:
 
 
 @pytest.mark.parametrize("action", ["refuse", "lose", "cut"])
-def test_records_are_written_once(
-    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, action: Action
-) -> None:
+def test_records_are_written_once(proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, action: Action) -> None:
     topic = new_topic(2)
     for skip in (0, 2):
         proxy.plan("produce", action, skip=skip)

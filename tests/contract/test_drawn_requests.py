@@ -36,9 +36,9 @@ topic, group, producer = (
 )
 index, offset = st.sampled_from((0, 0, 0, 1, 2)), st.integers(0, 5)
 record = st.tuples(st.sampled_from("abc"), st.sampled_from((True, True, False)))
-keys = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from((True, True, False))), min_size=1, max_size=3
-).map(tuple)
+keys = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from((True, True, False))), min_size=1, max_size=3).map(
+    tuple
+)
 isolation = st.integers(0, 1)
 produce_version = st.sampled_from((11, 12, 12))
 rarely = st.sampled_from((*(False,) * 9, True))
@@ -142,9 +142,7 @@ def compaction(draw: st.DrawFn) -> list[Step]:
 
 
 PHRASES = st.one_of(transaction(), transaction(), membership(), compaction(), SINGLE.map(lambda one: [one]))
-SEQUENCES = st.lists(PHRASES, min_size=2, max_size=8).map(
-    lambda phrases: [one for some in phrases for one in some]
-)
+SEQUENCES = st.lists(PHRASES, min_size=2, max_size=8).map(lambda phrases: [one for some in phrases for one in some])
 
 
 def compare(steps: list[Step], node: Wire, kafka: Wire, seen: Counter[str]) -> None:
@@ -235,9 +233,5 @@ def test_many_drawn_requests(both: tuple[Wire, Wire]) -> None:
         if time.monotonic() >= ends:
             break
     print("\n".join(f"{count:6} {what}" for what, count in sorted(seen.items())))
-    served = {
-        what.partition(":")[0]
-        for what in seen
-        if "none" in what or "cleaned" in what or "groups: {'g" in what
-    }
+    served = {what.partition(":")[0] for what in seen if "none" in what or "cleaned" in what or "groups: {'g" in what}
     assert served == {function.__name__ for function in EVERY_STEP}

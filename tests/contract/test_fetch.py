@@ -128,9 +128,7 @@ class Reader:
 
     def begin_fetch(self, *parts: Part, **fields: Any) -> Callable[[], Answer]:
         """Send a fetch; the result waits for its answer."""
-        self.wire.send_bytes(
-            write_request(self.request(*parts, **fields), correlation_id=77, client_id="reader")
-        )
+        self.wire.send_bytes(write_request(self.request(*parts, **fields), correlation_id=77, client_id="reader"))
 
         def end() -> Answer:
             _, response = read_response(self.wire.receive_bytes(), API_KEYS["fetch"], self.version)
@@ -178,9 +176,7 @@ def topic_id(wire: Wire, topic: str) -> UUID:
 # -- sessions -------------------------------------------------------------------------------------------------
 
 
-def test_an_incremental_answer_names_only_what_changed(
-    reader: Reader, wire: Wire, new_topic: NewTopicFixture
-) -> None:
+def test_an_incremental_answer_names_only_what_changed(reader: Reader, wire: Wire, new_topic: NewTopicFixture) -> None:
     name = new_topic(3)
     topic = reader.name(name)
     full = reader.fetch(*(Part(topic, index) for index in range(3)), epoch=0)
@@ -346,9 +342,7 @@ def test_min_bytes_are_at_most_max_bytes(reader: Reader, wire: Wire, new_topic: 
     assert answer.partitions[0].size > 10  # and the first batch comes whole
 
 
-def test_an_unknown_partition_does_not_end_the_wait_of_others(
-    reader: Reader, new_topic: NewTopicFixture
-) -> None:
+def test_an_unknown_partition_does_not_end_the_wait_of_others(reader: Reader, new_topic: NewTopicFixture) -> None:
     topic = reader.name(new_topic())
     begun = time.monotonic()
     answer = reader.fetch(Part(topic, 99), Part(topic), wait_ms=BRIEFLY_MS)
@@ -377,9 +371,7 @@ def test_the_next_request_of_a_session_overtakes_a_waiting_one(
     end = newer.begin_fetch(session=session, epoch=1, wait_ms=WAIT_MS)
     with Wire(log_under_test.bootstrap_servers) as other:
         elsewhere = Reader(other, newer.version)
-        wait_until(
-            lambda: elsewhere.fetch(session=session, epoch=2).error == "none", what="the first to be taken"
-        )
+        wait_until(lambda: elsewhere.fetch(session=session, epoch=2).error == "none", what="the first to be taken")
         other.produce(name, batch_of("a"))
     assert end() == Answer("invalid_fetch_session_epoch", session, [])
 

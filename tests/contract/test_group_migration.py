@@ -103,9 +103,7 @@ class ClassicConsumer:
 @pytest.fixture
 def wire(log_under_test: LogUnderTest, unique: str) -> Iterator[Wire]:
     with Wire(log_under_test.bootstrap_servers) as made:
-        wait_until(
-            lambda: ask(made, "find_coordinator", 3, key=unique)["error_code"] == "none", what="a coordinator"
-        )
+        wait_until(lambda: ask(made, "find_coordinator", 3, key=unique)["error_code"] == "none", what="a coordinator")
         set_of_group(made, unique, ASSIGN_AT_ONCE)
         yield made
 
@@ -146,10 +144,7 @@ def test_up_and_down_again(wire: Wire, new_topic: NewTopicFixture, unique: str) 
     assert (stranger.beat(), stranger.sync(is_leader=False)) == ("unknown_member_id", "unknown_member_id")
     imposter = ClassicConsumer(wire, unique, old.topic, 4, member_id=new.member_id, generation=2)
     assert imposter.beat() == "unknown_member_id"
-    assert (
-        ClassicConsumer(wire, unique, old.topic, 4, old.member_id, generation=9).beat()
-        == "illegal_generation"
-    )
+    assert ClassicConsumer(wire, unique, old.topic, 4, old.member_id, generation=9).beat() == "illegal_generation"
 
     assert new.leave().error_code.name == "none"
     assert list_groups(wire)[unique] == ("consumer", "PreparingRebalance", "classic")
@@ -195,9 +190,7 @@ def test_a_classic_member_joins_a_group_of_the_new_protocol(
         new.beat()
     old.catch_up()
     assert len(old.owned) == 1
-    leave = ask(
-        wire, "leave_group", 3, group_id=unique, members=[{"member_id": old.member_id}, {"member_id": "x"}]
-    )
+    leave = ask(wire, "leave_group", 3, group_id=unique, members=[{"member_id": old.member_id}, {"member_id": "x"}])
     assert [entry["error_code"] for entry in leave["members"]] == ["none", "unknown_member_id"]
     wait_until(lambda: new.beat() and new.partitions == {0, 1}, what="both again")
     for session_timeout, code in ((30_000, "inconsistent_group_protocol"), (1, "invalid_session_timeout")):

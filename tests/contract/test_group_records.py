@@ -31,9 +31,7 @@ def play(bootstrap_servers: str, group: str) -> Any:
     """A group of two members, one of them away, with a regular expression and an offset. How it is described."""
     topic = f"{group}-topic"
     with Client(bootstrap_servers) as client, Wire(bootstrap_servers) as wire:
-        wait_until(
-            lambda: ask(wire, "find_coordinator", 3, key=group)["error_code"] == "none", what="a coordinator"
-        )
+        wait_until(lambda: ask(wire, "find_coordinator", 3, key=group)["error_code"] == "none", what="a coordinator")
         client.create_topics([NewTopic(topic, 3)])
         client.list_offsets({(topic, 0): LATEST})
         static = Member(wire, group, member_id="static", instance_id="here")
@@ -56,9 +54,7 @@ def play(bootstrap_servers: str, group: str) -> Any:
 def test_kafka_reads_our_records(tmp_path: Path, unique: str, tools: KafkaTools) -> None:
     from suiro.node import NodeProcess
 
-    node = NodeProcess.start(
-        data=tmp_path, listen="127.0.0.1:0", settings={"offsets.topic.num.partitions": "1"}
-    )
+    node = NodeProcess.start(data=tmp_path, listen="127.0.0.1:0", settings={"offsets.topic.num.partitions": "1"})
     try:
         told = play(node.bootstrap_servers, unique)
     finally:

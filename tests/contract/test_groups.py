@@ -93,9 +93,7 @@ def test_the_first_member_gets_everything(wire: Wire, new_topic: NewTopicFixture
     assert member.beat().assignment is None
 
 
-def test_partitions_move_only_after_they_were_given_back(
-    wire: Wire, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_partitions_move_only_after_they_were_given_back(wire: Wire, new_topic: NewTopicFixture, unique: str) -> None:
     topic = new_topic(4)
     first, second = Member(wire, unique), Member(wire, unique)
     first.join(topic)
@@ -114,9 +112,7 @@ def test_partitions_move_only_after_they_were_given_back(
     settle(first, second)
 
 
-def test_a_member_that_does_not_report_has_not_given_back(
-    wire: Wire, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_a_member_that_does_not_report_has_not_given_back(wire: Wire, new_topic: NewTopicFixture, unique: str) -> None:
     topic = new_topic(2)
     first, second = Member(wire, unique), Member(wire, unique)
     first.join(topic)
@@ -164,9 +160,7 @@ def test_members_with_different_topics(wire: Wire, new_topic: NewTopicFixture, u
     assert sum(len(some) for some in both.owned.values()) == 3
 
 
-def test_a_member_that_changes_its_topics_drops_the_old(
-    wire: Wire, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_a_member_that_changes_its_topics_drops_the_old(wire: Wire, new_topic: NewTopicFixture, unique: str) -> None:
     one, two = new_topic(1), new_topic(2)
     member = Member(wire, unique)
     member.join(one)
@@ -176,9 +170,7 @@ def test_a_member_that_changes_its_topics_drops_the_old(
     assert [sorted(some) for some in member.owned.values()] == [[0, 1]]
 
 
-def test_new_partitions_are_assigned(
-    wire: Wire, client: Client, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_new_partitions_are_assigned(wire: Wire, client: Client, new_topic: NewTopicFixture, unique: str) -> None:
     topic = new_topic(1)
     member = Member(wire, unique)
     member.join(topic)
@@ -244,9 +236,7 @@ def test_leaving_gives_everything_to_the_rest(wire: Wire, new_topic: NewTopicFix
 # -- static members -----------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_comes_back_to_what_it_had(
-    wire: Wire, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_a_static_member_comes_back_to_what_it_had(wire: Wire, new_topic: NewTopicFixture, unique: str) -> None:
     topic = new_topic(2)
     static, other = Member(wire, unique, instance_id="here"), Member(wire, unique)
     static.join(topic)
@@ -327,9 +317,7 @@ def test_requests_that_are_not_whole(wire: Wire, unique: str, fields: dict[str, 
 def test_an_assignor_that_the_broker_does_not_have(wire: Wire, unique: str) -> None:
     response = Member(wire, unique).join("t", assignor="sticky")
     assert response.error_code.name == "unsupported_assignor"
-    assert response.error_message == (
-        "ServerAssignor sticky is not supported. Supported assignors: uniform, range."
-    )
+    assert response.error_message == ("ServerAssignor sticky is not supported. Supported assignors: uniform, range.")
 
 
 # -- describing and listing ---------------------------------------------------------------------------------------
@@ -345,9 +333,7 @@ def test_describing_and_listing(wire: Wire, new_topic: NewTopicFixture, unique: 
     (shown,) = told.members
     assert (shown.member_id, shown.rack_id, shown.client_id) == (member.member_id, "r1", "wire")
     assert (shown.member_type, shown.subscribed_topic_names) == (1, (topic,))
-    assert [(t.topic_name, sorted(t.partitions)) for t in shown.assignment.topic_partitions] == [
-        (topic, [0, 1])
-    ]
+    assert [(t.topic_name, sorted(t.partitions)) for t in shown.assignment.topic_partitions] == [(topic, [0, 1])]
     assert list_groups(wire)[unique] == ("consumer", "Stable", "consumer")
     assert unique in list_groups(wire, types=("Consumer",), states=("stable",))
     assert unique not in list_groups(wire, types=("classic",))
@@ -369,16 +355,12 @@ def test_offsets_of_a_member_go_with_its_epoch(wire: Wire, new_topic: NewTopicFi
     member.join(topic)
     at = {"member_id": member.member_id, "epoch": member.epoch}
     assert commit(wire, unique, {(topic, 0): 5}, **at) == ["none"]
-    assert commit(wire, unique, {(topic, 0): 6}, member_id=member.member_id, epoch=9) == [
-        "stale_member_epoch"
-    ]
+    assert commit(wire, unique, {(topic, 0): 6}, member_id=member.member_id, epoch=9) == ["stale_member_epoch"]
     assert commit(wire, unique, {(topic, 0): 6}, member_id="x", epoch=1) == ["unknown_member_id"]
     assert commit(wire, unique, {(topic, 0): 6}) == ["unknown_member_id"]
     assert commit(wire, unique, {(topic, 0): 6}, version=8, **at) == ["unsupported_version"]
     assert fetch(wire, {unique: {topic: [0]}}, **at) == [("none", {(topic, 0): ("none", 5)})]
-    assert fetch(wire, {unique: {topic: [0]}}, member_id=member.member_id, epoch=7) == [
-        ("stale_member_epoch", {})
-    ]
+    assert fetch(wire, {unique: {topic: [0]}}, member_id=member.member_id, epoch=7) == [("stale_member_epoch", {})]
     assert fetch(wire, {unique: {topic: [0]}}, member_id="x", epoch=1) == [("unknown_member_id", {})]
     assert fetch(wire, {unique: {topic: [0]}}) == [("none", {(topic, 0): ("none", 5)})]
 
@@ -440,9 +422,7 @@ def test_offsets_of_several_groups(wire: Wire, new_topic: NewTopicFixture, uniqu
     assert list_groups(wire)[unique + "1"] == ("", "Empty", "classic")
 
 
-def test_offsets_of_a_topic_that_is_subscribed_to_stay(
-    wire: Wire, new_topic: NewTopicFixture, unique: str
-) -> None:
+def test_offsets_of_a_topic_that_is_subscribed_to_stay(wire: Wire, new_topic: NewTopicFixture, unique: str) -> None:
     topic, other = new_topic(2), new_topic(1)
     member = Member(wire, unique)
     member.join(topic)
@@ -526,9 +506,7 @@ def test_librdkafka_in_a_group_that_grows_and_shrinks(
         wait_until(lambda: poll(first) and len(read) == 4, what="four records")
         first.commit(asynchronous=False)
         second.subscribe([topic])
-        wait_until(
-            lambda: poll(first, second) and (owned(first), owned(second)) == (2, 2), what="two for each"
-        )
+        wait_until(lambda: poll(first, second) and (owned(first), owned(second)) == (2, 2), what="two for each")
         assert len(describe(wire, unique).members) == 2
         first.close()
         wait_until(lambda: poll(second) and owned(second) == 4, what="all for the second")

@@ -49,9 +49,7 @@ def compare(kafka_streams: KafkaStreamsAnswers, seed: int) -> bool:
     case = drawn(seed)
     if differs(case):
         case = smallest(case, differs)
-        pytest.fail(
-            f"seed {seed}: {case}\n  Kafka Streams {kafka_streams(case)}\n  suiro         {answer(case)}"
-        )
+        pytest.fail(f"seed {seed}: {case}\n  Kafka Streams {kafka_streams(case)}\n  suiro         {answer(case)}")
     found = answer(case)
     return bool(found) and not isinstance(found, str)
 

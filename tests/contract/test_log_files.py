@@ -116,9 +116,9 @@ def what_is_told_of_epochs(wire: Wire) -> dict[str, Any]:
     names = [{"name": "flights", "topic_id": None}]
     (described,) = ask(wire, "metadata", 12, topics=names, allow_auto_topic_creation=False)["topics"]
     epoch = described["partitions"][0]["leader_epoch"]
-    (found,) = ask(
-        wire, "describe_topic_partitions", 0, topics=[{"name": "flights"}], response_partition_limit=9
-    )["topics"]
+    (found,) = ask(wire, "describe_topic_partitions", 0, topics=[{"name": "flights"}], response_partition_limit=9)[
+        "topics"
+    ]
 
     def listed(timestamp: int, current: int = -1) -> Any:
         entry = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": current}
@@ -138,9 +138,7 @@ def what_is_told_of_epochs(wire: Wire) -> dict[str, Any]:
         )["responses"]
         (part,) = topic["partitions"]
         records = part.pop("records") or b""
-        return part, [
-            (header.base_offset, header.partition_leader_epoch) for _, header in iter_headers(records)
-        ]
+        return part, [(header.base_offset, header.partition_leader_epoch) for _, header in iter_headers(records)]
 
     code, end = wire.produce("flights", batch_of("last", timestamp=4000))
     return {
@@ -223,9 +221,7 @@ def _produce(bootstrap_servers: str) -> dict[str, list[tuple[int, str]]]:
 
         for index in range(5):
             value = f"{number}-{index}"
-            producer.produce(
-                "flights", value.encode(), partition=0, timestamp=1000 + number, on_delivery=delivered
-            )
+            producer.produce("flights", value.encode(), partition=0, timestamp=1000 + number, on_delivery=delivered)
             producer.flush(30)
         if number == 2:
             producer.abort_transaction(30)

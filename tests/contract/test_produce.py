@@ -49,14 +49,10 @@ def produce(
         for name, index, records in more
     ]
     answer = plain(
-        wire.call(
-            message(transactional_id=transactional_id, acks=acks, timeout=TIMEOUT, topic_data=tuple(data))
-        )
+        wire.call(message(transactional_id=transactional_id, acks=acks, timeout=TIMEOUT, topic_data=tuple(data)))
     )
     return [
-        {"topic": found[by], **partition}
-        for found in answer["responses"]
-        for partition in found["partition_responses"]
+        {"topic": found[by], **partition} for found in answer["responses"] for partition in found["partition_responses"]
     ]
 
 
@@ -282,9 +278,7 @@ def test_a_compacted_topic_takes_no_record_that_cannot_be_read(
     """Compaction would stop at it for ever. (Apache Kafka has no name for some of them.)"""
     topic = new_topic(cleanup_policy="compact")
     (answer,) = produce(wire, topic, (0, stamped_by_hand(BATCH, at, b"\x7f")))
-    wanted = (
-        {"invalid_record"} if log_under_test.name == "node" else {"invalid_record", "unknown_server_error"}
-    )
+    wanted = {"invalid_record"} if log_under_test.name == "node" else {"invalid_record", "unknown_server_error"}
     assert answer["error_code"] in wanted
     (answer,) = produce(wire, topic, (0, BATCH))
     assert (answer["error_code"], answer["base_offset"]) == ("none", 0)
@@ -335,9 +329,7 @@ def test_a_batch_that_cannot_be_taken_out_of_its_codec(
 
 
 def test_the_size_of_a_batch_counts_as_it_comes_and_as_it_is_stored(wire: Wire, new_topic: NewTopic) -> None:
-    smaller, larger = (
-        new_topic(compression_type=codec, max_message_bytes="500") for codec in ("gzip", "uncompressed")
-    )
+    smaller, larger = (new_topic(compression_type=codec, max_message_bytes="500") for codec in ("gzip", "uncompressed"))
     assert codes(produce(wire, smaller, (0, batch_of("x" * 1000)))) == ["message_too_large"]
     assert codes(produce(wire, larger, (0, batch_of("x" * 1000, compression=GZIP)))) == ["message_too_large"]
 
@@ -368,8 +360,7 @@ def test_two_producers_in_one_transactional_request(wire: Wire, new_topic: NewTo
     topic = new_topic(2)
     producer_id, epoch = wire.new_producer(unique)
     batches = [
-        owned_batch("a", producer_id=producer_id + n, epoch=epoch, sequence=0, transactional=True)
-        for n in range(2)
+        owned_batch("a", producer_id=producer_id + n, epoch=epoch, sequence=0, transactional=True) for n in range(2)
     ]
     answers = produce(wire, topic, *enumerate(batches), transactional_id=unique)
     assert codes(answers) == ["invalid_producer_id_mapping"] * 2

@@ -37,9 +37,7 @@ def list_offsets(
     """(error, offset, timestamp) for each of the times, all of one partition."""
     fields: dict[str, Any] = {"replica_id": -1}
     entry = {"partition_index": partition, **({"current_leader_epoch": epoch} if version >= 4 else {})}
-    fields["topics"] = [
-        {"name": topic, "partitions": [entry | {"timestamp": time} for time in (timestamp, *more)]}
-    ]
+    fields["topics"] = [{"name": topic, "partitions": [entry | {"timestamp": time} for time in (timestamp, *more)]}]
     if version >= 2:
         fields["isolation_level"] = int(committed)
     (answer,) = ask(wire, "list_offsets", version, **fields)["topics"]
@@ -74,9 +72,7 @@ def test_times_are_exact_to_the_record(wire: Wire, new_topic: NewTopicFixture) -
     topic = new_topic()
     for number in (0, 10, 20, 15):  # the last is late
         wire.produce(topic, batch_of("a", "b", "c", timestamp=TIMESTAMP + number))
-    found = {
-        delta: list_offsets(wire, topic, TIMESTAMP + delta)[0] for delta in (-5, 0, 2, 3, 11, 21, 22, 23)
-    }
+    found = {delta: list_offsets(wire, topic, TIMESTAMP + delta)[0] for delta in (-5, 0, 2, 3, 11, 21, 22, 23)}
     assert found == {
         -5: ("none", 0, TIMESTAMP),
         0: ("none", 0, TIMESTAMP),
@@ -213,9 +209,7 @@ def test_metadata_of_topics(version: int, wire: Wire, new_topic: NewTopicFixture
     (broker,) = answer["brokers"]
     assert (found["name"], found["error_code"], len(found["partitions"])) == (topic, "none", 3)
     assert {part["leader_id"] for part in found["partitions"]} == {broker["node_id"]}
-    assert all(
-        part["replica_nodes"] == part["isr_nodes"] == [broker["node_id"]] for part in found["partitions"]
-    )
+    assert all(part["replica_nodes"] == part["isr_nodes"] == [broker["node_id"]] for part in found["partitions"])
     if version >= 1:
         assert (found["is_internal"], answer["controller_id"]) == (False, broker["node_id"])
         assert metadata(wire, version, [])["topics"] == []
@@ -294,9 +288,7 @@ def three(client: Client, wire: Wire) -> list[str]:
     """Topics in the order of their names, with 2, 3 and 1 partitions."""
     stem = f"describe-{uuid4().hex[:8]}"
     names = [f"{stem}-{end}" for end in "xyz"]
-    client.create_topics(
-        [NewTopic(name, count, configs={}) for name, count in zip(names, (2, 3, 1), strict=True)]
-    )
+    client.create_topics([NewTopic(name, count, configs={}) for name, count in zip(names, (2, 3, 1), strict=True)])
     for name, count in zip(names, (2, 3, 1), strict=True):
         client.list_offsets({(name, partition): LATEST for partition in range(count)})
     return names

@@ -67,9 +67,7 @@ def begin(bootstrap_servers: str, topic: str, **more: Any) -> InProcessRegistry:
 
 
 @pytest.fixture(scope="module")
-def secured(
-    suiro_node: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[InProcessRegistry, Authority]]:
+def secured(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[InProcessRegistry, Authority]]:
     """A registry with users and TLS."""
     folder = tmp_path_factory.mktemp("registry")
     authority = Authority(folder / "ca")
@@ -191,9 +189,7 @@ def every_call(client: Any, s: str) -> None:
         resource_namespace="lkc",
         resource_id=f"id-{s}",
         resource_type="topic",
-        associations=[
-            confluent.AssociationCreateOrUpdateInfo(subject=s, association_type="value", lifecycle="WEAK")
-        ],
+        associations=[confluent.AssociationCreateOrUpdateInfo(subject=s, association_type="value", lifecycle="WEAK")],
     )
     assert client.create_association(request).associations[0].subject == s
     (association,) = client.get_associations_by_resource_name(s, "lkc", "topic", ["value"])
@@ -307,9 +303,7 @@ def _flight_class(package: str) -> Any:
     kinds = descriptor_pb2.FieldDescriptorProto
     seat = descriptor_pb2.FileDescriptorProto(name=f"{package}/seat.proto", package=package, syntax="proto3")
     seat.message_type.add(name="Seat").field.add(name="row", number=1, label=1, type=kinds.TYPE_INT32)
-    flight = descriptor_pb2.FileDescriptorProto(
-        name=f"{package}/flight.proto", package=package, syntax="proto3"
-    )
+    flight = descriptor_pb2.FileDescriptorProto(name=f"{package}/flight.proto", package=package, syntax="proto3")
     flight.dependency.extend([seat.name, "google/protobuf/timestamp.proto"])
     made = flight.message_type.add(name="Flight")
     made.field.add(name="carrier", number=1, label=1, type=kinds.TYPE_STRING)
@@ -339,9 +333,7 @@ def read_log(bootstrap_servers: str, topic: str) -> list[tuple[bytes | None, byt
                 if place + header.size <= len(data):
                     assert not header.is_control
                     assert not header.is_transactional
-                    found += [
-                        (one.key, one.value) for one in decode_batch(data, place) if one.offset >= position
-                    ]
+                    found += [(one.key, one.value) for one in decode_batch(data, place) if one.offset >= position]
                     position = header.next_offset
     return found
 
@@ -415,11 +407,7 @@ def test_a_registry_that_is_killed_while_it_registers(log_under_test: LogUnderTe
             assert after.schema(schema_id) == Schema(avro(name, "a"))
         assert after.register("next", Schema(avro("next", "a"))) > max(answered.values())
     written = schemas_in(read_log(bootstrap, topic))
-    assert (
-        len({value["id"] for value in written})
-        == len({value["subject"] for value in written})
-        == len(written)
-    )
+    assert len({value["id"] for value in written}) == len({value["subject"] for value in written}) == len(written)
 
 
 def test_an_id_is_never_given_again_though_compaction_took_its_schema(log_under_test: LogUnderTest) -> None:

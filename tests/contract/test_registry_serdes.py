@@ -185,9 +185,7 @@ def test_bare_avro_writes_what_is_registered(registry: InProcessRegistry, theirs
         bare.serialize(topic, {"carrier": "UA", "late": True})
 
 
-def test_a_readers_schema_reads_what_older_and_newer_ones_wrote(
-    registry: InProcessRegistry, topic: str
-) -> None:
+def test_a_readers_schema_reads_what_older_and_newer_ones_wrote(registry: InProcessRegistry, topic: str) -> None:
     def serde(schema: Any) -> Any:
         return serdes.avro.with_(registry=registry.url, schema=schema)
 
@@ -227,9 +225,7 @@ def test_avro_references(registry: InProcessRegistry, theirs: Any, ours: Registr
     ("strategy", "expected"),
     [("topic", "{topic}-value"), ("record", "air.{name}"), ("topic-record", "{topic}-air.{name}")],
 )
-def test_subjects(
-    registry: InProcessRegistry, ours: RegistryClient, topic: str, strategy: Any, expected: str
-) -> None:
+def test_subjects(registry: InProcessRegistry, ours: RegistryClient, topic: str, strategy: Any, expected: str) -> None:
     schema = {**FLIGHT, "name": f"Flight{topic}"}
     serde = serdes.avro.with_(registry=registry.url, schema=schema, subject_strategy=strategy)
     serde.serialize(topic, {"carrier": "UA"})
@@ -255,18 +251,14 @@ def test_without_registering(registry: InProcessRegistry, ours: RegistryClient, 
 # -- JSON Schema -------------------------------------------------------------------------------------------
 
 
-def test_json_schema_both_ways(
-    registry: InProcessRegistry, theirs: Any, ours: RegistryClient, topic: str
-) -> None:
+def test_json_schema_both_ways(registry: InProcessRegistry, theirs: Any, ours: RegistryClient, topic: str) -> None:
     subject = f"{topic}-address"
     ours.register(subject, Schema(json.dumps(ADDRESS), "JSON"))
     references = [Reference(name="address.json", subject=subject, version=1)]
     serde = serdes.json_schema.with_(registry=registry.url, schema=PERSON, references=references)
     value = {"name": "Ada", "home": {"city": "Zürich"}}
     written = serde.serialize(topic, value)
-    text = confluent.Schema(
-        json.dumps(PERSON), "JSON", [confluent.SchemaReference("address.json", subject, 1)]
-    )
+    text = confluent.Schema(json.dumps(PERSON), "JSON", [confluent.SchemaReference("address.json", subject, 1)])
     assert JSONDeserializer(text, schema_registry_client=theirs)(written, of(topic)) == value
     bare = serdes.json_schema.with_(registry=registry.url)
     from_them = JSONSerializer(text, theirs)(value, of(topic))
@@ -287,9 +279,7 @@ def test_json_schema_both_ways(
 # -- Protobuf ------------------------------------------------------------------------------------------------
 
 
-def test_protobuf_both_ways(
-    registry: InProcessRegistry, theirs: Any, ours: RegistryClient, topic: str
-) -> None:
+def test_protobuf_both_ways(registry: InProcessRegistry, theirs: Any, ours: RegistryClient, topic: str) -> None:
     from google.protobuf import descriptor_pool, message_factory
 
     from suiro.registry.formats import Import
@@ -298,9 +288,7 @@ def test_protobuf_both_ways(
     subject = f"{topic}-money"
     ours.register(subject, Schema(MONEY_PROTO, "PROTOBUF"))
     references = [Reference(name="money.proto", subject=subject, version=1)]
-    serde = serdes.protobuf.with_(
-        registry=registry.url, schema=ORDER_PROTO, references=references, message="Order"
-    )
+    serde = serdes.protobuf.with_(registry=registry.url, schema=ORDER_PROTO, references=references, message="Order")
     written = serde.serialize(topic, ORDER)
     assert written[5:7] == b"\x02\x02", "one index, and it is 1"
     bare = serdes.protobuf.with_(registry=registry.url)

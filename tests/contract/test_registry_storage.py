@@ -101,9 +101,7 @@ def test_an_owner_under_another_producer_id_is_shut_out_too(
 
     def append(key: Key, sequence: int) -> None:
         record = Record(offset=0, timestamp=1, key=key.encode(), value=None)
-        batch = encode_batch(
-            [record], producer_id=other.id, producer_epoch=other.epoch, base_sequence=sequence
-        )
+        batch = encode_batch([record], producer_id=other.id, producer_epoch=other.epoch, base_sequence=sequence)
         client.produce({(topic, 0): batch})
 
     append(Key.noop(), 0)  # takes over
@@ -156,9 +154,7 @@ def test_a_write_that_waits_for_the_log_ends_with_its_storage(tmp_path: Path) ->
             written.result(timeout=10)
 
 
-def test_a_topic_that_is_made_again_begins_again(
-    start: Callable[[], Storage], client: Client, topic: str
-) -> None:
+def test_a_topic_that_is_made_again_begins_again(start: Callable[[], Storage], client: Client, topic: str) -> None:
     storage = start()
     for n in range(3):
         storage.write(registering(f"s{n}", '"int"'))

@@ -54,9 +54,7 @@ def _await_coordinators(wire: Wire, kind: int, key: str) -> None:
     find = request_class(messages.API_KEYS["find_coordinator"], 4)
     keys = tuple(f"{key}-{number}" for number in range(20))
     wait_until(
-        lambda: all(
-            c.error_code == 0 for c in wire.call(find(key_type=kind, coordinator_keys=keys)).coordinators
-        )
+        lambda: all(c.error_code == 0 for c in wire.call(find(key_type=kind, coordinator_keys=keys)).coordinators)
     )
     for each in keys:
         if kind == 0:
@@ -86,9 +84,7 @@ def requests(world: World) -> Iterator[tuple[str, Any]]:
         least, _ = messages.known_versions(api.key)
         for version in range(max(api.min_version, least), api.max_version + 1):
             message_class = request_class(api.key, version)
-            here = replace(
-                world, group=f"group-{api.key}-{version}", transactional_id=f"tx-{api.key}-{version}"
-            )
+            here = replace(world, group=f"group-{api.key}-{version}", transactional_id=f"tx-{api.key}-{version}")
             for which, request in (("bare", bare(message_class)), ("full", fill(message_class, here))):
                 if getattr(request, "acks", -1) != 0:
                     yield f"{api.name} {version} {which}", request
@@ -112,9 +108,7 @@ def test_the_same_answers(both: tuple[str, str]) -> None:
         if name in NOT_COMPARED or name.split()[0] in NOT_COMPARED:
             continue
         from_later = name.endswith("full")
-        different = differences(
-            ask(ours, mine, from_later=from_later), ask(theirs, other, from_later=from_later)
-        )
+        different = differences(ask(ours, mine, from_later=from_later), ask(theirs, other, from_later=from_later))
         if different:
             found[name] = different
     assert not found, "\n".join(f"{name}: {'; '.join(lines[:6])[:500]}" for name, lines in found.items())

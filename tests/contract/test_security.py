@@ -250,8 +250,7 @@ def test_a_wrong_name_is_told_as_a_wrong_password(guarded: Guarded, user: str) -
             answer = ask(wire, "sasl_authenticate", 2, auth_bytes=scram.final(answer["auth_bytes"]))
         assert answer["error_code"] == "sasl_authentication_failed"
         assert answer["error_message"] == (
-            "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-            "SCRAM-SHA-512"
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
         )
 
 
@@ -401,9 +400,7 @@ def alter_quotas(wire: Wire, _: str) -> str:
         "entity": [{"entity_type": "user", "entity_name": "x"}],
         "ops": [{"key": "request_percentage", "value": 1.0, "remove": False}],
     }
-    return str(
-        ask(wire, "alter_client_quotas", 1, entries=[entry], validate_only=True)["entries"][0]["error_code"]
-    )
+    return str(ask(wire, "alter_client_quotas", 1, entries=[entry], validate_only=True)["entries"][0]["error_code"])
 
 
 def describe_scram(wire: Wire, _: str) -> str:
@@ -509,9 +506,7 @@ def test_decisions(decided: Guarded, number: int) -> None:
 def test_a_list_leaves_out_what_may_not_be_seen(guarded: Guarded, admin: Wire) -> None:
     for name in ("seen-1", "unseen-1"):
         topic = {"name": name, "num_partitions": 1, "replication_factor": 1}
-        assert (
-            ask(admin, "create_topics", 5, topics=[topic], timeout=5000)["topics"][0]["error_code"] == "none"
-        )
+        assert ask(admin, "create_topics", 5, topics=[topic], timeout=5000)["topics"][0]["error_code"] == "none"
     ask(admin, "create_acls", 3, creations=[binding("DESCRIBE topic:seen..", user="bob")])
     with guarded.wire("bob") as wire:
 
@@ -519,9 +514,7 @@ def test_a_list_leaves_out_what_may_not_be_seen(guarded: Guarded, admin: Wire) -
             return [topic["name"] for topic in ask(wire, "metadata", 9, topics=None)["topics"]]
 
         wait_until(lambda: names() == ["seen-1"], what="bob to see his topic only")
-        answer = ask(
-            wire, "metadata", 9, topics=[{"name": "seen-1"}], include_topic_authorized_operations=True
-        )
+        answer = ask(wire, "metadata", 9, topics=[{"name": "seen-1"}], include_topic_authorized_operations=True)
         assert answer["topics"][0]["topic_authorized_operations"] == 1 << OPERATIONS.index("DESCRIBE")
         for name in ("unseen-1", "absent"):
             assert metadata(wire, name) == TOPIC
@@ -539,12 +532,8 @@ def test_a_list_leaves_out_what_may_not_be_seen(guarded: Guarded, admin: Wire) -
 def test_rules_are_made_told_and_deleted(guarded: Guarded) -> None:
     client = AdminClient(guarded.client("admin"))
 
-    def rule(
-        name: str, pattern: Any = ResourcePatternType.LITERAL, principal: str = "User:dave"
-    ) -> AclBinding:
-        return AclBinding(
-            ResourceType.TOPIC, name, pattern, principal, "*", AclOperation.READ, AclPermissionType.ALLOW
-        )
+    def rule(name: str, pattern: Any = ResourcePatternType.LITERAL, principal: str = "User:dave") -> AclBinding:
+        return AclBinding(ResourceType.TOPIC, name, pattern, principal, "*", AclOperation.READ, AclPermissionType.ALLOW)
 
     def wanted(name: str | None, pattern: Any = ResourcePatternType.ANY) -> AclBindingFilter:
         return AclBindingFilter(
@@ -596,9 +585,7 @@ def test_rules_are_made_told_and_deleted(guarded: Guarded) -> None:
     ],
     ids=str,
 )
-def test_rules_that_make_no_sense(
-    admin: Wire, changes: dict[str, Any], code: str, message: str | None
-) -> None:
+def test_rules_that_make_no_sense(admin: Wire, changes: dict[str, Any], code: str, message: str | None) -> None:
     creation = {**binding("READ topic:sense", user="erin"), **changes}
     (result,) = ask(admin, "create_acls", 3, creations=[creation])["results"]
     assert (result["error_code"], result["error_message"]) == (code, message)
@@ -756,16 +743,10 @@ def test_descriptions_of_credentials(admin: Wire) -> None:
 # Quotas
 
 
-def alter(
-    wire: Wire, entity: dict[str, str | None], *, only: bool = False, **values: Any
-) -> tuple[str, str | None]:
+def alter(wire: Wire, entity: dict[str, str | None], *, only: bool = False, **values: Any) -> tuple[str, str | None]:
     entry = {
-        "entity": [
-            {"entity_type": kind.replace("_", "-"), "entity_name": name} for kind, name in entity.items()
-        ],
-        "ops": [
-            {"key": key, "value": value or 0.0, "remove": value is None} for key, value in values.items()
-        ],
+        "entity": [{"entity_type": kind.replace("_", "-"), "entity_name": name} for kind, name in entity.items()],
+        "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in values.items()],
     }
     (result,) = ask(wire, "alter_client_quotas", 1, entries=[entry], validate_only=only)["entries"]
     return result["error_code"], result["error_message"]
@@ -1034,9 +1015,7 @@ def strangers_answers(guarded: Guarded, user: str) -> dict[str, Any]:
         for kind in (0, 1):
             ask(admin, "find_coordinator", 4, key_type=kind, coordinator_keys=["wire-check"])
         for group in ("wire-check", *(f"joined-{version}" for version in range(10))):
-            wait_until(
-                lambda group=group: heartbeat(admin, group) == "unknown_member_id", what="coordinators"
-            )
+            wait_until(lambda group=group: heartbeat(admin, group) == "unknown_member_id", what="coordinators")
         wait_until(lambda: init_producer_id(admin, "wire-check") == "none", what="the other one")
         topic = {"name": "hidden", "num_partitions": 1, "replication_factor": 1}
         ask(admin, "create_topics", 5, topics=[topic], timeout=5000)
@@ -1074,9 +1053,7 @@ def test_who_asks_by_an_id_is_not_told_the_name(guarded: Guarded, admin: Wire) -
         topics=[{"name": name, "num_partitions": 1, "replication_factor": 1}],
         timeout=5000,
     )
-    found = wait_until(
-        lambda: ask(admin, "metadata", 12, topics=[{"name": name}])["topics"][0], what="the topic"
-    )
+    found = wait_until(lambda: ask(admin, "metadata", 12, topics=[{"name": name}])["topics"][0], what="the topic")
     told = []
     for title, request in strangers_requests(World(topic=name, topic_id=found["topic_id"])):
         frame = messages.write_request(request, correlation_id=1, client_id="wire")
@@ -1084,7 +1061,5 @@ def test_who_asks_by_an_id_is_not_told_the_name(guarded: Guarded, admin: Wire) -
             wire.send_bytes(frame)
             if name.encode() not in frame and name.encode() in wire.receive_bytes():
                 told.append(title)
-    ask(
-        admin, "delete_topics", 5, topic_names=[name], timeout=5000
-    )  # other tests compare what both brokers have
+    ask(admin, "delete_topics", 5, topic_names=[name], timeout=5000)  # other tests compare what both brokers have
     assert told == []

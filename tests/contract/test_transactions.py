@@ -44,9 +44,7 @@ def test_an_end_takes_the_next_epoch_and_writing_begins_the_transaction(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_repeated_with_the_epoch_before_gets_the_same_answer(
-    producer: Transactional, commit: bool
-) -> None:
+def test_an_end_repeated_with_the_epoch_before_gets_the_same_answer(producer: Transactional, commit: bool) -> None:
     producer.produce(0)
     first = producer.end(commit=commit)
     assert first == ("none", producer.id, producer.epoch + 1)
@@ -150,9 +148,7 @@ def test_another_that_takes_the_id_fences_for_good(producer: Transactional, clie
 def test_a_transaction_is_aborted_at_its_timeout(wire: Wire, new_topic: NewTopic, unique: str) -> None:
     producer = Transactional(wire, unique, new_topic(), timeout_ms=100)
     producer.produce(0, "lost")
-    wait_until(
-        lambda: producer.describe()["transaction_state"] == "CompleteAbort", what="the abort at the timeout"
-    )
+    wait_until(lambda: producer.describe()["transaction_state"] == "CompleteAbort", what="the abort at the timeout")
     assert producer.describe()["producer_epoch"] == producer.epoch + 1
     assert producer.produce(1)[0] == "invalid_producer_epoch"
     assert producer.end(commit=True)[0] == "invalid_txn_state"
@@ -214,9 +210,7 @@ def batched(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_several_transactions_in_one_request(
-    wire: Wire, new_topic: NewTopic, unique: str, version: int
-) -> None:
+def test_several_transactions_in_one_request(wire: Wire, new_topic: NewTopic, unique: str, version: int) -> None:
     first, second = (Transactional(wire, f"{unique}-{n}", new_topic()) for n in range(2))
     first.produce(0)
 
@@ -274,9 +268,7 @@ def test_transactions_listed(producer: Transactional, wire: Wire, unique: str) -
         answer = ask(wire, "list_transactions", version, **filters)
         assert answer["error_code"] == "none"
         return [
-            entry["transaction_state"]
-            for entry in answer["transaction_states"]
-            if entry["transactional_id"] == unique
+            entry["transaction_state"] for entry in answer["transaction_states"] if entry["transactional_id"] == unique
         ]
 
     assert listed(0) == ["Empty"]
@@ -349,9 +341,7 @@ def mark(
     return [p["error_code"] for t in result["topics"] for p in t["partitions"]]
 
 
-def test_an_operator_ends_what_hangs_in_a_partition(
-    producer: Transactional, wire: Wire, client: Client
-) -> None:
+def test_an_operator_ends_what_hangs_in_a_partition(producer: Transactional, wire: Wire, client: Client) -> None:
     producer.finish(commit=False)
     producer.produce(0, "lost")
     epoch = producer.epoch

@@ -75,9 +75,7 @@ class Version:
                 start_digest=f"end-{number - 1}" if number else "",
                 end_digest=f"end-{number}",
             )
-            positions = Positions(
-                offsets={("in", 0): 10 * (number + 1)}, topic_ids={"in": "ab"}, replayed=replayed
-            )
+            positions = Positions(offsets={("in", 0): 10 * (number + 1)}, topic_ids={"in": "ab"}, replayed=replayed)
             trailing_record: TrailingRecord | None = writer(
                 PlannedOffsets(sources=(json.dumps(positions.to_json()),), digest=f"end-{number}")
             )
@@ -98,9 +96,7 @@ class Version:
         places = {(self.spec.output_topic, partition): LATEST for partition in range(PARTITIONS)}
         places[self.spec.cuts_topic, 0] = LATEST
         ask = self._client.list_offsets
-        wait_until(
-            lambda: ask(places) == ask(places, read_committed=True), what="the last transaction to be seen"
-        )
+        wait_until(lambda: ask(places) == ask(places, read_committed=True), what="the last transaction to be seen")
 
     def below(self, cut: Cut) -> list[int]:
         """The micro-batches whose records are below its outputs, sorted."""
@@ -133,10 +129,7 @@ def counts(builder: Any) -> Any:
 def version(client: Client, unique: str) -> Callable[[int], Version]:
     def make(number: int) -> Version:
         spec = VersionSpec.of(counts.definition, number, code="", entry="app.py:counts")  # type: ignore[attr-defined]
-        own = {
-            name: f"{unique}-{getattr(spec, name)}"
-            for name in ("application_id", "output_topic", "cuts_topic")
-        }
+        own = {name: f"{unique}-{getattr(spec, name)}" for name in ("application_id", "output_topic", "cuts_topic")}
         return Version(client, dataclasses.replace(spec, **own))
 
     return make
@@ -173,9 +166,7 @@ def transactions(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[Non
     def set_level(level: int, kind: int) -> None:
         change = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": kind}
         with Wire(bootstrap) as wire:
-            answer = ask(
-                wire, "update_features", 1, timeout=10_000, feature_updates=[change], validate_only=False
-            )
+            answer = ask(wire, "update_features", 1, timeout=10_000, feature_updates=[change], validate_only=False)
         assert answer["error_code"] == "none", answer
 
     if request.param == 1:
@@ -191,9 +182,7 @@ def test_each_micro_batch_has_one_cut_whatever_dies_and_comes_back(version: Call
     first = made.driver()
     assert first(0) is first(1) is Outcome.PRODUCED
     assert made.driver()(1, run="run-2") is Outcome.SUPPRESSED
-    for number, point in enumerate(
-        ["after_produce", "after_trailing_record", "after_commit_offsets", "after_end"], 2
-    ):
+    for number, point in enumerate(["after_produce", "after_trailing_record", "after_commit_offsets", "after_end"], 2):
         made.driver(fails_at=point)(number, run=f"run-{number}")
     check(made, 6)
     with pytest.raises(FencedError):
@@ -201,9 +190,7 @@ def test_each_micro_batch_has_one_cut_whatever_dies_and_comes_back(version: Call
     check(made, 6)
 
 
-def test_what_an_aborted_attempt_left_is_below_no_cut(
-    client: Client, version: Callable[[int], Version]
-) -> None:
+def test_what_an_aborted_attempt_left_is_below_no_cut(client: Client, version: Callable[[int], Version]) -> None:
     made = version(1)
     made.driver()(0)
     transactions = client.transaction(Destination(application_id=made.spec.application_id).transactional_id)
@@ -232,9 +219,7 @@ def test_the_output_is_stamped_by_its_log_so_that_records_of_years_ago_are_not_c
     cut = made.cuts()[0]
     place = (made.spec.output_topic, 0)
     fetched = client.fetch({place: 0}, read_committed=True)[place]
-    decoded = columnar.decode(
-        fetched.data, start_offset=0, end_offset=cut.outputs[0], aborted=fetched.aborted
-    )
+    decoded = columnar.decode(fetched.data, start_offset=0, end_offset=cut.outputs[0], aborted=fetched.aborted)
     stamped = decoded.batch.column("timestamp").to_pylist()
     assert stamped
     assert all(abs(timestamp - cut.time_ms) < 600_000 for timestamp in stamped)  # the records say 2023
@@ -288,9 +273,7 @@ def test_a_group_goes_on_in_the_other_version_where_it_left_off_and_back(
     # As a consumer commits: the offset after the last record of each partition, whatever control records follow.
     third = one.cuts()[2]
     consumed = {
-        partition: max(
-            (at + 1 for at, _ in one.records(partition) if at < third.outputs[partition]), default=0
-        )
+        partition: max((at + 1 for at, _ in one.records(partition) if at < third.outputs[partition]), default=0)
         for partition in range(PARTITIONS)
     }
     client.offset_commit(group, {(one.spec.output_topic, p): (at, "") for p, at in consumed.items()})
@@ -302,9 +285,7 @@ def test_a_group_goes_on_in_the_other_version_where_it_left_off_and_back(
     ends = one.cuts()[3].outputs
     client.offset_commit(group, {(one.spec.output_topic, p): (at, "") for p, at in ends.items()})
     moved = move_group(client, group, one.spec, two.spec)
-    assert (moved.old_cut, moved.new_cut, moved.is_exact) == (2, 2, False), (
-        "the newest both have; 3 comes again"
-    )
+    assert (moved.old_cut, moved.new_cut, moved.is_exact) == (2, 2, False), "the newest both have; 3 comes again"
     back = move_group(client, group, two.spec, one.spec)
     assert (back.old_cut, back.new_cut, back.is_exact) == (2, 2, True)
     assert back.offsets == one.cuts()[2].outputs

@@ -86,9 +86,7 @@ def test_a_beginning_that_retention_removed_is_named(
     check_inputs(client, spec(topic, startingOffsets="earliest"))
 
 
-def test_of_what_was_processed_nothing_is_needed(
-    client: Client, bootstrap: str, new_topic: Callable[..., str]
-) -> None:
+def test_of_what_was_processed_nothing_is_needed(client: Client, bootstrap: str, new_topic: Callable[..., str]) -> None:
     topic = new_topic(2)
     lose(bootstrap, topic, 2)
     check_inputs(client, spec(topic), processed={(topic, 1): 2})

@@ -282,9 +282,7 @@ def test_a_page_of_large_rows_ends_early(open_one: Open, monkeypatch: pytest.Mon
     assert keys(store.rows(limit=2, after=store.rows(limit=3).next).rows) == names[3:5]
 
 
-def test_what_is_behind_a_page_of_large_rows_is_not_read(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_behind_a_page_of_large_rows_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The whole range was read for each page, and 10,000 rows of a megabyte took longer than a question may."""
     monkeypatch.setattr("suiro.views.store.tables.PAGE_CHARS", 1_000)
     monkeypatch.setattr("suiro.views.store.sqlite.QUESTION_LIMIT_S", -1.0)
@@ -336,9 +334,7 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         ("path:prefix:\\", ["path"]),
     ],
 )
-def test_a_row_with_the_character_nul_is_searched_as_others_are(
-    open_one: Open, where: str, found: list[str]
-) -> None:
+def test_a_row_with_the_character_nul_is_searched_as_others_are(open_one: Open, where: str, found: list[str]) -> None:
     store = open_one(key=("name",))
     values = [value(n=1, text="a\x00b"), value(n=2, path="\\u0000")]
     store.apply(cut(0), [("nul",), ("path",)], values)
@@ -431,9 +427,7 @@ def test_made_anew_a_store_has_what_there_is_and_its_history(open_one: Open) -> 
     store = open_one()
     gone = ("gone", "d")
     store.apply(cut(0), [UA, DL, gone], [value(n=0)] * 3)
-    store.apply_batches(
-        cut(9), [([UA, DL], [value(n=9), value(n=0)]), ([("new", "d")], [value(n=9)])], anew=True
-    )
+    store.apply_batches(cut(9), [([UA, DL], [value(n=9), value(n=0)]), ([("new", "d")], [value(n=9)])], anew=True)
     assert keys(store.rows().rows) == [DL, UA, ("new", "d")]
     assert keys(store.rows(as_of=0).rows) == [DL, UA, gone]
     found = store.changes(0, 9)
@@ -453,9 +447,7 @@ def test_buckets_tell_where_two_stores_differ(open_one: Open) -> None:
     assert len(bounds) == 500 // 50
     assert list(old.bucket_digests(bounds, 0)) == list(new.bucket_digests(bounds, 5))
     new.apply(cut(6), [rows[0][0]], [json.dumps({"b": -1, "a": "x"})])
-    new.apply(
-        cut(7), [rows[1][0], rows[2][0], rows[3][0]], [None, json.dumps(rows[3][1]), json.dumps(rows[2][1])]
-    )
+    new.apply(cut(7), [rows[1][0], rows[2][0], rows[3][0]], [None, json.dumps(rows[3][1]), json.dumps(rows[2][1])])
     ours, theirs = list(old.bucket_digests(bounds, 0)), list(new.bucket_digests(bounds, 7))
     different = [number for number, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
     assert 0 < len(different) <= 4
@@ -470,9 +462,7 @@ def test_buckets_tell_where_two_stores_differ(open_one: Open) -> None:
     assert [row.key for row in new.bucket_rows(0, (), 7)] == keys(new.rows(limit=1_000).rows)
 
 
-def test_no_bucket_is_large_where_one_store_has_hardly_a_row(
-    open_one: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_bucket_is_large_where_one_store_has_hardly_a_row(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = open_one(), open_one(version=2)
     old.apply(cut(0), [UA], [value(n=0)])
     count = 2 * BUCKET_ROWS + 100
@@ -670,9 +660,7 @@ def test_dropped_a_store_takes_no_room(open_one: Open, tmp_path: Path) -> None:
     assert open_one().cut is None
 
 
-def test_a_store_that_is_being_compared_is_dropped_later(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_being_compared_is_dropped_later(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever frees a retired version is not held up for as long as somebody reads it: it tries again."""
     monkeypatch.setattr("suiro.views.store.postgres.DROP_WAIT_MS", 50)
     spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
@@ -689,9 +677,7 @@ def test_a_store_that_is_being_compared_is_dropped_later(
             compared.rows()
 
 
-def test_a_reader_does_not_wait_for_a_lock_for_ever(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_does_not_wait_for_a_lock_for_ever(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """Comparisons of guards held all their turns for an hour, look-ups their threads, and a view its reconciler."""
     monkeypatch.setattr("suiro.views.store.postgres.LOCK_WAIT_MS", 50, raising=False)
     spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
@@ -818,9 +804,7 @@ def test_no_timeout_of_the_server_ends_a_long_comparison(postgres: Postgres) -> 
 
 
 @pytest.mark.parametrize("where", ["database", "client"])
-def test_texts_are_utf_8_whatever_encoding_the_database_or_the_client_says(
-    postgres: Postgres, where: str
-) -> None:
+def test_texts_are_utf_8_whatever_encoding_the_database_or_the_client_says(postgres: Postgres, where: str) -> None:
     """initdb without a locale makes databases of SQL_ASCII, of which the driver gives bytes."""
     spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
     dsn = psycopg.conninfo.make_conninfo(postgres.dsn, client_encoding="latin1")
@@ -878,9 +862,7 @@ def test_killed_while_it_writes_a_store_has_whole_cuts(
     store = open_one()
     spec = {"view": store.spec.view, "serve": store.spec.serve}
     is_postgres = store.spec.serve == "postgres"
-    location = (
-        request.getfixturevalue("postgres").dsn if is_postgres else str(tmp_path / f"{store.spec.view}-1")
-    )
+    location = request.getfixturevalue("postgres").dsn if is_postgres else str(tmp_path / f"{store.spec.view}-1")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path])}
     for moment in moments:
         command = [sys.executable, "-c", WRITER, json.dumps(spec), location]

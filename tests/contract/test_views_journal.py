@@ -144,9 +144,7 @@ def test_a_lost_answer(start: Callable[..., Journal], monkeypatch: pytest.Monkey
     assert [event["command"] for event in journal.history("delays")].count("shift") == 1
 
 
-def test_what_a_dead_host_left_open_does_not_count(
-    start: Callable[..., Journal], client: Client, topic: str
-) -> None:
+def test_what_a_dead_host_left_open_does_not_count(start: Callable[..., Journal], client: Client, topic: str) -> None:
     """Killed between the records and the commit: the next change of the view ends the transaction as aborted."""
     journal = start()
     two(journal)
@@ -179,9 +177,7 @@ def test_a_comparison_of_rows_with_half_of_a_surrogate_pair_is_kept(start: Calla
     assert start().comparisons("delays") == {"c": found}
 
 
-def test_of_a_history_the_last_events_are_kept(
-    start: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_history_the_last_events_are_kept(start: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("suiro.views.control.journal_records.KEPT_EVENTS", 3)
     journal = start()
     two(journal)

@@ -394,9 +394,7 @@ def test_a_topic_that_was_set_back_is_missed(
     assert told["head"] == records_of(client, topic)[-1].offset
     start(seen=seen)
     seen.write_text(json.dumps({**told, "head": told["head"] + 10}))
-    with pytest.raises(
-        JournalNotTrustedError, match=f"was set back: its last decision is at offset {told['head']}"
-    ):
+    with pytest.raises(JournalNotTrustedError, match=f"was set back: its last decision is at offset {told['head']}"):
         start(seen=seen)
     start(seen=seen, trust="signed").adopt()
     start(seen=seen)

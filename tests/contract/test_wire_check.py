@@ -39,8 +39,7 @@ def answers(bootstrap_servers: str, world: World) -> Iterator[tuple[int, int, st
     """(api, version, which request, frame or None where the connection was closed)."""
     with Wire(bootstrap_servers) as wire:
         ours = [
-            (api.api_key, api.min_version, api.max_version)
-            for api in wire.call(bare(request_class(18, 3))).api_keys
+            (api.api_key, api.min_version, api.max_version) for api in wire.call(bare(request_class(18, 3))).api_keys
         ]
     for api, low, high in ours:
         least, _ = messages.known_versions(api)

@@ -61,9 +61,7 @@ BLOCKS = _blocks()
 PYTHON = [block for block in BLOCKS if block.kind == "python"]
 GROUPS = frozenset(name for name in commands.COMMANDS if "" not in commands.parsers_of(name))
 """Which have commands of their own."""
-COMMANDS = [
-    (block, line) for block in BLOCKS if block.kind == "" for line in block.text.splitlines() if line.strip()
-]
+COMMANDS = [(block, line) for block in BLOCKS if block.kind == "" for line in block.text.splitlines() if line.strip()]
 
 
 def test_every_block_is_of_a_known_kind() -> None:
@@ -77,9 +75,7 @@ def _marks(block: Block) -> list[pytest.MarkDecorator]:
     return [pytest.mark.soak] if "MASTER" in block.text else []
 
 
-@pytest.mark.parametrize(
-    "block", [pytest.param(block, marks=_marks(block), id=str(block)) for block in PYTHON]
-)
+@pytest.mark.parametrize("block", [pytest.param(block, marks=_marks(block), id=str(block)) for block in PYTHON])
 def test_python_runs(block: Block, tmp_path: Path) -> None:
     for beside in PYTHON:
         if beside.page == block.page and beside.file:
@@ -285,9 +281,7 @@ def test_every_outcome_in_operation_is_held_by_a_test() -> None:
 
 def _require_tests(lines: list[str]) -> None:
     tests = {
-        name
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for name in re.findall(r"def (test_\w+)", path.read_text())
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
     }
     for line in lines:
         named = re.findall(r"`(test_\w+)`", line)

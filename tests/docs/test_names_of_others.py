@@ -33,10 +33,7 @@ def test_every_name_of_ours_is_there() -> None:
     found = cells()
     assert len(found) > 70
     wrong = [
-        f"{where}: {name}"
-        for where, cell in found
-        for name in re.findall(r"`([^`]+)`", cell)
-        if not is_there(name)
+        f"{where}: {name}" for where, cell in found for name in re.findall(r"`([^`]+)`", cell) if not is_there(name)
     ]
     assert wrong == []
 
@@ -60,12 +57,7 @@ def is_there(name: str) -> bool:
     return True
 
 
-PYTHON = {
-    name: getattr(module, name)
-    for module in (streams, testing)
-    for name in module.__all__
-    if name[0].isupper()
-}
+PYTHON = {name: getattr(module, name) for module in (streams, testing) for name in module.__all__ if name[0].isupper()}
 ARGUMENTS = {
     argument
     for function in (streams.KafkaStreams, streams.StreamsBuilder.stream, streams.KTable.join)

@@ -11,9 +11,7 @@ from tests.docs.test_documents import ROOT
 
 SOURCE = ROOT / "src" / "suiro"
 PAGES = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "tour").glob("*.md"))]
-PACKAGES = sorted(
-    str(path.parent.relative_to(SOURCE)) for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE
-)
+PACKAGES = sorted(str(path.parent.relative_to(SOURCE)) for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE)
 
 
 def named(text: str) -> set[str]:

@@ -25,9 +25,7 @@ def standby(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryProcess]:
-    running = RegistryProcess.start(
-        suiro_node.bootstrap_servers, log=tmp_path_factory.mktemp("registry") / "log"
-    )
+    running = RegistryProcess.start(suiro_node.bootstrap_servers, log=tmp_path_factory.mktemp("registry") / "log")
     yield running
     running.stop()
 

@@ -48,9 +48,7 @@ def main(
                 raise
 
 
-def run(
-    spark, bootstrap: str, checkpoint: str, source: str, even: str, odd: str, limit: str, application: str
-) -> None:
+def run(spark, bootstrap: str, checkpoint: str, source: str, even: str, odd: str, limit: str, application: str) -> None:
     rows = (
         spark.readStream.format("suiro")
         .option("kafka.bootstrap.servers", bootstrap)

@@ -63,14 +63,10 @@ def new(name: str) -> dict[str, Any]:
 
 def test_topics(wire: Wire) -> None:
     made = ask(wire, "create_topics", 7, topics=[new("there"), new("new")], timeout=1000, validate_only=True)
-    assert [(t["error_code"], t["topic_id"]) for t in made["topics"]] == [
-        ("topic_authorization_failed", None)
-    ] * 2
+    assert [(t["error_code"], t["topic_id"]) for t in made["topics"]] == [("topic_authorization_failed", None)] * 2
     names = [{"name": name, "topic_id": None} for name in ("there", "not-there")]
     gone = ask(wire, "delete_topics", 6, topics=names, timeout=1000)
-    assert [(t["error_code"], t["topic_id"]) for t in gone["responses"]] == [
-        ("topic_authorization_failed", None)
-    ] * 2
+    assert [(t["error_code"], t["topic_id"]) for t in gone["responses"]] == [("topic_authorization_failed", None)] * 2
     grown = ask(
         wire,
         "create_partitions",
@@ -103,9 +99,7 @@ def test_settings(wire: Wire) -> None:
         include_synonyms=False,
         include_documentation=False,
     )
-    found = {
-        (r["resource_type"], r["resource_name"]): (r["error_code"], r["configs"]) for r in answer["results"]
-    }
+    found = {(r["resource_type"], r["resource_name"]): (r["error_code"], r["configs"]) for r in answer["results"]}
     assert found == {resource: (code, []) for resource, code in zip(RESOURCES, CODES, strict=True)}
     setting = {
         TOPIC: "flush.ms",

@@ -27,9 +27,7 @@ def test_a_shorter_wait_of_the_cleaner_holds_at_once(monkeypatch: pytest.MonkeyP
         assert not looks
         running.call(lambda: running.broker.replace_settings({"log.cleaner.backoff.ms": "0"}, layer="broker"))
         wait_until(lambda: len(looks) > 3)
-        running.call(
-            lambda: running.broker.replace_settings({"log.cleaner.backoff.ms": HOUR_MS}, layer="broker")
-        )
+        running.call(lambda: running.broker.replace_settings({"log.cleaner.backoff.ms": HOUR_MS}, layer="broker"))
         before = len(looks)
         running.call(lambda: running.broker.replace_settings({"log.retention.ms": "8000"}, layer="broker"))
         assert len(looks) <= before + 1

@@ -109,14 +109,10 @@ def test_results_are_there_once_whatever_happens_to_the_service(suiro_node: Any,
     app = tmp_path / "calling_app.py"
     app.write_text(APP % {"url": service.url})
     with Client(suiro_node.bootstrap_servers) as client:
-        client.create_topics(
-            [NewTopic(name, PARTITIONS, configs={"retention.ms": "-1"}) for name in ("in", "out")]
-        )
+        client.create_topics([NewTopic(name, PARTITIONS, configs={"retention.ms": "-1"}) for name in ("in", "out")])
         for partition in range(PARTITIONS):
             numbers = range(partition, RECORDS, PARTITIONS)
-            client.produce(
-                {("in", partition): encode_batch([_record(n, at) for at, n in enumerate(numbers)])}
-            )
+            client.produce({("in", partition): encode_batch([_record(n, at) for at, n in enumerate(numbers)])})
         first = _start(app, suiro_node.bootstrap_servers, tmp_path)
         try:
             wait_until(
@@ -141,9 +137,7 @@ def test_results_are_there_once_whatever_happens_to_the_service(suiro_node: Any,
                 second.wait()
         found = [*before, *outputs.read()["out"]]
     service.shutdown()
-    by_key = {
-        key: [json.loads(value or b"") for value, _ in values] for key, values in grouped(found).items()
-    }
+    by_key = {key: [json.loads(value or b"") for value, _ in values] for key, values in grouped(found).items()}
     assert by_key == {f"k{key}".encode(): [2 * n for n in range(key, RECORDS, KEYS)] for key in range(KEYS)}
     # What was under way at the kill was asked again, and nothing was asked for nothing.
     assert set(service.answered) == set(range(RECORDS))
@@ -152,9 +146,7 @@ def test_results_are_there_once_whatever_happens_to_the_service(suiro_node: Any,
 
 
 def _record(number: int, offset: int) -> Record:
-    return Record(
-        offset=offset, timestamp=number, key=f"k{number % KEYS}".encode(), value=str(number).encode()
-    )
+    return Record(offset=offset, timestamp=number, key=f"k{number % KEYS}".encode(), value=str(number).encode())
 
 
 def _assert_in_order_of_keys(asked: list[int]) -> None:

@@ -303,9 +303,7 @@ class Handshake:
 
 def handshaking(peer: Peer, tls: Any) -> Connection:
     address = ("127.0.0.1", 3)
-    return Connection(
-        socket.socket(), PLAIN, peer.context, peer=address, local_address=address, tls=tls, now_ms=0
-    )
+    return Connection(socket.socket(), PLAIN, peer.context, peer=address, local_address=address, tls=tls, now_ms=0)
 
 
 def test_a_handshake_that_waits_for_its_client_leaves_the_loop_alone(peer: Peer) -> None:

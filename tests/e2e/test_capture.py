@@ -82,9 +82,7 @@ def test_a_snapshot_that_is_killed_goes_on_where_it_was(scene: CaptureScene, con
 
 
 @pytest.mark.soak  # CI's time
-def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key, name text)")
     connection.execute("insert into t select g, 'x' from generate_series(1, 100) g")
     capture = scene.started()
@@ -237,20 +235,14 @@ def streaming(
     return started
 
 
-def test_what_others_write_does_not_end_the_stream(
-    streaming: Any, scene: CaptureScene, connection: Connection
-) -> None:
+def test_what_others_write_does_not_end_the_stream(streaming: Any, scene: CaptureScene, connection: Connection) -> None:
     """The position stands, but the stream is at the end of the log. To read by SQL would be to decode all of it again,
     each time from the oldest open transaction on."""
-    connection.execute(
-        "create table t (id int primary key, name text); create table others (id int, name text)"
-    )
+    connection.execute("create table t (id int primary key, name text); create table others (id int, name text)")
     with streaming() as has_looked:
         megabytes = 0
         while megabytes < 10 or not has_looked():
-            connection.execute(
-                "insert into others select g, repeat('x', 1000) from generate_series(1, 1000) g"
-            )
+            connection.execute("insert into others select g, repeat('x', 1000) from generate_series(1, 1000) g")
             wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
             megabytes += 1
         connection.execute("insert into t values (1, 'one')")
@@ -290,9 +282,7 @@ create trigger noted after insert or update or delete on t for each row execute 
 """
 
 
-def test_the_topic_has_each_change_once_as_triggers_saw_them(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_the_topic_has_each_change_once_as_triggers_saw_them(scene: CaptureScene, connection: Connection) -> None:
     """An account of the changes that has nothing to do with decoding: rows that triggers wrote beside them."""
     connection.execute(AUDIT)
     connection.execute(f"alter database {scene.prefix} set logical_decoding_work_mem = '64kB'".encode())

@@ -125,9 +125,7 @@ def test_a_table_that_is_altered_before_its_turn_in_the_first_snapshot(
     assert capture.stop() == 0
 
 
-def test_the_stream_brings_an_older_form_than_the_catalogue_has(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_the_stream_brings_an_older_form_than_the_catalogue_has(scene: CaptureScene, connection: Connection) -> None:
     """A session begins with the catalogue of now: the table is read again, and then its old form goes by."""
     connection.execute(f"{TABLES['plain']};{INSERT}".encode())
     capture = scene.start(tables="t")
@@ -165,9 +163,7 @@ def facts(database: Database) -> Table:
     return read_table(database, "p", "public", "t", VERSION * 10_000)
 
 
-def test_what_leaves_values_alone_does_not_read_a_table_again(
-    database: Database, connection: Connection
-) -> None:
+def test_what_leaves_values_alone_does_not_read_a_table_again(database: Database, connection: Connection) -> None:
     state = TableState.beginning(facts(database))
     state.running = False
     for statement in (
@@ -205,9 +201,7 @@ def test_positions_of_older_versions_are_read(database: Database, connection: Co
     table = facts(database)
     for kept in (3, 4):
         columns = [[one.name, one.type_oid, one.typmod, one.number][:kept] for one in table.columns]
-        state = TableState(
-            oid=table.oid, running=True, after=["7"], columns=columns, file=table.file, key_schema_id=3
-        )
+        state = TableState(oid=table.oid, running=True, after=["7"], columns=columns, file=table.file, key_schema_id=3)
         assert state.matches(table)
         assert state.is_completed_by_names(table)
         assert state.note(table), "what it lacked"
@@ -219,14 +213,10 @@ def test_positions_of_older_versions_are_read(database: Database, connection: Co
     )
     assert not numbers.matches(facts(database))
     unknown = TableState(oid=table.oid, running=False, columns=[["k", 23, -1]], file=0)
-    assert unknown.matches(table), (
-        "the file of partitions was not known: nothing says that they were rewritten"
-    )
+    assert unknown.matches(table), "the file of partitions was not known: nothing says that they were rewritten"
 
 
-def test_facts_are_of_one_moment(
-    database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_facts_are_of_one_moment(database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column that is renamed between two looks at the catalogue was missing from the table."""
     asked = Database.rows
     statements = 0
@@ -338,9 +328,7 @@ def test_arrays_of_another_depth_than_declared(scene: CaptureScene, connection: 
     assert capture.stop() == 0
 
 
-def test_types_that_were_dropped_before_the_stream_comes_to_them(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_types_that_were_dropped_before_the_stream_comes_to_them(scene: CaptureScene, connection: Connection) -> None:
     """The catalogue has neither them, nor how deep an array in a column was that was dropped or renamed. Nor has the
     topic's latest schema, if a capture is killed when it has registered it."""
     connection.execute(

@@ -96,7 +96,5 @@ def test_three_kinds_of_snapshots_and_kills(scene: CaptureScene, connection: Con
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(2, 2 + SEEDS))
-def test_three_kinds_of_snapshots_and_kills_for_long(
-    scene: CaptureScene, connection: Connection, seed: int
-) -> None:
+def test_three_kinds_of_snapshots_and_kills_for_long(scene: CaptureScene, connection: Connection, seed: int) -> None:
     go(scene, connection, seed)

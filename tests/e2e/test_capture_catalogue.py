@@ -135,9 +135,7 @@ create function types.folded_cmp(types.folded, types.folded) returns int languag
 
 
 @pytest.mark.parametrize("key", ["a", "a, n", "n, a"])
-def test_a_key_whose_type_sorts_by_operators_of_its_own(
-    scene: CaptureScene, connection: Connection, key: str
-) -> None:
+def test_a_key_whose_type_sorts_by_operators_of_its_own(scene: CaptureScene, connection: Connection, key: str) -> None:
     """They were looked for in the search path, where there are none, or those of a type that a cast leads to."""
     connection.execute(WITHOUT_CASE.encode())
     connection.execute(
@@ -218,9 +216,7 @@ def test_constraints_of_domains_within_the_types_of_a_key_are_not_called(
     )
     make_slot(connection, scene)
     capture = scene.started(tables="t", chunk_rows=50)
-    assert sorted(int(scene.topics.decoded(one["value"])["v"]) for one in records(scene)) == list(
-        range(1, 301)
-    )
+    assert sorted(int(scene.topics.decoded(one["value"])["v"]) for one in records(scene)) == list(range(1, 301))
     assert capture.stop() == 0
     with Database(scene.options["dsn"]) as database:
         table = read_table(database, f"suiro_{scene.prefix}", "public", "t", VERSION * 10_000)
@@ -233,9 +229,7 @@ def test_options_of_the_dsn_hold_beside_those_of_the_capture(
 ) -> None:
     connection.execute(f"create role {prefix}".encode())
     try:
-        with Database(
-            f"{dsn_of(postgres, prefix)}&options=-c%20role%3D{prefix}%20-c%20datestyle%3DGerman"
-        ) as made:
+        with Database(f"{dsn_of(postgres, prefix)}&options=-c%20role%3D{prefix}%20-c%20datestyle%3DGerman") as made:
             found = made.row("select current_user, current_setting('datestyle')", what="ask")
         assert found is not None
         assert (found[0], found[1][:3]) == (prefix, "ISO")

@@ -83,9 +83,7 @@ class Scene:
         elif what == "node":
             self.node.kill()
             self.work(self.random.randrange(20))
-            self.node = NodeProcess.start(
-                data=self.folder / "node", listen=self._listen, log=self.folder / "node.log"
-            )
+            self.node = NodeProcess.start(data=self.folder / "node", listen=self._listen, log=self.folder / "node.log")
         else:
             # The postmaster's death ends its children; what was committed is in the log.
             os.kill(self.postgres.server.get_pid(), signal.SIGKILL)
@@ -121,9 +119,7 @@ class Scene:
         try:
             wait_until(compared, deadline_s, "topics equal to tables")
         except AssertionError as error:
-            raise AssertionError(
-                f"{error}\n{said}\n{self.capture.said()[-3000:] if self.capture else ''}"
-            ) from None
+            raise AssertionError(f"{error}\n{said}\n{self.capture.said()[-3000:] if self.capture else ''}") from None
         self.pauses += 1
 
     def counts(self) -> str:

@@ -16,9 +16,7 @@ def test_two_tables_of_one_topic_are_refused(scene: CaptureScene, connection: Co
     )
     capture = scene.start()
     assert capture.ended() != 0
-    assert (
-        f'"public"."注文" and "public"."顧客" would both be topic {scene.prefix}.public.__' in capture.said()
-    )
+    assert f'"public"."注文" and "public"."顧客" would both be topic {scene.prefix}.public.__' in capture.said()
     assert records(scene, "__") == []
     one = scene.started(tables="注文")
     scene.wait_same(connection, "__", '"注文"', ["k"])
@@ -28,9 +26,7 @@ def test_two_tables_of_one_topic_are_refused(scene: CaptureScene, connection: Co
 def test_a_second_table_of_a_topic_is_refused_before_its_first_record(
     scene: CaptureScene, connection: Connection
 ) -> None:
-    connection.execute(
-        """create table "a b" (k int primary key, v text); insert into "a b" values (1, 'first')"""
-    )
+    connection.execute("""create table "a b" (k int primary key, v text); insert into "a b" values (1, 'first')""")
     capture = scene.start(heartbeat=60)  # the stream comes to it before the catalogue is looked at
     capture.ready()
     scene.wait_same(connection, "a_b", '"a b"', ["k"])
@@ -44,9 +40,7 @@ def test_a_second_table_of_a_topic_is_refused_before_its_first_record(
 
 @pytest.mark.parametrize(("schema", "table"), [("s.one", "t"), ("s", "one.t"), ("s.one", "t.two")])
 def test_names_may_have_dots(scene: CaptureScene, connection: Connection, schema: str, table: str) -> None:
-    connection.execute(
-        f'create schema "{schema}"; create table "{schema}"."{table}" (k int primary key)'.encode()
-    )
+    connection.execute(f'create schema "{schema}"; create table "{schema}"."{table}" (k int primary key)'.encode())
     connection.execute(f'insert into "{schema}"."{table}" select generate_series(1, 100)'.encode())
     capture = scene.started()
     full_name = f"{schema}.{table}"

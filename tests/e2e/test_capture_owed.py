@@ -38,9 +38,7 @@ def test_keys_that_move_into_ranges_already_read_arrive(
     in_the_middle(
         scene,
         postgres,
-        "update t set k = '-' || k where k::int > 1000"
-        if "int" not in keys
-        else "update t set k = -k where k > 1000",
+        "update t set k = '-' || k where k::int > 1000" if "int" not in keys else "update t set k = -k where k > 1000",
     )
     capture.ready()
     scene.wait_same(connection, "t", "t", ["k"])
@@ -49,9 +47,7 @@ def test_keys_that_move_into_ranges_already_read_arrive(
     assert capture.stop() == 0
 
 
-def test_a_kill_does_not_forget_what_is_owed(
-    scene: CaptureScene, connection: Connection, postgres: Postgres
-) -> None:
+def test_a_kill_does_not_forget_what_is_owed(scene: CaptureScene, connection: Connection, postgres: Postgres) -> None:
     connection.execute(DOCS.encode())
     make_slot(connection, scene)
     capture = scene.start(tables="t", chunk_rows=100)
@@ -110,9 +106,7 @@ def test_a_column_that_is_renamed_in_the_middle_of_a_range(
 
 
 @pytest.mark.parametrize("how", one_of(2, ["topic deleted", "never read"]))
-def test_a_row_that_the_topic_does_not_have_is_read(
-    scene: CaptureScene, connection: Connection, how: str
-) -> None:
+def test_a_row_that_the_topic_does_not_have_is_read(scene: CaptureScene, connection: Connection, how: str) -> None:
     connection.execute(DOCS.encode())
     never = {"snapshot": "never"} if how == "never read" else {}
     capture = scene.started(tables="t", partitions=1, **never)
@@ -244,16 +238,12 @@ def test_who_holds_a_snapshot_up_is_named(
         times = 2 if how == "prepared" else 1
         wait_until(lambda: capture.said().count("are read once") >= times, 90, "that it waits, and says so")
         pid = other.info.backend_pid
-        named = (
-            f'backend {pid} (application "the night\'s job"' if how == "open" else "ROLLBACK PREPARED 'half'"
-        )
+        named = f'backend {pid} (application "the night\'s job"' if how == "open" else "ROLLBACK PREPARED 'half'"
         assert named in capture.said()
         found = re.search(r"metrics: (http://\S+)", capture.said())
         assert found is not None
         with urllib.request.urlopen(found[1], timeout=30) as response:
-            waited = re.search(
-                r"^suiro_capture_visibility_wait_seconds\{.*\} (\S+)$", response.read().decode(), re.M
-            )
+            waited = re.search(r"^suiro_capture_visibility_wait_seconds\{.*\} (\S+)$", response.read().decode(), re.M)
         assert waited is not None
         assert float(waited[1]) >= 5
         other.execute("commit" if how == "open" else "commit prepared 'half'")
@@ -278,9 +268,7 @@ def test_a_table_that_is_dropped_while_rows_of_it_are_owed(
 
 
 @pytest.mark.soak  # CI's time
-def test_read_again_as_asked_it_stays_current(
-    scene: CaptureScene, connection: Connection, postgres: Postgres
-) -> None:
+def test_read_again_as_asked_it_stays_current(scene: CaptureScene, connection: Connection, postgres: Postgres) -> None:
     """The topic was whole: rows that are not read again yet are completed from it at once."""
     connection.execute(DOCS.encode())
     capture = scene.started(tables="t", chunk_rows=100)

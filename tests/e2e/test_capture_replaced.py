@@ -46,9 +46,7 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("how", one_of(2, REPLACED))
-def test_a_table_that_was_replaced_while_no_capture_ran(
-    scene: CaptureScene, connection: Connection, how: str
-) -> None:
+def test_a_table_that_was_replaced_while_no_capture_ran(scene: CaptureScene, connection: Connection, how: str) -> None:
     """The catalogue has the new table when the stream still brings changes of the old one."""
     connection.execute("create table t (k int, b int, v int, primary key (k, b))")
     connection.execute("insert into t select g, g, 0 from generate_series(1, 100) g")
@@ -64,9 +62,7 @@ def test_a_table_that_was_replaced_while_no_capture_ran(
     assert capture.stop() == 0
 
 
-def test_a_table_that_had_a_name_for_a_while_that_is_not_captured(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_a_table_that_had_a_name_for_a_while_that_is_not_captured(scene: CaptureScene, connection: Connection) -> None:
     """Its changes came under that name and were left out, and nothing told that the topic lacked them."""
     connection.execute("create table t (k int primary key, v int)")
     connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
@@ -95,9 +91,7 @@ def test_a_table_that_gets_a_name_that_is_not_captured(scene: CaptureScene, conn
     assert capture.stop() == 0
 
 
-def test_a_table_whose_name_is_not_captured_when_it_is_looked_at(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_a_table_whose_name_is_not_captured_when_it_is_looked_at(scene: CaptureScene, connection: Connection) -> None:
     """The look does not list it, so it was not known whose changes were left out."""
     connection.execute("create table t (k int primary key, v int); create table u (k int primary key, v int)")
     connection.execute("create publication every for all tables")
@@ -145,9 +139,7 @@ def test_a_table_that_is_dropped_while_it_is_read(
     assert capture.stop() == 0
 
 
-def test_a_locked_table_holds_up_no_changes(
-    scene: CaptureScene, connection: Connection, postgres: Postgres
-) -> None:
+def test_a_locked_table_holds_up_no_changes(scene: CaptureScene, connection: Connection, postgres: Postgres) -> None:
     """Changes of other tables go on, and the log says who holds the lock."""
     connection.execute(DOCS.encode())
     connection.execute("create table u (k int primary key)")
@@ -244,9 +236,7 @@ def test_owed_keys_whose_text_is_no_value_any_more_where_no_table_is_read(
     assert capture.stop() == 0
 
 
-def test_messages_of_strangers_under_the_capture_s_prefix(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_messages_of_strangers_under_the_capture_s_prefix(scene: CaptureScene, connection: Connection) -> None:
     """Every role may write into Postgres's log: what is no message of a capture is reported and left."""
     connection.execute("create table t (k int primary key)")
     capture = scene.started(tables="t")

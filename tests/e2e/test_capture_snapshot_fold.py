@@ -261,9 +261,7 @@ class Run:
         assert self.capture.stop() == 0
 
     def check_records(self) -> None:
-        states: set[Any] = set(
-            self.connection.execute("select k, v, doc, note, extra from states").fetchall()
-        )
+        states: set[Any] = set(self.connection.execute("select k, v, doc, note, extra from states").fetchall())
         newest: dict[bytes, int] = {}
         for record in self.scene.topics.records(f"{self.scene.prefix}.public.t", headers=True):
             if record["value"] is None:

@@ -20,14 +20,10 @@ from suiro.registry import RegistryProcess
 
 
 def test_a_partitioned_table_is_one_topic(scene: CaptureScene, connection: Connection) -> None:
-    connection.execute(
-        "create table t (id int, day date, v text, primary key (id, day)) partition by range (day)"
-    )
+    connection.execute("create table t (id int, day date, v text, primary key (id, day)) partition by range (day)")
     connection.execute("create table t_1 partition of t for values from ('2026-01-01') to ('2026-07-01')")
     connection.execute("create table t_2 partition of t for values from ('2026-07-01') to ('2027-01-01')")
-    connection.execute(
-        "insert into t select g, date '2026-01-01' + g % 360, 'old' from generate_series(1, 3000) g"
-    )
+    connection.execute("insert into t select g, date '2026-01-01' + g % 360, 'old' from generate_series(1, 3000) g")
     capture = scene.start(tables="t", chunk_rows=500)
     assert capture.ready()["topics"] == [f"{scene.prefix}.public.t"]
     connection.execute("update t set day = '2026-12-01' where id = 7")  # into the other partition
@@ -39,9 +35,7 @@ def test_a_partitioned_table_is_one_topic(scene: CaptureScene, connection: Conne
     assert capture.stop() == 0
 
 
-def test_rows_of_a_table_that_inherits_stay_in_its_own_topic(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_rows_of_a_table_that_inherits_stay_in_its_own_topic(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key, v text)")
     connection.execute("create table child (primary key (id)) inherits (t)")
     connection.execute("insert into t select g, 'parent' from generate_series(1, 300) g")
@@ -113,9 +107,7 @@ def test_a_table_that_is_published_again_is_read_again(scene: CaptureScene, conn
     assert capture.stop() == 0
 
 
-def test_a_table_that_was_not_logged_for_a_while_is_read_again(
-    scene: CaptureScene, connection: Connection
-) -> None:
+def test_a_table_that_was_not_logged_for_a_while_is_read_again(scene: CaptureScene, connection: Connection) -> None:
     """As for a bulk load. A publication of all tables leaves it out meanwhile."""
     connection.execute("create table t (id int primary key, v int)")
     connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
@@ -171,9 +163,7 @@ def test_a_slot_that_is_lost_while_it_runs_ends_the_capture_and_a_new_snapshot_g
 ) -> None:
     """`max_slot_wal_keep_size`: a walsender that falls behind is ended and its slot invalidated."""
     server = Postgres(tmp_path / "postgres")
-    scene = CaptureScene(
-        suiro_node.bootstrap_servers, registry.url, server.dsn, prefix, tmp_path / "capture.log"
-    )
+    scene = CaptureScene(suiro_node.bootstrap_servers, registry.url, server.dsn, prefix, tmp_path / "capture.log")
     try:
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             for setting in (
@@ -231,9 +221,7 @@ def test_a_slot_that_is_older_than_the_publication(
     """The guide makes the slot first, for failover. Postgres before 18 decodes no change from before the publication,
     also of a transaction that commits later: the capture ended, at each start again."""
     server = Postgres(tmp_path / "postgres", OLDER)
-    scene = CaptureScene(
-        suiro_node.bootstrap_servers, registry.url, server.dsn, prefix, tmp_path / "capture.log"
-    )
+    scene = CaptureScene(suiro_node.bootstrap_servers, registry.url, server.dsn, prefix, tmp_path / "capture.log")
     try:
         with (
             psycopg.connect(server.dsn, autocommit=True) as connection,
@@ -243,9 +231,7 @@ def test_a_slot_that_is_older_than_the_publication(
             make_slot(connection, scene)
             connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
             if is_second:  # it creates the publication
-                connection.execute(
-                    'create table a_b (id int primary key); create table "a b" (id int primary key)'
-                )
+                connection.execute('create table a_b (id int primary key); create table "a b" (id int primary key)')
                 assert scene.start(tables="t,a_b,a b").ended() != 0
                 assert "a_b" in scene.captures[-1].said()
             other.execute("insert into t values (1000, 0)")
@@ -346,9 +332,7 @@ def test_a_standby_that_was_promoted_without_what_was_captured_is_refused(
 
 
 @pytest.mark.soak  # CI's time
-def test_into_apache_kafka(
-    kafka: Any, postgres: Postgres, connection: Connection, prefix: str, tmp_path: Path
-) -> None:
+def test_into_apache_kafka(kafka: Any, postgres: Postgres, connection: Connection, prefix: str, tmp_path: Path) -> None:
     """Snapshot, stream, a kill in the middle and SQL blocks: as into the node."""
     registry = RegistryProcess.start(kafka.bootstrap_servers, log=tmp_path / "registry.log")
     scene = CaptureScene(

@@ -279,9 +279,7 @@ def test_rows_that_are_compressed_on_disk_are_read_once(
 ) -> None:
     """By their place on disk, all ranges had too many rows. Each was read up to the limit, then half of it again."""
     connection.execute("create table t (k int primary key, v text)")
-    connection.execute(
-        "insert into t select g, repeat('x', 20000) from generate_series(1, 1500) g; analyze t"
-    )
+    connection.execute("insert into t select g, repeat('x', 20000) from generate_series(1, 1500) g; analyze t")
     if is_beside:
         make_slot(connection, scene)
     monkeypatch.setattr(ranges, "RANGE_BYTES", 1 << 20)

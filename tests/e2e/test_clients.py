@@ -43,9 +43,7 @@ def at(log_under_test: LogUnderTest) -> str:
 
 @pytest.mark.parametrize("scenario", ["records", "groups", "transactions", "admin"])
 def test_go(at: str, prefix: str, scenario: str) -> None:
-    done = subprocess.run(
-        [str(franz()), at, prefix, scenario], capture_output=True, text=True, timeout=90, check=False
-    )
+    done = subprocess.run([str(franz()), at, prefix, scenario], capture_output=True, text=True, timeout=90, check=False)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 

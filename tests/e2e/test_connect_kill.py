@@ -128,9 +128,7 @@ class _World:
         return len(list((self.folder / "parquet").glob("*.parquet")))
 
 
-def _run(
-    folder: Path, bootstrap_servers: str, dsn: str, name: str, *, seed: int, files: int, kills: int
-) -> None:
+def _run(folder: Path, bootstrap_servers: str, dsn: str, name: str, *, seed: int, files: int, kills: int) -> None:
     draw = random.Random(seed)
     (folder / "in").mkdir()
     configuration = write(folder, bootstrap_servers, _configuration(name, dsn))
@@ -217,9 +215,7 @@ def test_killed_at_drawn_moments(tmp_path: Path, suiro_node: Any, postgres: Post
 
 
 @pytest.mark.soak
-def test_senders_of_webhooks_hear_200_only_for_what_is_there(
-    tmp_path: Path, suiro_node: Any, unique: str
-) -> None:
+def test_senders_of_webhooks_hear_200_only_for_what_is_there(tmp_path: Path, suiro_node: Any, unique: str) -> None:
     """Eight senders repeat every post until it is answered 200, while the process is killed under them."""
     port = _free_port()
     text = (
@@ -234,9 +230,7 @@ def test_senders_of_webhooks_hear_200_only_for_what_is_there(
     def post(number: int) -> None:
         while not ending.is_set():
             try:
-                answer = http.post(
-                    f"http://127.0.0.1:{port}/", content=str(number), headers={"X-Id": f"n{number}"}
-                )
+                answer = http.post(f"http://127.0.0.1:{port}/", content=str(number), headers={"X-Id": f"n{number}"})
             except httpx.TransportError:
                 continue
             if answer.status_code == 200:

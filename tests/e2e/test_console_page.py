@@ -41,8 +41,7 @@ TIMEOUT_MS = 20_000
 REFRESHED_MS = 6_000
 """Within this time each page is loaded again."""
 DEAD_LETTERS = (
-    "#/dead-letters/flights.dead-letters?origin=flights&at=0%3A3"
-    "&reason=value+is+not+JSON%3A+expected+a+value+at+byte+N"
+    "#/dead-letters/flights.dead-letters?origin=flights&at=0%3A3&reason=value+is+not+JSON%3A+expected+a+value+at+byte+N"
 )
 PAGES = {
     "overview": "#/overview",
@@ -222,9 +221,7 @@ def test_live_changes_come_by_themselves(open_page: Open, console: FakeConsole) 
     expect(page.get_by_role("link", name="flights", exact=True)).to_have_count(0)
 
 
-def test_a_list_that_comes_late_does_not_bring_back_what_was_deleted(
-    open_page: Open, console: FakeConsole
-) -> None:
+def test_a_list_that_comes_late_does_not_bring_back_what_was_deleted(open_page: Open, console: FakeConsole) -> None:
     """The list and the changes come on two connections. A change between them was lost."""
     page = open_page("#/topics?filter=flights")
     flights = page.get_by_role("link", name="flights", exact=True)
@@ -446,9 +443,7 @@ def test_produce_and_copy(open_page: Open, console: FakeConsole) -> None:
     page.route("**/api/v1/topics/flights/record?*", lambda route: route.fulfill(json=record))
     page.goto(f"{console.url}/#/topics/flights/records?at=0:4991")
     page.get_by_role("button", name="Produce one like it…").click()
-    expect(dialog).to_contain_text(
-        "The value has a schema (protobuf, schema 7). As json it is written without it."
-    )
+    expect(dialog).to_contain_text("The value has a schema (protobuf, schema 7). As json it is written without it.")
     # The second line of such a text was a header of its own.
     expect(dialog.get_by_label("Headers")).to_have_value("a=1\nnone\na=2")
     for name in ("trace", "b=c", "d"):
@@ -533,9 +528,7 @@ def test_a_group_of_dead_letters_of_which_nothing_is_said_is_opened(open_page: O
         page.get_by_role("row").filter(has_text=row).get_by_role("link", name="no reason given").click()
         expect(page.get_by_role("heading", name="Records: no reason given")).to_be_visible()
         wait_until(
-            lambda said=said: (
-                page.evaluate("true") and f"dead-letters/plain/records?limit=500&{said}" in asked
-            ),  # type: ignore[misc]
+            lambda said=said: page.evaluate("true") and f"dead-letters/plain/records?limit=500&{said}" in asked,  # type: ignore[misc]
             what="the question for its records",
         )
 
@@ -555,9 +548,7 @@ def test_long_names_and_reasons_push_nothing_off_the_page(open_page: Open, conso
     topic = console.cluster.topic("flights")
     page.route(f"**/api/v1/topics/{long}", lambda route: route.fulfill(json={**(topic or {}), "name": long}))
     page.evaluate("hash => { location.hash = hash }", f"#/topics/{long}")
-    expect(page.locator(".lineage").get_by_role("link", name="carrier-delays").first).to_be_in_viewport(
-        ratio=1
-    )
+    expect(page.locator(".lineage").get_by_role("link", name="carrier-delays").first).to_be_in_viewport(ratio=1)
 
 
 def test_a_narrow_window_shows_names_and_scrolls_no_page_sideways(open_page: Open) -> None:
@@ -644,9 +635,7 @@ def test_times_are_by_the_clock_of_the_console(open_page: Open, console: FakeCon
     last = page.get_by_role("table", name="Reasons").locator("time").filter(has_text="ago")
     passed_s = time.time() - (console.cluster.started - 60_000) / 1_000
     assert 60 <= passed_s < 1_200
-    expect(last.first).to_have_text(
-        re.compile(rf"^\s*{int(passed_s // 60)} min|{int(passed_s // 60) + 1} min")
-    )
+    expect(last.first).to_have_text(re.compile(rf"^\s*{int(passed_s // 60)} min|{int(passed_s // 60) + 1} min"))
 
 
 def test_redrives_that_may_not_be_read_are_told_of(open_page: Open) -> None:

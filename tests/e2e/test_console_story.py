@@ -27,9 +27,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="there is no Chromium here; `apt-get install chromium` brings it"
-    ),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here; `apt-get install chromium` brings it"),
 ]
 BUILT_MS = 300_000
 """For starts of Spark on a busy machine."""
@@ -112,9 +110,7 @@ def test_two_versions_from_deploy_to_retire(tmp_path: Path) -> None:
             place = page.locator("pre a").first
             expect(place).to_have_text(re.compile(rf"^{feed.topic}-\d+@\d+$"), timeout=BUILT_MS)
             place.click()
-            expect(page.get_by_role("complementary", name="Record")).to_contain_text(
-                re.compile(r"delay.*null")
-            )
+            expect(page.get_by_role("complementary", name="Record")).to_contain_text(re.compile(r"delay.*null"))
             page.go_back()
             page.get_by_role("link", name="Versions").click()
 

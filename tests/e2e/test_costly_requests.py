@@ -120,9 +120,7 @@ def test_a_topic_of_many_partitions_holds_nobody_up(monkeypatch: pytest.MonkeyPa
         create(other, "small")
         for name, version, body in requests:
             answered.clear()
-            threads = [
-                threading.Thread(target=changing, args=(by, name, version, body)) for by in (wire, second)
-            ]
+            threads = [threading.Thread(target=changing, args=(by, name, version, body)) for by in (wire, second)]
             for thread in threads:
                 thread.start()
             for _ in range(3):
@@ -531,9 +529,7 @@ def test_of_large_requests_only_some_are_begun(monkeypatch: pytest.MonkeyPatch) 
 
     def look_up_all(wire: Wire) -> None:
         topics = [{"name": "t", "partitions": look_up}]
-        answers.append(
-            len(ask(wire, "list_offsets", 5, replica_id=-1, topics=topics)["topics"][0]["partitions"])
-        )
+        answers.append(len(ask(wire, "list_offsets", 5, replica_id=-1, topics=topics)["topics"][0]["partitions"]))
 
     with InProcessNode.start() as node, ExitStack() as stack:
         other = stack.enter_context(Wire(node.bootstrap_servers, source="127.0.0.2"))
@@ -624,9 +620,7 @@ def test_an_answer_of_an_old_version_holds_the_message_about_a_long_name(
             assert one["error_code"] == "invalid_request"
             assert one["error_message"].startswith("Node id must be an integer, but it is: xxx")
             assert one["error_message"].endswith("x...")
-        (one,) = ask(wire, "describe_configs", 1, resources=[{**broker, "configuration_keys": None}])[
-            "results"
-        ]
+        (one,) = ask(wire, "describe_configs", 1, resources=[{**broker, "configuration_keys": None}])["results"]
         assert one["error_code"] == "invalid_request"
         (one,) = ask(wire, "alter_client_quotas", 0, entries=[key], validate_only=False)["entries"]
         assert one["error_code"] == "invalid_request"
@@ -680,9 +674,7 @@ def test_of_large_fetches_only_some_wait() -> None:
                 "log_start_offset": -1,
                 "current_leader_epoch": -1,
             }
-            topics = [
-                {"topic": "t", "partitions": [{**place, "partition": number} for number in range(count)]}
-            ]
+            topics = [{"topic": "t", "partitions": [{**place, "partition": number} for number in range(count)]}]
             fields = {
                 "replica_id": -1,
                 "max_wait": 60_000,

@@ -41,9 +41,7 @@ def limited_node(folder: Path) -> Iterator[Limited]:
     limits = f'ulimit -Sn 100 && ulimit -Hn {HARD_LIMIT} && exec "$@"'
     log = folder / "node.log"
     with open(log, "wb") as errors:
-        process = subprocess.Popen(
-            ["bash", "-c", limits, "bash", *command], stdout=subprocess.PIPE, stderr=errors
-        )
+        process = subprocess.Popen(["bash", "-c", limits, "bash", *command], stdout=subprocess.PIPE, stderr=errors)
     try:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())

@@ -170,9 +170,7 @@ def differences(found: Counter[str], count: int) -> str:
     return f"lost {len(lost)}: {lost[:10]}, twice {len(twice)}: {twice[:10]}, of {count}"
 
 
-def soak(
-    log: Any, tmp_path: Path, *, count: int, limit: int, schedule: str, kills: int, dice: random.Random
-) -> None:
+def soak(log: Any, tmp_path: Path, *, count: int, limit: int, schedule: str, kills: int, dice: random.Random) -> None:
     """Runs the job to its end under `schedule` and, at drawn moments, `kills` further kills of driver or log."""
     with Client(log.bootstrap_servers) as client:
         client.create_topics([NewTopic(topic, PARTITIONS) for topic in ("source", "even", "odd")])
@@ -206,9 +204,7 @@ def soak(
     found = read_all(log.bootstrap_servers, ["even", "odd"])
     assert copied_exactly(found, count), f"{differences(found, count)}\n{driver.output()}"
     happened = len(list((tmp_path / "faults").iterdir()))
-    assert happened == len(schedule.split(",")) if schedule else not happened, (
-        "a fault of the schedule never happened"
-    )
+    assert happened == len(schedule.split(",")) if schedule else not happened, "a fault of the schedule never happened"
 
 
 def something_happened(process: subprocess.Popen[bytes], checkpoint: Path, moments: list[int]) -> bool:

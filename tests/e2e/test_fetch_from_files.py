@@ -104,9 +104,7 @@ def test_both_read_the_same_and_one_of_them_in_the_files(by_file: Client, by_wir
     assert not is_mapped(fetched(by_file, topic, RECORDS - 1))
 
 
-def test_what_is_open_or_aborted_is_no_more_to_be_had_than_over_the_wire(
-    by_file: Client, by_wire: Client
-) -> None:
+def test_what_is_open_or_aborted_is_no_more_to_be_had_than_over_the_wire(by_file: Client, by_wire: Client) -> None:
     topic = made(by_file, "transactions")
     producer = by_wire.transaction("files")
     for commit, first in ((False, 0), (True, RECORDS), (None, 2 * RECORDS)):
@@ -176,9 +174,7 @@ def test_and_no_longer_than_for_some_seconds(tmp_path: Path, monkeypatch: pytest
         del found
         assert mapped.count(True) == MOST_FILES
         writer.delete_topics(topics)
-        wait_until(
-            lambda: not any(held(os.getpid(), topic) for topic in topics), 30, "the files to be let go of"
-        )
+        wait_until(lambda: not any(held(os.getpid(), topic) for topic in topics), 30, "the files to be let go of")
 
 
 def held(pid: int, topic: str) -> list[int]:
@@ -257,9 +253,7 @@ def test_a_file_that_cannot_be_had_is_sent(
     assert len(told) == 1
 
 
-def test_a_client_under_another_kernel_is_sent_the_bytes(
-    by_file: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_under_another_kernel_is_sent_the_bytes(by_file: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = made(by_file, "another-kernel")
     written(by_file, topic)
     assert is_mapped(fetched(by_file, topic, 0))

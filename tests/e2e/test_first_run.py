@@ -34,9 +34,7 @@ def test_a_topology_with_state_runs_with_one_line_on_the_terminal(tmp_path: Path
         client.produce({("in", 0): encode_batch([record])})
         command = [sys.executable, "-m", "suiro", "run", str(tmp_path / "counting.py"), "--until-done"]
         command += ["--bootstrap-servers", node.bootstrap_servers, "--state-dir", str(tmp_path / "state")]
-        run = subprocess.run(
-            [*command, "--create-topics"], capture_output=True, text=True, timeout=300, check=False
-        )
+        run = subprocess.run([*command, "--create-topics"], capture_output=True, text=True, timeout=300, check=False)
         assert run.returncode == 0, run.stderr
         place = tmp_path / "state" / "counting"
         # JAVA_TOOL_OPTIONS are the tests' own.

@@ -133,9 +133,7 @@ def test_a_topic_of_which_only_a_part_fits_is_not_made(
             assert not list(tmp_path.glob("[ab]-*"))
 
 
-def test_topics_that_are_not_surely_on_the_disk_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topics_that_are_not_surely_on_the_disk_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their list is synced once a request, after all of them are made."""
 
     @contextmanager

@@ -107,10 +107,7 @@ def facts(bootstrap: str, admin: AdminClient) -> dict[str, Any]:
     with Client(bootstrap) as client, Wire(bootstrap) as wire:
         found = client.metadata(["numbers", "odd"])
         extents = [
-            {
-                place: listed.offset
-                for place, listed in client.list_offsets(dict.fromkeys(PLACES, end)).items()
-            }
+            {place: listed.offset for place, listed in client.list_offsets(dict.fromkeys(PLACES, end)).items()}
             for end in (EARLIEST, LATEST)
         ]
         offsets = committed(client, "readers")
@@ -202,9 +199,7 @@ def test_everybody_goes_on_where_they_were(tmp_path: Path) -> None:
         hers = Consumer(alice(login_port, group_id="alice", enable_auto_commit=False))
         hers.assign([TopicPartition("numbers", most_read, 5)])
         # Kafka may open its port a moment before it has read the last of its rights; the client asks again.
-        allowed = wait_until(
-            lambda: [message for message in hers.consume(1, 1) if message.error() is None], DEADLINE_S
-        )
+        allowed = wait_until(lambda: [message for message in hers.consume(1, 1) if message.error() is None], DEADLINE_S)
         assert allowed[0].value() == b"%d" % (most_read + 15)
         hers.close()
         refused: list[str] = []
@@ -243,8 +238,6 @@ def test_a_cluster_of_three_has_three_copies_at_once(tmp_path: Path) -> None:
         for n in range(600, 700):
             writer.produce("numbers", b"%d" % n, partition=n % 6)
         writer.commit_transaction(DEADLINE_S)
-        with consumer(
-            of(bootstrap, group_id="readers", isolation_level="read_committed"), "numbers"
-        ) as readers:
+        with consumer(of(bootstrap, group_id="readers", isolation_level="read_committed"), "numbers") as readers:
             rest = taken(readers, 400)
         assert sorted(map(int, first_half + rest)) == list(range(700))

@@ -76,9 +76,7 @@ def either(request: pytest.FixtureRequest) -> tuple[Tls | None, ssl.SSLContext |
     return request.getfixturevalue("both_ends") if request.param == "tls" else both
 
 
-def connected(
-    server: HttpServer, first: bytes = b"", *, trusting: ssl.SSLContext | None = None
-) -> socket.socket:
+def connected(server: HttpServer, first: bytes = b"", *, trusting: ssl.SSLContext | None = None) -> socket.socket:
     peer = socket.create_connection((HOST, server.port), timeout=60)
     if trusting is not None:
         peer = trusting.wrap_socket(peer, server_hostname="localhost")
@@ -128,9 +126,7 @@ def test_whoever_holds_places_without_a_request_keeps_nobody_out(first: bytes) -
 def test_a_request_that_is_answered_is_never_ended_for_another() -> None:
     application = Application()
     with serving(application, max_connections=4, **PATIENT) as server, ExitStack() as stack:
-        held = [
-            stack.enter_context(connected(server, b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")) for _ in range(4)
-        ]
+        held = [stack.enter_context(connected(server, b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")) for _ in range(4)]
         wait_until(lambda: application.held == 4, what="four that are answered")
         with connected(server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") as late:
             assert all_of(late) == b""  # closed at once: all places have work

@@ -76,9 +76,7 @@ def test_answers_of_commits_are_lost(
                     send(client, unique, [row])
                     reaches(runtime, unique, lambda at: at["lag"] == 0 and not faults, "the row")
     rows = sorted(catalog.read("db.t"), key=lambda row: int(row["n"]))
-    assert [
-        {name: row[name] for name in row if row[name] is not None and name[0] != "_"} for row in rows
-    ] == sent
+    assert [{name: row[name] for name in row if row[name] is not None and name[0] != "_"} for row in rows] == sent
     metadata = catalog.metadata_of("db.t")
     assert metadata["properties"][f"suiro-connect.{unique}.{unique}-0"] == str(len(sent))
     assert "commit.retry.num-retries" not in metadata["properties"]

@@ -39,9 +39,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     suite = SUITES.get(sys.version_info[:2])
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if suite is None or missing or os.geteuid() != 0:
-        pytest.skip(
-            f"needs root, {', '.join(TOOLS)} and the Python of a Debian; missing: {missing or 'those'}"
-        )
+        pytest.skip(f"needs root, {', '.join(TOOLS)} and the Python of a Debian; missing: {missing or 'those'}")
     folder = tmp_path_factory.mktemp("image")
     built = packages.build(ROOT, folder / "dist", epoch=0)
     storage = folder / "storage.conf"

@@ -26,9 +26,7 @@ def produce(bootstrap: str, topic: str, values: list[str]) -> None:
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[str]:
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": str(uuid4()), "auto.offset.reset": "earliest"}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": str(uuid4()), "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     found = [message.value().decode() for message in consumer.consume(count, DEADLINE_S)]
     consumer.close()

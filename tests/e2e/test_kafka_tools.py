@@ -43,9 +43,7 @@ def consume(tools: KafkaTools, at: tuple[str, str], topic: str, count: int, *opt
         "kafka-console-consumer", *at, "--topic", topic, "--from-beginning", "--timeout-ms", "20000",
         "--max-messages", str(count), *options,
     )  # fmt: skip
-    return [
-        line for line in printed.splitlines() if not line.startswith(("Processed", "The consumer rebalance"))
-    ]
+    return [line for line in printed.splitlines() if not line.startswith(("Processed", "The consumer rebalance"))]
 
 
 def offsets(tools: KafkaTools, at: tuple[str, str], topic: str, *options: str) -> list[str]:
@@ -75,9 +73,7 @@ def test_records_and_offsets(tools: KafkaTools, at: tuple[str, str], topic: str,
     place = next(line.rpartition(":")[0] for line in ends if not line.endswith(":0"))
     partition = int(place.rpartition(":")[2])
     wanted = tmp_path / "delete.json"
-    wanted.write_text(
-        json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": partition, "offset": 1}]})
-    )
+    wanted.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": partition, "offset": 1}]}))
     assert "low_watermark: 1" in tools("kafka-delete-records", *at, "--offset-json-file", str(wanted))
     assert f"{place}:1" in offsets(tools, at, topic, "--time", "earliest")
     assert offsets(tools, at, topic, "--time", "latest") == ends
@@ -105,9 +101,7 @@ def test_configs(tools: KafkaTools, at: tuple[str, str], topic: str) -> None:
     tools("kafka-configs", *at, *quota, "--alter", "--add-config", "producer_byte_rate=1048576")
     wait_until(lambda: "producer_byte_rate=1048576" in tools("kafka-configs", *at, *quota, "--describe"))
     user = ("--entity-type", "users", "--entity-name", topic)
-    tools(
-        "kafka-configs", *at, *user, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=4096,password=p]"
-    )
+    tools("kafka-configs", *at, *user, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=4096,password=p]")
     wait_until(lambda: "SCRAM-SHA-256=iterations=4096" in tools("kafka-configs", *at, *user, "--describe"))
 
 
@@ -137,9 +131,7 @@ def test_consumer_groups(tools: KafkaTools, at: tuple[str, str], topic: str, pro
 
 def test_verifiable_clients(tools: KafkaTools, at: tuple[str, str], topic: str) -> None:
     # In a JVM of its own: it writes most of its report when that ends.
-    command = kafka_tool(
-        "org.apache.kafka.tools.VerifiableProducer", [*at, "--topic", topic, "--max-messages", "50"]
-    )
+    command = kafka_tool("org.apache.kafka.tools.VerifiableProducer", [*at, "--topic", topic, "--max-messages", "50"])
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     printed = done.stdout
     sent = [json.loads(line) for line in printed.splitlines() if "producer_send_success" in line]

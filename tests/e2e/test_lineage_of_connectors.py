@@ -71,9 +71,7 @@ topic = "{name}.other"
         wait_until(lambda: len(turns(events_of(file.read_text()))) == 6, what="six events")
     sender.close()
     events = turns(events_of(file.read_text()))
-    kinds = {
-        job: [one["eventType"] for one in events if one["job"]["name"] == job] for job in ("rows", "failing")
-    }
+    kinds = {job: [one["eventType"] for one in events if one["job"]["name"] == job] for job in ("rows", "failing")}
     assert kinds["rows"] == ["START", "COMPLETE", "START", "COMPLETE"]
     assert kinds["failing"] == ["START", "FAIL", "START", "COMPLETE"]
     assert len({one["run"]["runId"] for one in events}) == 4

@@ -168,9 +168,7 @@ def test_an_address_that_is_taken_is_named() -> None:
         ("TLS", "SASL_PLAINTEXT"),
     ],
 )
-def test_a_client_with_another_protocol_is_told_where_to_look(
-    listener: str, protocol: str, server_pem: Path
-) -> None:
+def test_a_client_with_another_protocol_is_told_where_to_look(listener: str, protocol: str, server_pem: Path) -> None:
     settings = {"security.protocol": protocol, "socket.connection.setup.timeout.ms": "500"}
     if protocol.startswith("SASL"):
         settings |= {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "wonder"}
@@ -467,9 +465,7 @@ def test_over_max_connections_a_client_waits_until_one_has_gone(name: str) -> No
 
 def test_over_max_connections_per_ip_a_client_is_closed() -> None:
     with (
-        node(
-            max__connections__per__ip="1", max__connections__per__ip__overrides="127.0.0.1:2,10.0.0.1:7"
-        ) as running,
+        node(max__connections__per__ip="1", max__connections__per__ip__overrides="127.0.0.1:2,10.0.0.1:7") as running,
         connect(running) as first,
         connect(running) as second,
         connect(running) as third,

@@ -74,9 +74,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     made = Run(tmp_path)
     try:
         made.produce("a", "b", "a")
-        wait_until(
-            lambda: (made.written(), made.written("counts")) == (3, 3), DEADLINE_S, "the first records"
-        )
+        wait_until(lambda: (made.written(), made.written("counts")) == (3, 3), DEADLINE_S, "the first records")
         made.lose_the_log()
         assert made.process.poll() is None, made.said()
         yield made

@@ -91,9 +91,7 @@ class KilledNode:
         self.rounds += 1
 
     def _wait(self, node: NodeProcess, condition: Callable[[], bool], what: str) -> None:
-        wait_until(
-            lambda: condition() or self.ledger.refused or not node.is_running, deadline_s=120, what=what
-        )
+        wait_until(lambda: condition() or self.ledger.refused or not node.is_running, deadline_s=120, what=what)
 
     def _cleaned(self) -> int:
         """How far the table is cleaned."""
@@ -142,19 +140,14 @@ def prepare(bootstrap_servers: str) -> None:
         for kind in (0, 1):
             ask(wire, "find_coordinator", 4, key_type=kind, coordinator_keys=("any",))
         for topic in INTERNAL:
-            configs = [
-                {"name": name, "config_operation": 0, "value": value}
-                for name, value in SMALL_AND_DIRTY.items()
-            ]
+            configs = [{"name": name, "config_operation": 0, "value": value} for name, value in SMALL_AND_DIRTY.items()]
             resource = {"resource_type": 2, "resource_name": topic, "configs": configs}
             (altered,) = ask(wire, "incremental_alter_configs", 1, resources=[resource])["responses"]
             assert altered["error_code"] == "none", altered
 
 
 def seen_records(client: Client) -> dict[Place, list[tuple[int, str]]]:
-    places = [
-        (topic, n) for topic, (partitions, _) in TOPICS.items() for n in range(partitions) if topic != "table"
-    ]
+    places = [(topic, n) for topic, (partitions, _) in TOPICS.items() for n in range(partitions) if topic != "table"]
     ends = client.list_offsets(dict.fromkeys(places, LATEST))
     stable = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=True)
     assert ends == stable, "a transaction is open that nobody has"
@@ -166,9 +159,7 @@ def seen_records(client: Client) -> dict[Place, list[tuple[int, str]]]:
             visible = set(values_of(fetched))
             for at, header in iter_headers(fetched.data):
                 if not header.is_control:
-                    values = [
-                        (one.offset, (one.value or b"").decode()) for one in decode_batch(fetched.data, at)
-                    ]
+                    values = [(one.offset, (one.value or b"").decode()) for one in decode_batch(fetched.data, at)]
                     records += [one for one in values if one[1] in visible]
                 position = header.next_offset
         found[place] = records

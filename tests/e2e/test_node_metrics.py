@@ -15,9 +15,7 @@ TOPICS = "kafka_server_brokertopicmetrics_"
 
 def counted(node: InProcessNode, name: str) -> dict[tuple[str, ...], object]:
     snapshot = node.call(node.broker.metrics.snapshot)
-    return {
-        labels: value for shown in snapshot if shown.family.name == name for labels, value in shown.samples
-    }
+    return {labels: value for shown in snapshot if shown.family.name == name for labels, value in shown.samples}
 
 
 def test_groups_and_producers() -> None:
@@ -77,9 +75,7 @@ def test_the_remote_tier(tmp_path: Path) -> None:
         assert of_topic("remotelogsizebytes") == of_topic("remotecopybytes_total")
         assert of_topic("remotecopylagbytes") == 0
         assert of_topic("remotecopyrequests_total") == 2 + of_topic("remotecopyerrors_total")
-        wait_until(
-            lambda: node.call(lambda: node.broker.topics.partition("t", 0).log.local_log_start_offset) > 0
-        )
+        wait_until(lambda: node.call(lambda: node.broker.topics.partition("t", 0).log.local_log_start_offset) > 0)
         consumer = Consumer(at | {"group.id": "g", "auto.offset.reset": "earliest"})
         consumer.assign([TopicPartition("t", 0, 0)])
         assert wait_until(lambda: consumer.poll(0.1)).offset() == 0

@@ -31,9 +31,7 @@ def running(tmp_path: Path) -> Iterator[NodeProcess]:
         yield process
 
 
-def consume(
-    bootstrap: str, topic: str, count: int, *, committed: bool = True, group: str | None = None
-) -> list[bytes]:
+def consume(bootstrap: str, topic: str, count: int, *, committed: bool = True, group: str | None = None) -> list[bytes]:
     """`count` values of a topic from its start, and proof that no more come before the partitions' ends."""
     consumer = Consumer(
         {
@@ -180,9 +178,7 @@ def test_everything_acknowledged_survives_kill_9(tmp_path: Path) -> None:
             start = round_number * 100_000
             for number in range(start, start + 100_000):
 
-                def delivered(
-                    error: object, _: object, number: int = number, fresh: list[int] = fresh
-                ) -> None:
+                def delivered(error: object, _: object, number: int = number, fresh: list[int] = fresh) -> None:
                     if error is None:
                         fresh.append(number)
 
@@ -347,9 +343,7 @@ def test_settings_from_a_properties_file(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         bootstrap = json.loads(process.stdout.readline())["bootstrap"]
-        consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": "g", "allow.auto.create.topics": True}
-        )
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "allow.auto.create.topics": True})
         topics = consumer.list_topics("fresh", timeout=DEADLINE_S).topics
         assert len(topics["fresh"].partitions) == 5
         consumer.close()

@@ -22,8 +22,7 @@ from suiro.errors import ConfigError
 from suiro.node import InProcessNode, NodeProcess
 
 PLAIN = (
-    "org.apache.kafka.common.security.plain.PlainLoginModule required "
-    'user_admin="hush-admin" user_alice="hush-alice";'
+    'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="hush-admin" user_alice="hush-alice";'
 )
 SETTINGS = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
@@ -204,9 +203,7 @@ def test_what_was_set_is_there_after_a_kill_and_no_secret_is_in_the_log_or_told_
             assert "hush" not in repr(config)
         with Wire(node.bootstrap_servers) as wire:
             log_in(wire, "alice")
-            topics = ask(wire, "metadata", 9, topics=[{"name": "u"}], allow_auto_topic_creation=True)[
-                "topics"
-            ]
+            topics = ask(wire, "metadata", 9, topics=[{"name": "u"}], allow_auto_topic_creation=True)["topics"]
             assert topics[0]["error_code"] == "topic_authorization_failed"
         assert (data / "cluster-state.json").stat().st_mode & 0o777 == 0o600
         node.kill()
@@ -214,9 +211,7 @@ def test_what_was_set_is_there_after_a_kill_and_no_secret_is_in_the_log_or_told_
         assert not scram_works(node, "hush-carol"), "the password that was changed stays changed"
         with Wire(node.bootstrap_servers) as wire:
             log_in(wire, "alice")
-            topics = ask(wire, "metadata", 9, topics=[{"name": "t"}], allow_auto_topic_creation=False)[
-                "topics"
-            ]
+            topics = ask(wire, "metadata", 9, topics=[{"name": "t"}], allow_auto_topic_creation=False)["topics"]
             assert topics[0]["error_code"] == "unknown_topic_or_partition"
         with Wire(node.bootstrap_servers) as wire:
             log_in(wire)

@@ -36,9 +36,7 @@ def at(node: NodeProcess) -> tuple[str, str]:
 
 def table(printed: str) -> list[dict[str, str]]:
     """The rows of a tool's table by their column."""
-    head, *rows = [
-        [cell.strip() for cell in line.split("\t")] for line in printed.splitlines() if "\t" in line
-    ]
+    head, *rows = [[cell.strip() for cell in line.split("\t")] for line in printed.splitlines() if "\t" in line]
     return [dict(zip(head, row, strict=False)) for row in rows]
 
 
@@ -99,9 +97,7 @@ def test_a_transaction_is_ended_by_its_id(
         client.create_topics([NewTopic(topic, 1)])
         producer = Transactional(wire, unique, topic)
         producer.produce(0, "lost")
-        (listed,) = table(
-            tools("kafka-transactions", *at, "list", "--transactional-id-pattern", f"{unique}.*")
-        )
+        (listed,) = table(tools("kafka-transactions", *at, "list", "--transactional-id-pattern", f"{unique}.*"))
         assert (listed["TransactionalId"], listed["TransactionState"]) == (unique, "Ongoing")
         tools("kafka-transactions", *at, "forceTerminateTransaction", "--transactionalId", unique)
         assert producer.produce(1)[0] == "invalid_producer_epoch"

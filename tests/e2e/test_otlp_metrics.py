@@ -34,9 +34,7 @@ def test_a_collector_gets_what_prometheus_gets(tmp_path: Path, monkeypatch: pyte
         with NodeProcess.start(data=tmp_path / "log", settings=settings) as node:
             with Client(node.bootstrap_servers) as client:
                 client.create_topics([NewTopic("t", 1)])
-                records = [
-                    Record(offset=n, timestamp=1_700_000_000_000, key=b"k", value=b"v") for n in range(7)
-                ]
+                records = [Record(offset=n, timestamp=1_700_000_000_000, key=b"k", value=b"v") for n in range(7)]
                 client.produce({("t", 0): encode_batch(records)})
             wait_until(lambda: peer.asked and numbers(peer).get((COUNTER, "t")) == 7, what="seven messages")
             assert node.metrics_url is not None

@@ -113,9 +113,7 @@ def test_what_the_manifests_start_works_together(tmp_path: Path) -> None:
         "\n".join(replaced(client.splitlines(), there | {"PASSWORD": PASSWORD}))
     )
     with ExitStack() as stack:
-        _, ready = stack.enter_context(
-            _running(words("node", container("node")["args"]), tmp_path / "node.log")
-        )
+        _, ready = stack.enter_context(_running(words("node", container("node")["args"]), tmp_path / "node.log"))
         there[NODE] = ready["bootstrap"]
         assert httpx.get(ready["metrics"], timeout=TIMEOUT_S).status_code == 200
         _, ready = stack.enter_context(

@@ -215,9 +215,7 @@ def test_offsets_epochs_and_descriptions(admin: Wire, alice: Wire) -> None:
     assert closed not in {item["name"] for item in everything["topics"]}
 
 
-def test_a_fetch_under_a_quota_gives_what_a_window_has_and_then_nothing_for_a_while(
-    guarded: str, admin: Wire
-) -> None:
+def test_a_fetch_under_a_quota_gives_what_a_window_has_and_then_nothing_for_a_while(guarded: str, admin: Wire) -> None:
     """Else a client whose fetch sizes are larger than its quota would be held back for ever."""
     name, topic_id = new_topic(admin)
     allow(admin, READ, name)

@@ -32,9 +32,7 @@ def test_records_transactions_and_lag(tmp_path: Path) -> None:
     with NodeProcess.start(data=tmp_path / "log") as node:
         with Client(node.bootstrap_servers) as client:
             client.create_topics([NewTopic(name, 1) for name in ("in", "out")])
-            records = [
-                Record(offset=n, timestamp=1_700_000_000_000, key=b"k", value=b"v") for n in range(RECORDS)
-            ]
+            records = [Record(offset=n, timestamp=1_700_000_000_000, key=b"k", value=b"v") for n in range(RECORDS)]
             client.produce({("in", 0): encode_batch(records)})
         command = [sys.executable, "-m", "suiro", "run", str(tmp_path / "copying.py")]
         command += ["--bootstrap-servers", node.bootstrap_servers, "--state-dir", str(tmp_path / "state")]

@@ -117,9 +117,7 @@ def admin(broker: Guarded, tools: KafkaTools, tmp_path_factory: pytest.TempPathF
     config.write_text(broker.java(PLAIN_MODULE, "admin", "change-me"))
 
     def run(tool: str, *arguments: str) -> str:
-        return tools(
-            tool, "--bootstrap-server", broker.bootstrap_servers, "--command-config", str(config), *arguments
-        )
+        return tools(tool, "--bootstrap-server", broker.bootstrap_servers, "--command-config", str(config), *arguments)
 
     return run
 
@@ -130,9 +128,7 @@ def guarded(broker: Guarded, admin: Callable[..., str]) -> Guarded:
     for topic in ("app-java", "app-librdkafka", "app-aiokafka", "app-kafka-python", "app-go", "payroll"):
         admin("kafka-topics", "--create", "--topic", topic, "--partitions", "1")
     password = f"SCRAM-SHA-512=[iterations=4096,password={PASSWORD}]"
-    said = admin(
-        "kafka-configs", "--alter", "--entity-type", "users", "--entity-name", "app", "--add-config", password
-    )
+    said = admin("kafka-configs", "--alter", "--entity-type", "users", "--entity-name", "app", "--add-config", password)
     assert "Completed updating config for user app" in said
     rules = ("--add", "--allow-principal", "User:app", "--resource-pattern-type", "prefixed")
     admin("kafka-acls", *rules, "--topic", "app-", "--operation", "Read", "--operation", "Write")
@@ -239,9 +235,7 @@ def test_librdkafka(guarded: Guarded) -> None:
     def enough() -> bool:
         batch = consumer.consume(100, timeout=0.1)
         assert [message.error() for message in batch if message.error()] == []
-        found.extend(
-            m.value().decode() for m in batch if len(m.value()) < 10
-        )  # not those of the quotas' test
+        found.extend(m.value().decode() for m in batch if len(m.value()) < 10)  # not those of the quotas' test
         return len(found) >= COUNT
 
     wait_until(enough, deadline_s=60)

@@ -109,8 +109,7 @@ def test_executors_come_and_go(node: Any, tmp_path: Path) -> None:
             until(lambda: happened("Removed") >= 1 and happened("Removed") == happened("Added"), "idleness")
             before = happened("Added")
             late = [
-                Record(offset=n, timestamp=1_700_000_000_000, key=b"late %d" % n, value=b"w")
-                for n in range(RECORDS)
+                Record(offset=n, timestamp=1_700_000_000_000, key=b"late %d" % n, value=b"w") for n in range(RECORDS)
             ]
             client.produce({("in", 0): encode_batch(late)})
             until(lambda: len(written()) >= 2 * RECORDS, "the late records")
@@ -121,9 +120,7 @@ def test_executors_come_and_go(node: Any, tmp_path: Path) -> None:
             kill_session(driver.pid)
         keys = Counter((row.key, row.value) for row in written())
     expected = [
-        (b"%d" % n, word(n, partition))
-        for partition in range(PARTITIONS)
-        for n in range(RECORDS // PARTITIONS)
+        (b"%d" % n, word(n, partition)) for partition in range(PARTITIONS) for n in range(RECORDS // PARTITIONS)
     ]
     assert keys == Counter(expected) + Counter((record.key, record.value) for record in late)
 
@@ -159,9 +156,7 @@ def check(node: Any, directory: Path, kind: str) -> None:
         rows = Outputs(client, ["out"], PARTITIONS).read()["out"]
     if kind == "copy":
         expected = [
-            (b"%d" % n, word(n, partition))
-            for partition in range(PARTITIONS)
-            for n in range(RECORDS // PARTITIONS)
+            (b"%d" % n, word(n, partition)) for partition in range(PARTITIONS) for n in range(RECORDS // PARTITIONS)
         ]
         assert sorted((row.key, row.value) for row in rows) == sorted(expected)
         return
@@ -178,9 +173,7 @@ def check(node: Any, directory: Path, kind: str) -> None:
 def committed(checkpoint: Path) -> int:
     """The last micro-batch that Spark counts as done."""
     try:
-        return max(
-            (int(item.name) for item in (checkpoint / "commits").iterdir() if item.name.isdigit()), default=-1
-        )
+        return max((int(item.name) for item in (checkpoint / "commits").iterdir() if item.name.isdigit()), default=-1)
     except FileNotFoundError:
         return -1
 

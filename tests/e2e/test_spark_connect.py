@@ -41,9 +41,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            env=os.environ
-            | spark_environment()
-            | {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "1g"},
+            env=os.environ | spark_environment() | {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "1g"},
             cwd=tmp_path,
             stdout=output,
             stderr=output,

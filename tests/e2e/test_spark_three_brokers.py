@@ -51,9 +51,7 @@ def test_each_of_three_brokers_dies_and_the_query_goes_on(tmp_path: Path) -> Non
                 process.kill()
                 go_on(tmp_path, driver)
                 process.restart()
-                wait_until(
-                    lambda: in_sync(admin, {*outputs, "__transaction_state"}), DEADLINE_S, "its copies"
-                )
+                wait_until(lambda: in_sync(admin, {*outputs, "__transaction_state"}), DEADLINE_S, "its copies")
             assert driver.wait(DEADLINE_S) == 0, said(tmp_path)
         finally:
             kill_session(driver.pid)
@@ -76,9 +74,7 @@ def go_on(directory: Path, driver: subprocess.Popen[bytes]) -> None:
 
 def finished(directory: Path) -> int:
     notes = directory / "checkpoint" / "commits"
-    return (
-        max((int(name) for name in os.listdir(notes) if name.isdigit()), default=-1) if notes.exists() else -1
-    )
+    return max((int(name) for name in os.listdir(notes) if name.isdigit()), default=-1) if notes.exists() else -1
 
 
 def in_sync(admin: AdminClient, wanted: set[str]) -> bool:

@@ -61,9 +61,7 @@ def started(folder: Path, arguments: list[str], *, at_import: int, number: int) 
         "TMPDIR": str(folder),
     }
     command = [sys.executable, "-m", "suiro", *arguments]
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @pytest.mark.parametrize("at_import", [1, 30, 100])
@@ -76,9 +74,7 @@ def test_a_service_that_is_starting_stops(name: str, at_import: int, tmp_path: P
     assert not list(tmp_path.glob("suiro-*"))  # no temporary directory stays
 
 
-@pytest.mark.parametrize(
-    ("at_import", "number"), [(1, signal.SIGTERM), (30, signal.SIGINT), (100, signal.SIGTERM)]
-)
+@pytest.mark.parametrize(("at_import", "number"), [(1, signal.SIGTERM), (30, signal.SIGINT), (100, signal.SIGTERM)])
 def test_what_is_to_process_all_says_that_it_did_not(at_import: int, number: int, tmp_path: Path) -> None:
     process = started(tmp_path, ["run", "app.py", "--until-done"], at_import=at_import, number=number)
     out, errors = process.communicate(timeout=60)

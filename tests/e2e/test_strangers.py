@@ -200,9 +200,7 @@ def test_a_renewed_login_is_not_a_strangers() -> None:
 def test_one_users_failing_logins_do_not_hold_others_up() -> None:
     """Each waits a minute for its answer; their places go to others, and their work is done."""
     with (
-        node(
-            connection__failed__authentication__delay__ms="60000", max__unauthenticated__connections="10"
-        ) as running,
+        node(connection__failed__authentication__delay__ms="60000", max__unauthenticated__connections="10") as running,
         ExitStack() as stack,
     ):
         failures = running.broker.server._acceptors["SASL_PLAINTEXT"].login_failures

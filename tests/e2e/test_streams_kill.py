@@ -50,9 +50,7 @@ def test_counts_have_no_gap_and_no_repetition(suiro_node: Any, tmp_path: Path) -
     app = tmp_path / "killed_app.py"
     app.write_text(APP)
     with Client(bootstrap) as client:
-        client.create_topics(
-            [NewTopic(name, PARTITIONS, configs={"retention.ms": "-1"}) for name in ("in", "out")]
-        )
+        client.create_topics([NewTopic(name, PARTITIONS, configs={"retention.ms": "-1"}) for name in ("in", "out")])
         expected: dict[str, int] = defaultdict(int)
         for partition in range(PARTITIONS):
             words = [f"w{(n * 5 + partition) % KEYS}" for n in range(RECORDS // PARTITIONS)]
@@ -64,9 +62,7 @@ def test_counts_have_no_gap_and_no_repetition(suiro_node: Any, tmp_path: Path) -
             ]
             client.produce({("in", partition): encode_batch(batch)})
         ends = [run(app, bootstrap, tmp_path, fault) for fault in FAULTS]
-        assert all(code != 0 for code in ends), (
-            f"a fault was not reached: {list(zip(FAULTS, ends, strict=True))}"
-        )
+        assert all(code != 0 for code in ends), f"a fault was not reached: {list(zip(FAULTS, ends, strict=True))}"
         assert run(app, bootstrap, tmp_path, "") == 0, (tmp_path / "driver.log").read_text()[-4000:]
         found: dict[str, list[int]] = defaultdict(list)
         for item in Outputs(client, ["out"], PARTITIONS).read()["out"]:

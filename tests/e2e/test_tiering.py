@@ -134,9 +134,7 @@ def place(bootstrap: str, topic: str, timestamp: int) -> int:
 def look_up(bootstrap: str, topic: str, timestamp: int) -> Any:
     partition = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
     with Wire(bootstrap) as wire:
-        answer = ask(
-            wire, "list_offsets", 11, replica_id=-1, topics=[{"name": topic, "partitions": [partition]}]
-        )
+        answer = ask(wire, "list_offsets", 11, replica_id=-1, topics=[{"name": topic, "partitions": [partition]}])
     return answer["topics"][0]["partitions"][0]
 
 
@@ -147,9 +145,7 @@ def tiered(bootstrap: str, topic: str) -> bool:
 
 def consume(bootstrap: str, topic: str, first: int, count: int) -> list[int]:
     """The keys from an offset on; every one must come in order, and no error at all."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.auto.commit": False}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, first)])
     found: list[int] = []
     ends = time.monotonic() + 30
@@ -215,9 +211,7 @@ def test_a_fetch_session_waits_for_the_store_and_goes_on(tmp_path: Path, s3: S3)
         assert parts["flights"][1] > len(VALUE)
 
 
-def fetch(
-    wire: Wire, offsets: dict[str, int], *, session: int, epoch: int
-) -> tuple[int, dict[str, tuple[str, int]]]:
+def fetch(wire: Wire, offsets: dict[str, int], *, session: int, epoch: int) -> tuple[int, dict[str, tuple[str, int]]]:
     """(session, {topic: (error, bytes of records)}) of one fetch; each topic has one partition."""
     topics = [
         {
@@ -234,9 +228,7 @@ def fetch(
         }
         for topic, offset in offsets.items()
     ]
-    answer = ask(
-        wire, "fetch", 12, max_bytes=10 << 20, session_id=session, session_epoch=epoch, topics=topics
-    )
+    answer = ask(wire, "fetch", 12, max_bytes=10 << 20, session_id=session, session_epoch=epoch, topics=topics)
     assert answer["error_code"] == "none"
     found = {
         topic["topic"]: (topic["partitions"][0]["error_code"], len(topic["partitions"][0]["records"] or b""))
@@ -277,9 +269,7 @@ def test_a_compacted_topic_is_cleaned_in_s3_too(tmp_path: Path, s3: S3) -> None:
             wait_until(lambda: place(bootstrap, "flights", LATEST_TIERED) > end - 130, what=what)  # noqa: B023
             wait_until(lambda: remote_bytes(s3) < 3 * keys * len(VALUE), what="what is left in S3")
         newest: dict[str, bytes] = {}
-        consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.partition.eof": True}
-        )
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.partition.eof": True})
         consumer.assign([TopicPartition("flights", 0, 0)])
         while (message := consumer.poll(30)) is not None and message.error() is None:
             newest[message.key().decode()] = message.value()
@@ -319,9 +309,7 @@ def test_a_store_that_hangs_or_refuses_holds_up_nobody(tmp_path: Path, s3: S3) -
             assert (code, records) == ("none", 0)
             assert took < 5
             produce(bootstrap, "flights", 2 * RECORDS, 10)
-            assert consume(bootstrap, "flights", 2 * RECORDS, 10) == list(
-                range(2 * RECORDS, 2 * RECORDS + 10)
-            )
+            assert consume(bootstrap, "flights", 2 * RECORDS, 10) == list(range(2 * RECORDS, 2 * RECORDS + 10))
         finally:
             s3.process.send_signal(signal.SIGCONT)
         everything = 2 * RECORDS + 10

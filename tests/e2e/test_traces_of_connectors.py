@@ -127,9 +127,7 @@ topic = "{topic}"
         traces = traces_to(peer.url, "suiro-connect", ALWAYS)
         assert traces is not None
         port = free_port()
-        with running(
-            tmp_path, suiro_node.bootstrap_servers, text.replace(":0", f":{port}"), traces=traces
-        ) as runtime:
+        with running(tmp_path, suiro_node.bootstrap_servers, text.replace(":0", f":{port}"), traces=traces) as runtime:
             reaches(runtime, "hook", lambda status: status["state"] == "RUNNING", "RUNNING")
             for header in (sampled, not_sampled, None):
                 headers = {} if header is None else {"traceparent": header}
@@ -213,9 +211,7 @@ def test_connect_pushes_metrics_and_traces_to_one_endpoint(
         )
         process = Running(write(tmp_path, "", text), environment=environment)
         try:
-            wait_until(
-                lambda: numbers(peer).get(("suiro_connect_records", "rows")) == 3, 60, what="three records"
-            )
+            wait_until(lambda: numbers(peer).get(("suiro_connect_records", "rows")) == 3, 60, what="three records")
             page = httpx.get(f"{process.url}/metrics").text
             assert 'suiro_connect_records_total{connector="rows"} 3.0' in page
             assert process.stop() == 0

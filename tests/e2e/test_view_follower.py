@@ -49,9 +49,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "v1"
 
 
-def test_it_follows_goes_on_after_kill_9_and_says_what_is_wrong(
-    client: Client, unique: str, folder: Path
-) -> None:
+def test_it_follows_goes_on_after_kill_9_and_says_what_is_wrong(client: Client, unique: str, folder: Path) -> None:
     spec = spec_of(unique.replace("-", "_"))
     output = Output(client, spec)
     address: str = client.address  # type: ignore[attr-defined]

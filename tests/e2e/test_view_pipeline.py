@@ -68,18 +68,12 @@ class World:
             self.client.produce({(self.topic, partition): encode_batch(records)})
             words += new
 
-    def spec(
-        self, number: int, leader: VersionSpec | None = None, **settings: str
-    ) -> tuple[VersionSpec, bytes]:
+    def spec(self, number: int, leader: VersionSpec | None = None, **settings: str) -> tuple[VersionSpec, bytes]:
         code = self.code(number)
-        named = {"max.offsets.per.trigger": "400"} | {
-            name.replace("_", "."): text for name, text in settings.items()
-        }
+        named = {"max.offsets.per.trigger": "400"} | {name.replace("_", "."): text for name, text in settings.items()}
         definition = Code(code).load(ENTRY)
         return (
-            VersionSpec.of(
-                definition, number, code=code_id(code), entry=ENTRY, settings=named, leader=leader
-            ),
+            VersionSpec.of(definition, number, code=code_id(code), entry=ENTRY, settings=named, leader=leader),
             code,
         )
 
@@ -89,9 +83,7 @@ class World:
         return archive_of(path)
 
     def start(self, spec: VersionSpec, code: bytes) -> PipelineProcess:
-        made = PipelineProcess.start(
-            spec, code=code, folder=self.place(spec), bootstrap_servers=self.bootstrap_servers
-        )
+        made = PipelineProcess.start(spec, code=code, folder=self.place(spec), bootstrap_servers=self.bootstrap_servers)
         assert (self.place(spec) / "spec.json").stat().st_mode & 0o077 == 0  # settings may be passwords
         self.running.append(made)
         return made
@@ -99,9 +91,7 @@ class World:
     def place(self, spec: VersionSpec) -> Path:
         return self.folder / f"v{spec.version}"
 
-    def until(
-        self, process: PipelineProcess, spec: VersionSpec, what: Callable[[PipelineStatus], bool]
-    ) -> None:
+    def until(self, process: PipelineProcess, spec: VersionSpec, what: Callable[[PipelineStatus], bool]) -> None:
         def there() -> bool:
             status = process.status
             if what(status):
@@ -196,9 +186,7 @@ def test_two_versions_meet_at_equal_offsets_and_a_kill_in_a_transaction_changes_
 ) -> None:
     world.send(500)
     one, code = world.spec(1)
-    monkeypatch.setenv(
-        "SUIRO_FAULT", "after_trailing_record@batch=1:kill-session"
-    )  # its cut is written, not committed
+    monkeypatch.setenv("SUIRO_FAULT", "after_trailing_record@batch=1:kill-session")  # its cut is written, not committed
     first = world.start(one, code)
     wait_until(lambda: not first.is_alive, what="version 1 to be killed", deadline_s=DEADLINE_S)
     assert "signal 9" in str(first.kill().error)

@@ -80,15 +80,11 @@ def test_the_whole_story(suiro_node: Any, host: HostProcess, feed: Feed, tmp_pat
         assert {one.version for seen in reader.seen.values() for one in seen} == {1, 2}
         with Client(suiro_node.bootstrap_servers) as client:
             own = wait_until(
-                lambda: (
-                    not [name for name in client.metadata() if name.startswith((f"{view}.v1", f"{view}-v1-"))]
-                ),
+                lambda: not [name for name in client.metadata() if name.startswith((f"{view}.v1", f"{view}-v1-"))],
                 what="version 1's topics to be deleted",
             )
             assert own
-        wait_until(
-            lambda: not (tmp_path / "views" / view / "v1").exists(), what="version 1's folder to be deleted"
-        )
+        wait_until(lambda: not (tmp_path / "views" / view / "v1").exists(), what="version 1's folder to be deleted")
         assert "was retired, which cannot be undone" in host.cli("rollback", view, ok=False)
         feed.send(100)
         assert rows_of(views, view, feed, 2) == expected(feed, 2)

@@ -87,9 +87,7 @@ def app(suiro_node: Any, tmp_path: Path) -> Path:
         ],
     ),
 )
-def test_a_version_that_cannot_work_is_refused(
-    host: HostProcess, app: Path, function: str, said: str
-) -> None:
+def test_a_version_that_cannot_work_is_refused(host: HostProcess, app: Path, function: str, said: str) -> None:
     assert said in host.cli("deploy", f"{app}:{function}", ok=False)
     assert views_of(host) == []
 

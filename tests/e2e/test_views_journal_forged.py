@@ -87,10 +87,7 @@ def test_code_from_the_topic_alone_does_not_run(own_node: Any, tmp_path: Path) -
         forged = lifecycle.deploy(ready, key=view.version(1).key, spec=spec).view
         records = [(f"code/delays/{sha}", code), ("view/delays", json.dumps(forged.to_json()).encode())]
         batch = encode_batch(
-            [
-                Record(offset=at, timestamp=1, key=key.encode(), value=value)
-                for at, (key, value) in enumerate(records)
-            ]
+            [Record(offset=at, timestamp=1, key=key.encode(), value=value) for at, (key, value) in enumerate(records)]
         )
         client.produce({(JOURNAL_TOPIC, 0): batch})
 
@@ -119,9 +116,7 @@ def test_code_from_the_topic_alone_does_not_run(own_node: Any, tmp_path: Path) -
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "suiro", "view", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=180, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=180, check=False)
 
 
 @pytest.mark.soak

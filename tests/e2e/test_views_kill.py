@@ -141,9 +141,7 @@ class Story:
 
     def rows(self, version: int) -> dict[str, Any]:
         """Once the version reflects all that was fed."""
-        places = ",".join(
-            f"{self.feed.topic}:{partition}:{end - 1}" for partition, end in self.feed.ends.items()
-        )
+        places = ",".join(f"{self.feed.topic}:{partition}:{end - 1}" for partition, end in self.feed.ends.items())
 
         def read() -> Any:
             try:
@@ -162,15 +160,11 @@ class Story:
 def test_every_command_under_fire(story: Story) -> None:
     views, view = story.views, story.view
     story.feed.send(400)
-    story.under_fire(
-        lambda: story.deploy(1), before=["none"], after=["first", "alone"], latest_s=DEPLOY_KILL_S
-    )
+    story.under_fire(lambda: story.deploy(1), before=["none"], after=["first", "alone"], latest_s=DEPLOY_KILL_S)
     story.waits_for("alone")
     assert story.rows(1) == story.expected(1)
     with Reader(story.host.url, view, story.feed) as reader:
-        story.under_fire(
-            lambda: story.deploy(2), before=["alone"], after=["building", "ready"], latest_s=DEPLOY_KILL_S
-        )
+        story.under_fire(lambda: story.deploy(2), before=["alone"], after=["building", "ready"], latest_s=DEPLOY_KILL_S)
         story.feed.send(200)
         story.waits_for("ready")
         assert story.rows(2) == story.expected(2)

@@ -30,9 +30,7 @@ def host(suiro_node: Any, postgres: Postgres, tmp_path: Path) -> Iterator[HostPr
 def app_of(folder: Path, version: int, view: str, feed: Feed) -> str:
     app = write_app(folder, version, view=view, topic=feed.topic)
     path = Path(app.rpartition(":")[0])
-    path.write_text(
-        path.read_text().replace('key="carrier"', 'key="carrier", serve="postgres", search="carrier"')
-    )
+    path.write_text(path.read_text().replace('key="carrier"', 'key="carrier", serve="postgres", search="carrier"'))
     return app
 
 
@@ -86,9 +84,7 @@ def test_served_from_postgres_and_consumed_downstream(
         with_member = Consumer({"bootstrap.servers": kafka, "group.id": group})
         with_member.subscribe([f"{view}.v1"])
         wait_until(lambda: with_member.poll(0.2) or with_member.assignment(), 60, what="a member")
-        assert "has members, and only they can move it" in host.cli(
-            "consumers", view, "2", "--group", group, ok=False
-        )
+        assert "has members, and only they can move it" in host.cli("consumers", view, "2", "--group", group, ok=False)
         with_member.close()
         for version in (2, 1, 2):  # there, back, and there again: nothing twice, nothing left out
             moved = host.cli("consumers", view, str(version), "--group", group)
@@ -110,9 +106,7 @@ def test_served_from_postgres_and_consumed_downstream(
         host.cli("retire", view, "1", "--yes")
         with psycopg.connect(postgres.dsn, autocommit=True) as connection:
             wait_until(
-                lambda: (
-                    connection.execute("SELECT to_regnamespace(%s)", (f"{view}_v1",)).fetchone() == (None,)
-                ),
+                lambda: connection.execute("SELECT to_regnamespace(%s)", (f"{view}_v1",)).fetchone() == (None,),
                 deadline_s=300,  # its pipeline ends first
                 what="the schema of version 1 to be dropped",
             )

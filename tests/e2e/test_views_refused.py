@@ -100,9 +100,7 @@ def test_beside_a_version_that_serves(host: HostProcess, feed: Feed, tmp_path: P
         # Switching to a version that lags.
         number = host.cli("status", view)["routing"]["candidate"]
         follower = next(
-            version["follower_pid"]
-            for version in host.cli("status", view)["versions"]
-            if version["version"] == number
+            version["follower_pid"] for version in host.cli("status", view)["versions"] if version["version"] == number
         )
         os.kill(follower, signal.SIGSTOP)
         try:
@@ -153,9 +151,7 @@ def test_a_full_disk(host_on_disk: HostProcess, disk: Path, feed: Feed, tmp_path
                     break
         for _ in range(40):  # what has room in the files that are there already is used up first
             feed.send(100)
-        wait_until(
-            lambda: "No space left" in told(host, view) or "no room" in told(host, view), 120, "the error"
-        )
+        wait_until(lambda: "No space left" in told(host, view) or "no room" in told(host, view), 120, "the error")
         seen = reader.reads
         wait_until(lambda: reader.reads > seen + 50, 60, "reads to go on")
         filler.unlink()

@@ -124,9 +124,7 @@ def the_host(story: Story) -> None:
         pytest.param([a_pipeline, the_jvm, its_guard, the_host], id="everybody"),
     ],
 )
-def test_two_versions_on_one_jvm_go_on_whoever_is_killed(
-    story: Story, killed: list[Callable[[Story], None]]
-) -> None:
+def test_two_versions_on_one_jvm_go_on_whoever_is_killed(story: Story, killed: list[Callable[[Story], None]]) -> None:
     story.feed.send(400)
     story.deploy(1)
     with Reader(story.host.url, story.view, story.feed) as reader:

@@ -61,9 +61,7 @@ def test_the_wheel_runs_the_readme(built: Packages, tmp_path: Path) -> None:
     _run(python, *install, cwd=tmp_path)
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(
-        r"^<!-- runs: .*test_wheel.py -->\n```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL
-    )
+    block = re.search(r"^<!-- runs: .*test_wheel.py -->\n```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     assert block is not None
     script = tmp_path / "empty" / "ten_lines.py"
     script.parent.mkdir()

@@ -19,12 +19,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--missing", action="store_true", help="only cells that the file has no run of")
     parser.add_argument("--only", default="", help="cells with this in their names")
-    parser.add_argument(
-        "--spark", type=int, default=0, metavar="ROUNDS", help="of Spark's cells (minutes each)"
-    )
-    parser.add_argument(
-        "--record", action="store_true", help="add the runs to the file and print the page anew"
-    )
+    parser.add_argument("--spark", type=int, default=0, metavar="ROUNDS", help="of Spark's cells (minutes each)")
+    parser.add_argument("--record", action="store_true", help="add the runs to the file and print the page anew")
     parser.add_argument("--page", action="store_true", help="only print the page anew from the file")
     options = parser.parse_args()
     if options.page:

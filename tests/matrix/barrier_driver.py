@@ -41,9 +41,7 @@ class SendingQuery(Query):
         self._parsed = SinkOptions.parse(self._options | {"producer.tasks": str(SENDERS)}).for_stream()
 
     def write(self, number: int) -> None:
-        identity = MicroBatchIdentity(
-            query_id=self._checkpoint.query_id, run_id=self._run_id, batch_id=number
-        )
+        identity = MicroBatchIdentity(query_id=self._checkpoint.query_id, run_id=self._run_id, batch_id=number)
         encoded = [batch for index in range(PARTITIONS) for batch in self._encoded(identity, index)]
         owned: list[list[Batch]] = [[] for _ in range(SENDERS)]
         for batch in sorted(encoded, key=lambda batch: batch[:2]):  # stable: in the order of the tasks

@@ -30,9 +30,7 @@ class Result:
 Tell = Callable[[Result], None]
 
 
-def run_round(
-    broker: Broker, cells: Sequence[Cell], directory: Path, tell: Tell, *, seed: int = 0
-) -> list[Result]:
+def run_round(broker: Broker, cells: Sequence[Cell], directory: Path, tell: Tell, *, seed: int = 0) -> list[Result]:
     """Every cell once, in an order that `seed` draws."""
     directory.mkdir(parents=True)
     source = Source(broker.bootstrap_servers)

@@ -313,9 +313,7 @@ def _broker_dies_unanswered(scene: Scene, outage: Seat, request: str) -> None:
 def _rows() -> Iterator[Cell]:
     yield Cell(row=2, who="speculation", when="every task has a second attempt", run=_speculation)
     yield Cell(row=5, who="the driver stays down", when="until the transaction's timeout", run=_stays_down)
-    yield Cell(
-        row=14, who="two healthy drivers", when="one application.id, two checkpoints", run=_two_drivers
-    )
+    yield Cell(row=14, who="two healthy drivers", when="one application.id, two checkpoints", run=_two_drivers)
     yield Cell(row=16, who="the broker refuses", when="MESSAGE_TOO_LARGE", run=_too_large)
     yield Cell(row=17, who="the checkpoint", when="is deleted", run=_checkpoint_deleted)
     yield Cell(row=18, who="the checkpoint", when="is an older copy", run=_checkpoint_restored)
@@ -333,9 +331,7 @@ def _speculation(scene: Scene) -> None:
 
 
 def _stays_down(scene: Scene) -> None:
-    running = scene.start(
-        "after_commit_offsets@batch=1:stop", options={"kafka.transaction.timeout.ms": TIMEOUT_MS}
-    )
+    running = scene.start("after_commit_offsets@batch=1:stop", options={"kafka.transaction.timeout.ms": TIMEOUT_MS})
     running.wait_stopped()
     running.kill()
     _until(

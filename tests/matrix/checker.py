@@ -120,9 +120,7 @@ def _aborted(seen: Observation, committed: set[tuple[Place, int]]) -> Iterator[A
     for place, records in seen.visible.items():
         for record in records:
             if (place, record.offset) not in committed:
-                yield Anomaly(
-                    "aborted read", f"{record.value} at {record.offset} of {place} was never committed"
-                )
+                yield Anomaly("aborted read", f"{record.value} at {record.offset} of {place} was never committed")
 
 
 def _order(seen: Observation) -> Iterator[Anomaly]:
@@ -131,9 +129,7 @@ def _order(seen: Observation) -> Iterator[Anomaly]:
         for record in sorted(records):
             source = int(record.value.split(":")[2])
             if source < last.get(record.key, -1):
-                yield Anomaly(
-                    "order inversion", f"{record.key} in {place}: {source} after {last[record.key]}"
-                )
+                yield Anomaly("order inversion", f"{record.key} in {place}: {source} after {last[record.key]}")
             last[record.key] = source
 
 

@@ -212,14 +212,10 @@ class Query:
             assert self._job.cuts is not None
             client = Client(self._job.bootstrap)
             self._cuts = CutWriter(client, output_topic=self._job.outputs[0], cuts_topic=self._job.cuts)
-        commit_micro_batch(
-            messages, number, SinkOptions.parse(self._options).for_stream(), trailing_record=self._cuts
-        )
+        commit_micro_batch(messages, number, SinkOptions.parse(self._options).for_stream(), trailing_record=self._cuts)
 
     def _planned(self, number: int) -> str:
-        positions = Positions(
-            offsets=self._job.ends(number), topic_ids={self._job.source: self._job.source_id}
-        )
+        positions = Positions(offsets=self._job.ends(number), topic_ids={self._job.source: self._job.source_id})
         return f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":0}}\n{json.dumps(positions.to_json())}'
 
     def _task(self, number: int, index: int) -> CommitMessage:
@@ -234,9 +230,7 @@ class Query:
         raise died
 
     def _attempt(self, number: int, index: int) -> CommitMessage:
-        identity = MicroBatchIdentity(
-            query_id=self._checkpoint.query_id, run_id=self._run_id, batch_id=number
-        )
+        identity = MicroBatchIdentity(query_id=self._checkpoint.query_id, run_id=self._run_id, batch_id=number)
         properties = {"task": str(next(self._attempts)), "task index": str(index)}
         rows = self._job.records(number, index)
         made = self._tasks.call(rows, SinkOptions.parse(self._options), identity, properties)
@@ -305,9 +299,7 @@ class Worker:
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
-            os.kill(
-                self._child, signal.SIGKILL
-            )  # a later worker has a copy of the pipe: it does not end by itself
+            os.kill(self._child, signal.SIGKILL)  # a later worker has a copy of the pipe: it does not end by itself
             os.waitpid(self._child, 0)
 
 

@@ -107,9 +107,7 @@ def _order(cell: Cell) -> tuple[int, int]:
     return (cell.row or 0, who.index(cell.who))
 
 
-def _sum(
-    counts: Counts, known: dict[str, Cell], broker: str, belongs: Callable[[Cell], bool]
-) -> tuple[int, int]:
+def _sum(counts: Counts, known: dict[str, Cell], broker: str, belongs: Callable[[Cell], bool]) -> tuple[int, int]:
     found: Sequence[dict[str, Any]] = [
         counts.get(name, {}).get(broker, {}) for name, cell in known.items() if belongs(cell)
     ]

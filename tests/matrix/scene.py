@@ -298,9 +298,7 @@ def read_committed(bootstrap: str, places: Sequence[Place]) -> Mapping[Place, li
     return found
 
 
-def read_committed_values(
-    bootstrap: str, places: Sequence[Place]
-) -> Mapping[Place, list[tuple[int, str, str]]]:
+def read_committed_values(bootstrap: str, places: Sequence[Place]) -> Mapping[Place, list[tuple[int, str, str]]]:
     """(offset, key, value) up to the last stable offsets, as somebody else's consumer sees it."""
     consumer = Consumer(
         {

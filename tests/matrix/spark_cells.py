@@ -57,9 +57,7 @@ def schedule() -> list[Planned]:
     wanted: list[tuple[Action, str]] = [("kill-executor", point) for point in points]
     wanted += [("kill", point) for point in points]
     wanted += [("kill-session", point) for point in DRIVER_POINTS]
-    return [
-        Planned(Cell(who=WHO[action], when=point, run=_together), action, point) for action, point in wanted
-    ]
+    return [Planned(Cell(who=WHO[action], when=point, run=_together), action, point) for action, point in wanted]
 
 
 def _together() -> None:

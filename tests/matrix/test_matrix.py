@@ -77,9 +77,7 @@ def test_all_of_it(broker: str, tmp_path: Path) -> None:
 def test_every_fault_point_has_its_cells() -> None:
     """A point that nobody dies at is a point that nobody has looked at."""
     source = Path(faults.__file__).parent
-    in_code = {
-        point for path in source.rglob("*.py") for point in re.findall(r'reach\(\s*"(\w+)"', path.read_text())
-    }
+    in_code = {point for path in source.rglob("*.py") for point in re.findall(r'reach\(\s*"(\w+)"', path.read_text())}
     of_senders = set(barrier_cells.POINTS) - {*cells.PLANNING, *cells.NOTED}
     assert in_code == {*cells.WORKER_POINTS, *of_senders}
     assert all(f"`{point}`" in str(faults.__doc__) for point in in_code)

@@ -183,9 +183,7 @@ def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
         read(bytes(log), start_offset=0, end_offset=END, aborted=[], check_crc=False)
 
 
-@given(
-    made=logs(), cut=st.integers(0, 1 << 20), damage=st.lists(st.tuples(st.integers(0), st.integers(0, 255)))
-)
+@given(made=logs(), cut=st.integers(0, 1 << 20), damage=st.lists(st.tuples(st.integers(0), st.integers(0, 255))))
 @settings(deadline=None, max_examples=examples(300))
 def test_damage_is_told_alike_and_never_read_past(
     made: tuple[bytes, list[tuple[int, int]]], cut: int, damage: list[tuple[int, int]]

@@ -100,12 +100,7 @@ class Model:
 
 
 def data_of(log: PartitionLog) -> dict[int, Record]:
-    return {
-        record.offset: record
-        for header, records in batches(log)
-        if not header.is_control
-        for record in records
-    }
+    return {record.offset: record for header, records in batches(log) if not header.is_control for record in records}
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -139,9 +134,7 @@ def test_a_cleaned_log_is_the_same_table(history: list[object], memory: int, com
     _writes,
     st.data(),
 )
-def test_both_ways_of_cleaning_refuse_the_same_damage(
-    history: list[object], first: Write, data: st.DataObject
-) -> None:
+def test_both_ways_of_cleaning_refuse_the_same_damage(history: list[object], first: Write, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = open_log(Path(folder) / "t-0", config=CONFIG, clock=ManualClock(wall_ms=NOW_MS))
         sequences: dict[int, int] = {}
@@ -168,9 +161,7 @@ def test_records_that_compress_well_are_no_damage_where_a_cleaning_goes_on_behin
     """A full map ends a cleaning inside a segment; the next one passes over the batches before."""
     log = open_log(tmp_path / "t-0", config=LogConfig(cleanup_policy=("compact",)))
     for number in range(3):
-        records = [
-            Record(offset=place, timestamp=NOW_MS, key=b"key-%d" % number, value=b"") for place in range(500)
-        ]
+        records = [Record(offset=place, timestamp=NOW_MS, key=b"key-%d" % number, value=b"") for place in range(500)]
         log.append(encode_batch(records, compression=4))
     log.roll()
     by_loops, by_python = cleaned_both_ways(log, NOW_MS, checkpoint=700)

@@ -105,9 +105,7 @@ _broken = st.tuples(
     st.sampled_from([b"", b"{", b"}", b"\n", b'"', b",", b"\xff", b"{}", b"}\n{"]),
     st.integers(0, 2),
 ).map(_damaged)
-_others = st.none() | st.sampled_from(
-    [b"", b"x", b"x\n", b"{", b"}", b"[7]", b"\0\0\0\0\0\0\0\7", b"{}\n{}", b"\xc3"]
-)
+_others = st.none() | st.sampled_from([b"", b"x", b"x\n", b"{", b"}", b"[7]", b"\0\0\0\0\0\0\0\7", b"{}\n{}", b"\xc3"])
 _avro = st.builds(
     lambda a, b, cut: _encoded(a, b)[: -cut or None],
     st.none() | st.sampled_from([7, 1.5, float("nan"), "x", "é", b"x"]),
@@ -115,9 +113,7 @@ _avro = st.builds(
     st.sampled_from([0, 0, 0, 1]),
 )
 _contents = st.one_of(_objects, _objects, _broken, _others, _longer, _avro)
-_topics = st.lists(
-    st.tuples(_others | _objects | st.sampled_from([b"x", b"xy"]), _contents), min_size=2, max_size=12
-)
+_topics = st.lists(st.tuples(_others | _objects | st.sampled_from([b"x", b"xy"]), _contents), min_size=2, max_size=12)
 
 _operands = st.sampled_from(["a", "b", "c", "a.b", "a.a", "record_key()"])
 _tests = (
@@ -130,9 +126,7 @@ _tests = (
     | st.builds(
         "{}.{}".format,
         _operands,
-        st.sampled_from(
-            ["contains('x')", "is_null()", "is_not_null()", "is_in(['x', 'y'])", "cast('string') == '7'"]
-        ),
+        st.sampled_from(["contains('x')", "is_null()", "is_not_null()", "is_in(['x', 'y'])", "cast('string') == '7'"]),
     )
     | st.sampled_from(["1 == 1", "record_timestamp() > 3", "1 == 2"])
 )
@@ -213,9 +207,7 @@ def _both(log: Log, together: int, **query: str) -> list[tuple[list[Any], bytes]
         return [quick, _found(log, **query)]
 
 
-def _batches(
-    drawn: Sequence[Sequence[tuple[bytes | None, bytes | None]]], codec: int, step: int
-) -> list[bytes]:
+def _batches(drawn: Sequence[Sequence[tuple[bytes | None, bytes | None]]], codec: int, step: int) -> list[bytes]:
     batches, base = [], 0
     for contents in drawn:
         records = [

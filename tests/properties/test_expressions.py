@@ -18,23 +18,15 @@ from suiro.streams.expressions.expression import Expression, ExpressionError, co
 from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
 from suiro.streams.expressions.on_python import compile_expression
 
-LONGS = st.integers(-3, 3) | st.sampled_from(
-    [(1 << 63) - 1, -(1 << 63), 1 << 53, (1 << 53) + 1, 1 << 31, -(1 << 31)]
-)
+LONGS = st.integers(-3, 3) | st.sampled_from([(1 << 63) - 1, -(1 << 63), 1 << 53, (1 << 53) + 1, 1 << 31, -(1 << 31)])
 DOUBLES = (
-    st.sampled_from(
-        [0.0, -0.0, 0.5, 1.5, 2.5, -2.5, 2.675, 1e300, -7.25, math.nan, math.inf, -math.inf, 9.3e18]
-    )
+    st.sampled_from([0.0, -0.0, 0.5, 1.5, 2.5, -2.5, 2.675, 1e300, -7.25, math.nan, math.inf, -math.inf, 9.3e18])
     | st.floats(-100, 100)
     | st.floats()
 )
 STRINGS = (
-    st.sampled_from(
-        ["", "a", "ab", " 12 ", "-7", "1.5", "007.50", "true", " False", "aXa", "ß", "ŉ", "İi", "nan"]
-    )
-    | st.sampled_from(
-        ["1e3", "9223372036854775808", "+5", "1_0", "\x1c7", "\u00a08", "aaa", "12\n", "\U0001f600"]
-    )
+    st.sampled_from(["", "a", "ab", " 12 ", "-7", "1.5", "007.50", "true", " False", "aXa", "ß", "ŉ", "İi", "nan"])
+    | st.sampled_from(["1e3", "9223372036854775808", "+5", "1_0", "\x1c7", "\u00a08", "aaa", "12\n", "\U0001f600"])
     | st.text(max_size=4)
 )
 BINARIES = st.binary(max_size=3)
@@ -56,10 +48,7 @@ VALUE = pa.struct(
 
 def rows() -> st.SearchStrategy[dict[str, Any] | None]:
     fields = {
-        name: st.none() | VALUES[kind]
-        for kind, columns in COLUMNS.items()
-        for name, _ in columns
-        if "." not in name
+        name: st.none() | VALUES[kind] for kind, columns in COLUMNS.items() for name, _ in columns if "." not in name
     }
     inner = st.none() | st.fixed_dictionaries({"i": st.none() | LONGS, "d": st.none() | DOUBLES})
     return st.fixed_dictionaries({**fields, "s": inner, "n": st.none()})
@@ -192,9 +181,7 @@ def trees(draw: st.DrawFn, kind: str, depth: int) -> Expression:
         case "substring":
             return sub().substring(draw(st.integers(0, 3)), draw(st.none() | st.integers(0, 3)))
         case "replace":
-            return sub().replace(
-                draw(st.sampled_from(["a", "aa", "1"])), draw(st.sampled_from(["", "b", "aa"]))
-            )
+            return sub().replace(draw(st.sampled_from(["a", "aa", "1"])), draw(st.sampled_from(["", "b", "aa"])))
         case "concat":
             return sub().concat(sub(), "-")
         case "compare":
@@ -371,11 +358,7 @@ UNARY = {
     **{f"contains {text}": X.contains(text) for text in ("", "a", "aa", "\U0001f600")},
     **{f"starts {text}": X.starts_with(text) for text in ("", "a", "\U0001f600")},
     **{f"ends {text}": X.ends_with(text) for text in ("", "a", "aa")},
-    **{
-        f"substring {start} {size}": X.substring(start, size)
-        for start in (0, 1, 5)
-        for size in (0, 1, 9, None)
-    },
+    **{f"substring {start} {size}": X.substring(start, size) for start in (0, 1, 5) for size in (0, 1, 9, None)},
     **{f"replace {old}": X.replace(old, "aa") for old in ("a", "aa", "\U0001f600")},
 }
 BINARY = {
@@ -425,9 +408,7 @@ def check(tree: Expression, values: list[dict[str, Any] | None], kind: pa.DataTy
             with pytest.raises(ExpressionError):
                 evaluate(tree, Columns(value=pa.array([value], kind)))
     found = evaluate(tree, Columns(value=pa.array(kept, kind)))
-    assert shown(list(zip(kept, found.to_pylist(), strict=True))) == shown(
-        list(zip(kept, wanted, strict=True))
-    )
+    assert shown(list(zip(kept, found.to_pylist(), strict=True))) == shown(list(zip(kept, wanted, strict=True)))
 
 
 @pytest.mark.parametrize("name", UNARY)

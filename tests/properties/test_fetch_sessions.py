@@ -157,9 +157,7 @@ class FetchSession(RuleBasedStateMachine):
         """The session's next request; a full one where the session is gone, or there is none yet."""
         if self.session:
             parts = {key: self.wanted[key] for key in self.changed}
-            error, session, answer = self._fetch(
-                self.wire, parts, self.session, self.epoch, max_bytes, self.dropped
-            )
+            error, session, answer = self._fetch(self.wire, parts, self.session, self.epoch, max_bytes, self.dropped)
             self.changed, self.dropped = set(), set()
             if error == "none":
                 assert session == (self.session if self.wanted else 0)

@@ -150,9 +150,7 @@ def test_a_node_that_is_sent_garbage_serves_the_others(sent: bytes, node: NodePr
     batch=st.one_of(spoiled(batches()), spoiled(batches(), keep=61).map(with_crc)),
     topic=st.sampled_from(("fuzzed", "compacted", "recompressed")),
 )
-def test_a_spoiled_batch_is_answered_and_the_log_stays_whole(
-    batch: bytes, topic: str, node: NodeProcess
-) -> None:
+def test_a_spoiled_batch_is_answered_and_the_log_stays_whole(batch: bytes, topic: str, node: NodeProcess) -> None:
     with Wire(node.bootstrap_servers) as wire:
         assert wire.produce(topic, batch, transactional_id="fuzz")[0] != "unknown_server_error"
     still_serves(node)

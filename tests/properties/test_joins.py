@@ -86,9 +86,7 @@ def test_streams_in_order_are_joined_as_defined(join: JoinType, data: st.DataObj
 
 
 @given(steps(nulls=False), st.integers(1, 8), st.integers(1, 8), st.integers(0, 40))
-def test_late_records_within_the_grace_lose_no_pair(
-    drawn: list[Step], before: int, after: int, grace: int
-) -> None:
+def test_late_records_within_the_grace_lose_no_pair(drawn: list[Step], before: int, after: int, grace: int) -> None:
     windows = JoinWindows.of(before=before, after=after, grace=grace)
     taken: list[Step] = []
     for step in drawn:
@@ -99,9 +97,7 @@ def test_late_records_within_the_grace_lose_no_pair(
 
 @pytest.mark.parametrize("join", JOINS)
 @given(steps(max_time=60), st.integers(-3, 8), st.integers(3, 8), st.integers(0, 8))
-def test_a_join_of_streams_may_forget(
-    join: JoinType, drawn: list[Step], before: int, after: int, grace: int
-) -> None:
+def test_a_join_of_streams_may_forget(join: JoinType, drawn: list[Step], before: int, after: int, grace: int) -> None:
     topology = _streams(join, JoinWindows.of(before=before, after=after, grace=grace))
     assert _sent(topology, drawn, forgets=True) == _sent(topology, drawn)
 
@@ -111,9 +107,7 @@ def test_a_join_of_streams_may_forget(
 
 @pytest.mark.parametrize("join", ["inner", "left"])
 @given(steps(), st.integers(0, 20))
-def test_stream_records_meet_the_rows_that_came_in_their_grace(
-    join: JoinType, drawn: list[Step], grace: int
-) -> None:
+def test_stream_records_meet_the_rows_that_came_in_their_grace(join: JoinType, drawn: list[Step], grace: int) -> None:
     """Each stream record meets the rows that came until it leaves, as they were at its time."""
     plan = Plan()
     table = plan.table("R", history=100)
@@ -223,11 +217,7 @@ def test_a_foreign_key_join_ends_as_the_relation(join: JoinType, drawn: list[Ste
     run = Run(topology)
     rows = [row for step in drawn for row in run.send(*step)]
     lefts, rights = _final(drawn, "L"), _final(drawn, "R")
-    wanted = {
-        key: pair(value, rights.get(value))
-        for key, value in lefts.items()
-        if join == "left" or value in rights
-    }
+    wanted = {key: pair(value, rights.get(value)) for key, value in lefts.items() if join == "left" or value in rights}
     assert dict(run.store("join-rows").all()) == wanted
     last = {key: value for key, value, _ in rows}
     assert {key: value for key, value in last.items() if value is not None} == wanted

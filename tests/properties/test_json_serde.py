@@ -68,12 +68,7 @@ class Odd(dict[str, Any]):
 
 
 EDGES = [1e16, 9999999999999998.0, 1e20, -1e16, 1e-4, 9.999e-05, 1e-5, -0.0, 5e-324, 1.7976931348623157e308]
-FLOATS = (
-    st.floats()
-    | st.sampled_from(EDGES)
-    | st.floats(1e-4, 1e16)
-    | st.decimals(-9999, 9999, places=3).map(float)
-)
+FLOATS = st.floats() | st.sampled_from(EDGES) | st.floats(1e-4, 1e16) | st.decimals(-9999, 9999, places=3).map(float)
 TEXTS = st.text() | st.sampled_from(["\ud800", "\x7f\x1f\0\u2028", '"\\/', "é", "\uffff", "\U00010000"])
 LEAVES = (
     st.none()
@@ -133,9 +128,7 @@ def test_a_float_has_the_bytes_of_the_standard_library(number: float) -> None:
 
 @given(st.lists(SOUND, max_size=4).map(tuple) | SOUND, st.booleans(), st.booleans())
 @settings(max_examples=examples(700))
-def test_what_was_written_is_read_as_by_the_standard_library(
-    value: Any, ascii_only: bool, wide: bool
-) -> None:
+def test_what_was_written_is_read_as_by_the_standard_library(value: Any, ascii_only: bool, wide: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=1 if wide else None)
     same_reading(text.encode(errors="surrogatepass"))
 

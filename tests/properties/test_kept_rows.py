@@ -222,9 +222,7 @@ def _run(case: Drawn, every: int, *, keeps: bool) -> Any:
         for number, record in enumerate(case.sent("")):
             if number and number % every == 0:
                 interpreter.end_of_batch()
-                changes += [
-                    (place, list(rows.take_changes().items())) for place, rows in interpreter.maps.items()
-                ]
+                changes += [(place, list(rows.take_changes().items())) for place, rows in interpreter.maps.items()]
             key, value = encoded(interpreter.topology, record)
             interpreter.pipe(record.topic, record.timestamp, key, value)
         interpreter.end_of_batch()

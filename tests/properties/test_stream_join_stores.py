@@ -53,11 +53,7 @@ def test_versioned_store(steps: list[tuple[bytes, int | None, int, bool]]) -> No
     assert len(rows) <= sum(1 + len([t for t in v if t > horizon]) for v in everything.values())
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(_KEYS), st.integers(0, 20), st.integers(0, 30), st.booleans()), max_size=40
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(_KEYS), st.integers(0, 20), st.integers(0, 30), st.booleans()), max_size=40))
 def test_stream_join_store(steps: list[tuple[bytes, int, int, bool]]) -> None:
     spec = StoreSpec(name="s", kind="stream-join", key=serdes.bytes, value=serdes.long, retention_ms=1)
     store = StreamJoinStore(spec, rows := OrderedMap())
@@ -74,8 +70,6 @@ def test_stream_join_store(steps: list[tuple[bytes, int, int, bool]]) -> None:
         for wanted in _KEYS:
             for first, last in ((-5, 50), (before, before + 3), (5, 4), (-5, -1)):
                 assert list(store.fetch(wanted, first, last)) == [
-                    (t, n)
-                    for t, n in sorted((t, n) for k, t, n in everything if k == wanted)
-                    if first <= t <= last
+                    (t, n) for t, n in sorted((t, n) for k, t, n in everything if k == wanted) if first <= t <= last
                 ]
     assert len(rows) == len(everything)

@@ -200,9 +200,7 @@ def test_a_key_that_is_deleted_while_nothing_is_copied_stays_deleted(tmp_path: P
 
 
 @pytest.mark.parametrize("was_compacted", [False, True])
-def test_a_key_that_is_deleted_once_its_topic_is_compacted_stays_deleted(
-    tmp_path: Path, was_compacted: bool
-) -> None:
+def test_a_key_that_is_deleted_once_its_topic_is_compacted_stays_deleted(tmp_path: Path, was_compacted: bool) -> None:
     """What was copied while the topic kept all was not cleaned with the keys that came after it."""
     world = World(tmp_path)
     if was_compacted:

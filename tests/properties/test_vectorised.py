@@ -126,12 +126,8 @@ def _aggregations() -> dict[str, Callable[[Any], Any]]:
         "max": lambda group: group.reduce(greatest(left(), right())),
         "first": lambda group: group.reduce(left()),
         "last": lambda group: group.reduce(right()),
-        "total": lambda group: group.aggregate(
-            lambda: 3, aggregate() + record_value() * 2, value=serdes.long
-        ),
-        "least": lambda group: group.aggregate(
-            lambda: None, least(record_value(), aggregate()), value=serdes.long
-        ),
+        "total": lambda group: group.aggregate(lambda: 3, aggregate() + record_value() * 2, value=serdes.long),
+        "least": lambda group: group.aggregate(lambda: None, least(record_value(), aggregate()), value=serdes.long),
         "latest": lambda group: group.aggregate(lambda: 0, record_value() - 1, value=serdes.long),
     }
 
@@ -144,9 +140,7 @@ def _suffixes() -> dict[str, Callable[[Any], None]]:
     return {
         "to": lambda stream: stream.to("out"),
         "two": two,
-        "text": lambda stream: stream.map_values(record_value().cast("string")).to(
-            "out", value=serdes.string
-        ),
+        "text": lambda stream: stream.map_values(record_value().cast("string")).to("out", value=serdes.string),
     }
 
 
@@ -171,9 +165,7 @@ def _compare(builder: StreamsBuilder, data: list[list[list[Row]]], engines: list
         for result in (wanted, found):
             # A row that came and went in this batch may be deleted where it never was.
             for name, changes in result.changes.items():
-                gone = [
-                    key for key, row in changes.items() if row is None and key not in before.get(name, {})
-                ]
+                gone = [key for key, row in changes.items() if row is None and key not in before.get(name, {})]
                 for key in gone:
                     del changes[key]
         assert found == wanted
@@ -234,9 +226,7 @@ def test_aggregates_of_json_that_may_be_broken(
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_aggregates_of_doubles(
-    data: list[list[list[Row]]], windows: str, aggregation: str, engines: list[int]
-) -> None:
+def test_aggregates_of_doubles(data: list[list[list[Row]]], windows: str, aggregation: str, engines: list[int]) -> None:
     builder = StreamsBuilder()
     group: Any = builder.stream(TOPIC, key=serdes.bytes, value=serdes.double).group_by_key()
     window = _windows()[windows]
@@ -246,9 +236,7 @@ def test_aggregates_of_doubles(
         "sum": lambda: group.reduce(left() + right()),
         "first": lambda: group.reduce(left()),
         "last": lambda: group.reduce(right()),
-        "total": lambda: group.aggregate(
-            lambda: 0.5, aggregate() + record_value() * 0.1, value=serdes.double
-        ),
+        "total": lambda: group.aggregate(lambda: 0.5, aggregate() + record_value() * 0.1, value=serdes.double),
     }[aggregation]()
     table.to_stream().to("out")
     _compare(builder, data, engines, "fail")
@@ -260,9 +248,7 @@ def test_chains_without_state(data: list[list[list[Row]]], prefix: str) -> None:
     builder = StreamsBuilder()
     stream = _prefixes()[prefix](builder.stream(TOPIC, key=serdes.string, value=serdes.long))
     stream.to("out")
-    stream.select_key(record_value() % 4).map_values(record_value().cast("double"), value=serdes.double).to(
-        "other"
-    )
+    stream.select_key(record_value() % 4).map_values(record_value().cast("double"), value=serdes.double).to("other")
     stream.select_key(record_value() % 4, key=serdes.long).group_by_key().count()
     topology = builder.build()
     sub = topology.sub_topologies[0]
@@ -303,9 +289,7 @@ def _of_objects() -> dict[str, Callable[[Any], Any]]:
         "filter": lambda stream: stream.filter(col("n") % 3 != 0),
         "doubled": lambda stream: stream.merge(stream.filter(col("n") > 3)),
         "parted": parted,
-        "mapped": lambda stream: stream.merge(
-            stream.map_values(struct(s=col("s"), n=col("n") + 1), value=serdes.json)
-        ),
+        "mapped": lambda stream: stream.merge(stream.map_values(struct(s=col("s"), n=col("n") + 1), value=serdes.json)),
     }
 
 
@@ -424,9 +408,7 @@ def test_a_stream_joined_with_a_table(
         else:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(stream_table_join, "ROWS_AT_ONCE", rows_at_once)
-                found = (living if engine == 1 else JoinColumns(topology, sub)).merge(
-                    mixed, inputs, input_partitions
-                )
+                found = (living if engine == 1 else JoinColumns(topology, sub)).merge(mixed, inputs, input_partitions)
         if engine != 1:
             living.rows = None
         assert found == wanted

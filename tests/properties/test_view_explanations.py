@@ -26,9 +26,7 @@ KEYS_EXPLAINED = 3
 def test_named_records_alone_make_both_rows(case: Drawn, other: Drawn, with_rows: bool) -> None:
     topologies = [built(case), built(other)]
     windowed = all(is_windowed(topology, OUT) for topology in topologies)
-    old, new = (
-        as_version(number, topology, OUT, windowed=windowed) for number, topology in enumerate(topologies, 1)
-    )
+    old, new = (as_version(number, topology, OUT, windowed=windowed) for number, topology in enumerate(topologies, 1))
     log = log_of((old, new), case)
     rows = [rows_of(side, log) for side in (old, new)]
     keys = sorted(rows[0].keys() | rows[1].keys(), key=str)[:KEYS_EXPLAINED]

@@ -81,9 +81,7 @@ def test_a_step_ends_at_a_cut_or_before_the_next_one(
     met = [item for item in cuts if covers(item.inputs, begins) and item.inputs != begins]
     for item in met:
         is_passed = any(end[place] > item.inputs[place] for place in PLACES)
-        assert not is_passed or any(end == later.inputs for later in met), (
-            f"{end} is past {item.inputs} and at no cut"
-        )
+        assert not is_passed or any(end == later.inputs for later in met), f"{end} is past {item.inputs} and at no cut"
     if step.cut is not None:
         assert end == step.cut.inputs
     elif any(end == item.inputs and end != begins for item in met):

@@ -45,9 +45,7 @@ def deploy(view: View) -> Change:
     return lifecycle.deploy(view, key=KEY, spec={"n": lifecycle.next_number(view)})
 
 
-def command(
-    name: str, function: Callable[..., Change], *arguments: Any
-) -> tuple[str, Callable[[View], Change]]:
+def command(name: str, function: Callable[..., Change], *arguments: Any) -> tuple[str, Callable[[View], Change]]:
     return f"{name}{arguments}", lambda view: function(view, *arguments)
 
 
@@ -174,9 +172,7 @@ def test_every_line_of_the_table_can_be_walked() -> None:
                 if change.event.command not in names:
                     walked.add((change.event.command, change.event.before, change.event.after))
                 todo.append(change.view)
-    table = {
-        (name, before, after) for name, row in TABLE.items() for before, to in row.items() for after in to
-    }
+    table = {(name, before, after) for name, row in TABLE.items() for before, to in row.items() for after in to}
     assert walked == table - {("rollback", "ready", "ready"), ("rollback", "rolled back", "rolled back")}
 
 

@@ -29,9 +29,7 @@ RECORDS = st.tuples(
 )
 BATCHES = st.lists(st.lists(RECORDS, max_size=6), max_size=3)
 STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("apply"), BATCHES), st.sampled_from([("prune", 1), ("prune", 3), ("open", 0)])
-    ),
+    st.one_of(st.tuples(st.just("apply"), BATCHES), st.sampled_from([("prune", 1), ("prune", 3), ("open", 0)])),
     max_size=12,
 )
 Rows = dict[bytes, tuple[str, str]]

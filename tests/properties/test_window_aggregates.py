@@ -31,9 +31,7 @@ Event = tuple[str, int]
 Window = tuple[str, int, int]
 
 
-def run_of(
-    windows: Any, emit: EmitStrategy, aggregation: Aggregation = GATHER, retention_ms: int = 0
-) -> Operators:
+def run_of(windows: Any, emit: EmitStrategy, aggregation: Aggregation = GATHER, retention_ms: int = 0) -> Operators:
     retention = max(windows.retention_ms, retention_ms)
     operator: Any
     match windows:
@@ -183,9 +181,7 @@ def test_sessions(events: list[Event], gap: int, grace: int, emit: EmitStrategy)
     for key, times in sessions:
         wanted.setdefault((key, times[0], times[-1]), []).append(times)
     found = closing(run, emit)
-    assert {w: contents for w, (contents, _) in found.items()} == {
-        w: all_of[-1] for w, all_of in wanted.items()
-    }
+    assert {w: contents for w, (contents, _) in found.items()} == {w: all_of[-1] for w, all_of in wanted.items()}
     assert all(timestamp == end for (_, _, end), (_, timestamp) in found.items())
 
 
@@ -214,12 +210,8 @@ WINDOWS = st.one_of(
         st.integers(1, 3),
         st.integers(0, 8),
     ),
-    st.builds(
-        lambda d, grace: SlidingWindows.of_difference(d, grace=grace), st.integers(0, 12), st.integers(0, 8)
-    ),
-    st.builds(
-        lambda gap, grace: SessionWindows.of_gap(gap, grace=grace), st.integers(1, 12), st.integers(0, 8)
-    ),
+    st.builds(lambda d, grace: SlidingWindows.of_difference(d, grace=grace), st.integers(0, 12), st.integers(0, 8)),
+    st.builds(lambda gap, grace: SessionWindows.of_gap(gap, grace=grace), st.integers(1, 12), st.integers(0, 8)),
 )
 
 
@@ -275,9 +267,7 @@ def test_suppressed_results_are_the_final_ones(events: list[Event], windows: Any
         assert sorted(final.send(key, timestamp)) == sorted(suppressed.send(key, timestamp))
 
 
-UPDATES = st.lists(
-    st.tuples(st.sampled_from("abcd"), st.integers(0, 40), st.none() | st.integers(0, 9)), max_size=30
-)
+UPDATES = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 40), st.none() | st.integers(0, 9)), max_size=30)
 
 
 @given(UPDATES, st.none() | st.integers(0, 15), st.none() | st.integers(0, 3), st.data())

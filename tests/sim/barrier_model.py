@@ -147,9 +147,7 @@ class BarrierModel:
         if len(world.drivers) < self.drivers:
             yield Action("a driver starts"), self._started(world)
 
-    def _exchange(
-        self, world: World, request: Request, who: str
-    ) -> Iterator[tuple[Action, World, Answer | None]]:
+    def _exchange(self, world: World, request: Request, who: str) -> Iterator[tuple[Action, World, Answer | None]]:
         """It is served and heard; or served and not heard; or heard, and a copy of it is still under way."""
         served, answer = self.node.serve(world.kafka, request)
         action = Action(who, request.run, request, answer)
@@ -162,9 +160,7 @@ class BarrierModel:
 
     # Tasks
 
-    def _task_steps(
-        self, world: World, number: int, index: int, task: Task
-    ) -> Iterator[tuple[Action, World]]:
+    def _task_steps(self, world: World, number: int, index: int, task: Task) -> Iterator[tuple[Action, World]]:
         attempt = world.attempts[number]
         request = self._needs(attempt, number, index, task)
         if request is None:
@@ -284,8 +280,7 @@ class BarrierModel:
         number = len(world.attempts)
         first = Step.FENCE if self.rules.fence_before_asking else Step.ASK
         tasks = tuple(
-            None if index not in missing else Task(Step.LISTEN if index else first)
-            for index in range(self.tasks)
+            None if index not in missing else Task(Step.LISTEN if index else first) for index in range(self.tasks)
         )
         attempt = Attempt(driver.run, driver.batch, tasks)
         world = world._replace(attempts=(*world.attempts, attempt))
@@ -329,9 +324,7 @@ class BarrierModel:
             if len({content // 1000 * 10 + content % 10 for content in log}) < len(log):
                 return f"duplicate: a partition has {log}"
         for place, log in enumerate(logs):
-            expected = [
-                batch * 10 + piece for batch in range(kafka.marker[0] + 1) for piece in range(self.pieces)
-            ]
+            expected = [batch * 10 + piece for batch in range(kafka.marker[0] + 1) for piece in range(self.pieces)]
             if [content // 1000 * 10 + content % 10 for content in log] != expected:
                 return f"torn transaction: the marker is at {kafka.marker[0]}, {place} has {log}"
             if [content // 10 for content in log] != [content // 10 for content in logs[0]]:

@@ -88,9 +88,7 @@ class Stage:
         world, driver = self._world, self._driver
         with Client(f"{HOST}:{PORT}", settings=driver.client_settings, clock=world) as client:
             if index == 0:
-                attempt.ticket = barrier.open_transaction(
-                    client, driver.destination, self._plan, reach=_nothing
-                )
+                attempt.ticket = barrier.open_transaction(client, driver.destination, self._plan, reach=_nothing)
             attempt.arrived.add(index)
             began = world.now
             while attempt.arrived != set(attempt.tasks):
@@ -132,9 +130,7 @@ class BarrierDriver(Driver):
         stage = Stage(self, plan, rows)
         with Client(f"{HOST}:{PORT}", settings=self._settings, clock=self.world) as client:
             waiting = Waiting(clock=self.world)
-            committer = BarrierCommitter(
-                client, self._destination, tasks=TASKS, waiting=waiting, clock=self.world
-            )
+            committer = BarrierCommitter(client, self._destination, tasks=TASKS, waiting=waiting, clock=self.world)
             return committer.process(plan, source_offsets, stage.run)[0]
 
     def repeats_stage(self) -> bool:

@@ -42,9 +42,7 @@ class Checker:
         self._transactions = Transactions[tuple[str, str]]()
         self.visible: dict[Place, list[str]] = {}
         """Values in the order in which readers see them."""
-        self._numbers = {
-            topic: Numbers(topic, first=1) for topic in (OUT, AUDIT)
-        }  # running counts of the keys
+        self._numbers = {topic: Numbers(topic, first=1) for topic in (OUT, AUDIT)}  # running counts of the keys
         self._sources: set[tuple[str, str]] = set()
         self._rows: Counter[tuple[int, Place]] = Counter()  # visible rows of each micro-batch in each place
         self._epochs: dict[str, tuple[int, int]] = {}

@@ -272,9 +272,7 @@ class Model:
                 return (Request(run, Kind.ADD_OFFSETS, epoch),)
             case Phase.PRODUCE:
                 places = self.places(batch)
-                return tuple(
-                    Request(run, Kind.PRODUCE, epoch, place, driver.sequence, batch) for place in places
-                )
+                return tuple(Request(run, Kind.PRODUCE, epoch, place, driver.sequence, batch) for place in places)
             case Phase.OFFSETS:
                 return (Request(run, Kind.COMMIT_OFFSETS, epoch, batch=batch),)
             case Phase.END:
@@ -304,9 +302,7 @@ class Model:
             return _in(driver, Phase.ASK)
         if phase is Phase.END:
             if self.is_v2:
-                return _in(
-                    driver, Phase.NOTE, epoch=answer.epoch, known=driver.batch, fresh=False, sequence=0
-                )
+                return _in(driver, Phase.NOTE, epoch=answer.epoch, known=driver.batch, fresh=False, sequence=0)
             if self.rules.one_epoch_per_transaction:
                 return _in(driver, Phase.BUMP)
             ended = driver._replace(known=driver.batch, fresh=False, sequence=driver.sequence + 1)
@@ -416,9 +412,7 @@ class Model:
     def sent(self, state: State, index: int, request: Request) -> State:
         driver = state.drivers[index]
         under_way = tuple(sorted((*state.under_way, request)))
-        return _replaced(state, index, driver._replace(sent=driver.sent | {request}))._replace(
-            under_way=under_way
-        )
+        return _replaced(state, index, driver._replace(sent=driver.sent | {request}))._replace(under_way=under_way)
 
     def wrong(self, state: State) -> str:
         """What must not be in this state, or nothing."""
@@ -453,9 +447,7 @@ class Explored:
     def __str__(self) -> str:
         if not self.wrong:
             return f"{self.states} states{'' if self.whole else ' (not all)'}, nothing wrong"
-        return "\n".join(
-            [*(f"  {action}" for action in self.story), f"{self.wrong}, after {self.states} states"]
-        )
+        return "\n".join([*(f"  {action}" for action in self.story), f"{self.wrong}, after {self.states} states"])
 
 
 def explore(model: Any, *, most: int = 10_000_000) -> Explored:

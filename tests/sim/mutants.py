@@ -90,9 +90,7 @@ def plan_left_out(patch: Patch) -> None:
     def ask_first(self: Any, batch_id: int) -> Outcome:
         committer = self._worker()
         ends = self.query.checkpoint.ends[batch_id]
-        plan = Plan(
-            batch_id=batch_id, lineage="query", run_id=self.name, start_digest="", end_digest=str(ends)
-        )
+        plan = Plan(batch_id=batch_id, lineage="query", run_id=self.name, start_digest="", end_digest=str(ends))
         if not self._asked:
             self._asked = True
             if decide(committer._fence(plan).marker, plan) == Suppress():

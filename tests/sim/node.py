@@ -207,9 +207,7 @@ class SimulatedNode:
 
     # The disk's side
 
-    def write(
-        self, handle: FileHandle, buffers: Sequence[bytes | memoryview], position: int, size: int
-    ) -> None:
+    def write(self, handle: FileHandle, buffers: Sequence[bytes | memoryview], position: int, size: int) -> None:
         """A batch goes into a log file."""
         self.writes += 1
         fate = self.before_write(self)

@@ -80,9 +80,7 @@ class Query:
     """What there is to read, and what must come of it."""
 
     def __init__(self, random: Random) -> None:
-        self.keys = [
-            [f"k{random.randrange(KEYS)}" for _ in range(random.randint(2, 9))] for _ in range(TOPICS[SOURCE])
-        ]
+        self.keys = [[f"k{random.randrange(KEYS)}" for _ in range(random.randint(2, 9))] for _ in range(TOPICS[SOURCE])]
         self.checkpoint = Checkpoint()
 
     @property
@@ -163,9 +161,7 @@ class Driver:
     ) -> None:
         self.world, self.query, self.name = world, query, name
         self._settings = settings
-        self._destination = Destination(
-            application_id=APPLICATION, transaction_timeout_ms=transaction_timeout_ms
-        )
+        self._destination = Destination(application_id=APPLICATION, transaction_timeout_ms=transaction_timeout_ms)
         self._new_worker = new_worker
         self._workers: list[Committer] = []
         self.batch_id = -1

@@ -41,9 +41,7 @@ class Follower:
 
     def __init__(self, *, is_v2: bool) -> None:
         self._places: dict[int, tuple[int, ...]] = {}
-        self.model = Model(
-            is_v2=is_v2, partitions=len(PLACES), batches=1_000_000, places_of=self._places.__getitem__
-        )
+        self.model = Model(is_v2=is_v2, partitions=len(PLACES), batches=1_000_000, places_of=self._places.__getitem__)
         self.states = {self.model.beginning()}
         self.most_states = 1
         self.seen = 0
@@ -58,9 +56,7 @@ class Follower:
 
     def _told(self) -> str:
         state = next(iter(self.states))
-        drivers = ", ".join(
-            f"driver {d.run} in {d.phase.name} of micro-batch {d.batch}" for d in state.drivers
-        )
+        drivers = ", ".join(f"driver {d.run} in {d.phase.name} of micro-batch {d.batch}" for d in state.drivers)
         return f"one has epoch {state.epoch}, {state.coordinator.name}, {drivers}"
 
     def starts(self) -> None:
@@ -255,9 +251,7 @@ class FollowedLife(Life):
         elif api_key == wording.ADD_PARTITIONS:
             topics = request.v3_and_below_topics
             places = {PLACES.index((topic.name, index)) for topic in topics for index in topic.partitions}
-            batch = next(
-                driver.batch for state in self.follower.states for driver in [state.drivers[run - 1]]
-            )
+            batch = next(driver.batch for state in self.follower.states for driver in [state.drivers[run - 1]])
             if places != set(self.follower.model.places(batch)):
                 raise Departure(f"{name} adds other partitions than micro-batch {batch} writes to")
             yield Request(run, Kind.ADD_PARTITIONS, request.v3_and_below_producer_epoch, batch=batch)
@@ -266,9 +260,7 @@ class FollowedLife(Life):
         elif api_key == wording.PRODUCE:
             yield from _produced(run, request)
         elif api_key == wording.COMMIT_OFFSETS:
-            markers = [
-                entry for topic in request.topics if topic.name == MARKER_TOPIC for entry in topic.partitions
-            ]
+            markers = [entry for topic in request.topics if topic.name == MARKER_TOPIC for entry in topic.partitions]
             if not markers:
                 raise Departure(f"{name} commits offsets in its transaction without the marker")
             batch = markers[0].committed_offset - 1
@@ -289,9 +281,7 @@ class FollowedLife(Life):
             return [Answer(_word(codes[place])) for place in by_place]
         words = {_word(code) for code in codes.values()}
         word = words.pop() if len(words) == 1 else next(word for word in words if word != "ok")
-        if word == "ok" and (
-            api_key == wording.INIT or (api_key == wording.END and self.follower.model.is_v2)
-        ):
+        if word == "ok" and (api_key == wording.INIT or (api_key == wording.END and self.follower.model.is_v2)):
             return [Answer(word, epoch=told.producer_epoch)]
         if word == "ok" and api_key == wording.FETCH_OFFSETS:
             entry = told.topics[0].partitions[0]
@@ -312,8 +302,7 @@ def _produced(run: int, request: Any) -> Iterator[Request]:
         for entry in topic.partition_data:
             for position, header in iter_headers(entry.records):
                 batches = {
-                    int((record.value or b"").split(b":")[0])
-                    for record in decode_batch(entry.records, position)
+                    int((record.value or b"").split(b":")[0]) for record in decode_batch(entry.records, position)
                 }
                 (batch,) = batches
                 place = PLACES.index((topic.name, entry.index))

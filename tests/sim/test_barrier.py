@@ -44,9 +44,7 @@ BROKEN = [
         "torn",
         id="one epoch for all attempts",
     ),
-    pytest.param(
-        BarrierModel(rules=BarrierRules(reports_of_one_epoch=False)), "torn", id="any report counts"
-    ),
+    pytest.param(BarrierModel(rules=BarrierRules(reports_of_one_epoch=False)), "torn", id="any report counts"),
     pytest.param(
         BarrierModel(rules=BarrierRules(fence_before_asking=False), drivers=2, is_v2=True, epochs=4),
         "duplicate",

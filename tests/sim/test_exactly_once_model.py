@@ -18,20 +18,14 @@ LARGER = [
     pytest.param(Model(drivers=1, batches=2, troubles=3), id="three troubles"),
     pytest.param(Model(drivers=2, batches=1, partitions=2, troubles=1), id="two drivers, two partitions"),
     pytest.param(Model(drivers=3, batches=2, troubles=0), id="three drivers"),
-    pytest.param(
-        Model(is_v2=True, epochs=5, drivers=2, batches=2, troubles=1), id="two drivers, one trouble, V2"
-    ),
+    pytest.param(Model(is_v2=True, epochs=5, drivers=2, batches=2, troubles=1), id="two drivers, one trouble, V2"),
     pytest.param(
         Model(is_v2=True, epochs=5, drivers=1, batches=3, troubles=2),
         id="three micro-batches, two troubles, V2",
     ),
-    pytest.param(
-        Model(is_v2=True, epochs=5, drivers=2, batches=1, partitions=2, troubles=1), id="two partitions, V2"
-    ),
+    pytest.param(Model(is_v2=True, epochs=5, drivers=2, batches=1, partitions=2, troubles=1), id="two partitions, V2"),
     pytest.param(Model(is_v2=True, epochs=5, drivers=3, batches=2, troubles=0), id="three drivers, V2"),
-    pytest.param(
-        Model(drivers=2, batches=2, troubles=0, rules=Rules(verification=False)), id="a broker before 3.6"
-    ),
+    pytest.param(Model(drivers=2, batches=2, troubles=0, rules=Rules(verification=False)), id="a broker before 3.6"),
 ]
 BROKEN = [
     pytest.param(
@@ -49,9 +43,7 @@ BROKEN = [
         "duplicate",
         id="the marker is read before fencing",
     ),
-    pytest.param(
-        Model(batches=1, troubles=0, rules=Rules(marker_in_transaction=False)), "duplicate", id="no marker"
-    ),
+    pytest.param(Model(batches=1, troubles=0, rules=Rules(marker_in_transaction=False)), "duplicate", id="no marker"),
     pytest.param(
         Model(drivers=1, rules=Rules(one_epoch_per_transaction=False)),
         "torn transaction",

@@ -126,9 +126,7 @@ def disk_is_full() -> Plan:
 
 @pytest.mark.parametrize("plan", [node_is_away, disk_is_full])
 @pytest.mark.parametrize("transaction_version", [2, pytest.param(1, marks=pytest.mark.soak)])
-def test_one_driver_waits_for_hours_and_ends_exactly(
-    plan: Callable[[], Plan], transaction_version: int
-) -> None:
+def test_one_driver_waits_for_hours_and_ends_exactly(plan: Callable[[], Plan], transaction_version: int) -> None:
     """Nobody starts another one: the query goes on by itself."""
     template, outages = Template(transaction_version=transaction_version), 0
     for seed in range(3):

@@ -12,9 +12,7 @@ PRODUCE = API_KEYS["produce"]
 INIT, ADD_PARTITIONS, ADD_OFFSETS = (
     API_KEYS[name] for name in ("init_producer_id", "add_partitions_to_txn", "add_offsets_to_txn")
 )
-COMMIT_OFFSETS, END, FETCH_OFFSETS = (
-    API_KEYS[name] for name in ("txn_offset_commit", "end_txn", "offset_fetch")
-)
+COMMIT_OFFSETS, END, FETCH_OFFSETS = (API_KEYS[name] for name in ("txn_offset_commit", "end_txn", "offset_fetch"))
 TRANSACTIONAL = frozenset((PRODUCE, INIT, ADD_PARTITIONS, ADD_OFFSETS, COMMIT_OFFSETS, END, FETCH_OFFSETS))
 
 

@@ -123,9 +123,7 @@ def _one_gives_way(stage: Stage, job: Job, child: Child, other: Child) -> Fault:
     until = stage.story.now + GIVES_WAY_S
     yield lambda: child.ended or other.ended or stage.story.now > until
     if not (child.ended or other.ended):
-        raise Trouble(
-            f"two drivers {job.name} run beside each other for {GIVES_WAY_S:.0f} s: {child.pid}, {other.pid}"
-        )
+        raise Trouble(f"two drivers {job.name} run beside each other for {GIVES_WAY_S:.0f} s: {child.pid}, {other.pid}")
     job.disturbed_at = stage.story.now
     stage.story.tell("gave way", f"the {'earlier' if child.ended else 'later'} driver {job.name}")
 
@@ -144,9 +142,7 @@ def answer(stage: Stage, dice: random.Random) -> Fault:
     stage.proxy.plan(api, action, skip=dice.randrange(5))
     until = stage.story.now + 30
     yield lambda: len(stage.proxy.happened) > before or stage.story.now > until
-    stage.story.tell(
-        "network", f"{action} {api}: {'done' if len(stage.proxy.happened) > before else 'not asked yet'}"
-    )
+    stage.story.tell("network", f"{action} {api}: {'done' if len(stage.proxy.happened) > before else 'not asked yet'}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,9 +246,7 @@ class Chaos:
     def _moves(self) -> bool:
         """Every output has more than when the last fault was over."""
         return all(
-            self._stage.seen[topic] > self._totals.get(topic, 0)
-            for job in self._stage.jobs
-            for topic in job.outputs
+            self._stage.seen[topic] > self._totals.get(topic, 0) for job in self._stage.jobs for topic in job.outputs
         )
 
 

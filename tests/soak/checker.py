@@ -74,9 +74,7 @@ class Checker:
             }
         )
         self._consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in PLACES])
-        self.numbers = {
-            topic: Numbers(topic, first=int(topic in (WORD_COUNTS, KEY_COUNTS))) for topic in TOPICS
-        }
+        self.numbers = {topic: Numbers(topic, first=int(topic in (WORD_COUNTS, KEY_COUNTS))) for topic in TOPICS}
         self._read = {place: Offsets() for place in PLACES}
         self._words: Counter[str] = Counter()  # of the source
         self._transactions = {name: Transactions[int]() for name in APPLICATIONS}
@@ -117,9 +115,7 @@ class Checker:
             yield from one.settle(now, self._calm_since)
         for place, since in self._unblocked_at.items():
             if now - max(since, self._calm_since) > BLOCKED_S:
-                yield Anomaly(
-                    "blocked readers", f"{place}: the last stable offset stands at {self._stable[place]}"
-                )
+                yield Anomaly("blocked readers", f"{place}: the last stable offset stands at {self._stable[place]}")
 
     def _forget_client(self) -> None:
         self._calm_since = time.monotonic()
@@ -176,10 +172,7 @@ class Checker:
                 if anomaly is not None:
                     yield anomaly
                 self._raw[place] = header.next_offset
-            if (
-                found.last_stable_offset >= found.high_watermark
-                or found.last_stable_offset != self._stable.get(place)
-            ):
+            if found.last_stable_offset >= found.high_watermark or found.last_stable_offset != self._stable.get(place):
                 self._unblocked_at[place] = now
             self._stable[place] = found.last_stable_offset
 
@@ -204,9 +197,7 @@ class Checker:
 
     def totals(self, written: Mapping[str, int]) -> Iterator[Anomaly]:
         """By key and by word, when everything is there."""
-        expected = {topic: dict(written) for topic in (SOURCE, COPIED, KEY_COUNTS)} | {
-            WORD_COUNTS: dict(self._words)
-        }
+        expected = {topic: dict(written) for topic in (SOURCE, COPIED, KEY_COUNTS)} | {WORD_COUNTS: dict(self._words)}
         for topic, wanted in expected.items():
             found = self.numbers[topic].counts()
             for key in sorted(wanted.keys() | found.keys()):
@@ -238,17 +229,13 @@ class Checker:
             committed = self._committed[place]
             if self._raw[place] == ends[place].offset and committed != self._read[place].total:
                 name = "aborted read" if committed < self._read[place].total else "lost write"
-                yield Anomaly(
-                    name, f"{place}: {self._read[place].total} could be read, {committed} were committed"
-                )  # type: ignore[arg-type]
+                yield Anomaly(name, f"{place}: {self._read[place].total} could be read, {committed} were committed")  # type: ignore[arg-type]
         for one in self._applications.values():
             last = one.looks[-1] if one.looks else None
             processed = sum(self._read[place].below(offset) for place, offset in one.committed.items())
             totals = [output.total for output in (*one.outputs, *one.later)]
             if last is not None or any(processed != total for total in totals):
-                yield Anomaly(
-                    "offsets behind data", f"{one.name}: {processed} committed, {totals} can be read"
-                )
+                yield Anomaly("offsets behind data", f"{one.name}: {processed} committed, {totals} can be read")
 
     def progress(self) -> dict[str, Any]:
         return {

@@ -93,9 +93,7 @@ class Application:
             look = self.looks[0]
             overdue = now - max(look.at, calm_since) > self.settles_s
             if look.processed < 0:
-                behind = [
-                    place for place, offset in look.committed.items() if self.inputs[place].position < offset
-                ]
+                behind = [place for place, offset in look.committed.items() if self.inputs[place].position < offset]
                 if behind:
                     if overdue:
                         yield Anomaly(
@@ -104,9 +102,7 @@ class Application:
                             f"which can be read up to {self.inputs[behind[0]].position}",
                         )
                     return
-                look.processed = sum(
-                    self.inputs[place].below(offset) for place, offset in look.committed.items()
-                )
+                look.processed = sum(self.inputs[place].below(offset) for place, offset in look.committed.items())
                 if look.processed < look.visible_before:
                     yield Anomaly(
                         "offsets behind data",

@@ -92,9 +92,7 @@ def section(runs: Sequence[Mapping[str, Any]]) -> str:
     kinds = sorted({kind for found in faults.values() for kind in found})
     longest = max(runs, key=lambda run: run["minutes"])
     lines = [
-        *_table(
-            ("", *brokers), [(name, *(facts[broker].get(name, "-") for broker in brokers)) for name in names]
-        ),
+        *_table(("", *brokers), [(name, *(facts[broker].get(name, "-") for broker in brokers)) for name in names]),
         "",
         *_table(
             ("what was done", *brokers),
@@ -110,9 +108,7 @@ def section(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     ends = _sum(runs, "ends")
-    longest = max(
-        (run["recovery_s"] for run in runs if run["recovery_s"]), key=lambda one: one[1], default=None
-    )
+    longest = max((run["recovery_s"] for run in runs if run["recovery_s"]), key=lambda one: one[1], default=None)
     return [
         ("runs", f"{len(runs)}"),
         ("minutes", f"{sum(run['minutes'] for run in runs):,.0f}"),
@@ -154,9 +150,7 @@ def _memory_table(memory: Mapping[str, Sequence[float]]) -> list[str]:
         )
         for who, (first, last, files, files_last, minutes, most) in memory.items()
     ]
-    return _table(
-        ("process", "minutes", "MB, warm", "MB, last", "MB, most", "open files, warm", "last"), rows
-    )
+    return _table(("process", "minutes", "MB, warm", "MB, last", "MB, most", "open files, warm", "last"), rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:

@@ -92,9 +92,7 @@ def members(session: Session) -> dict[str, list[int]]:
             found["jvm"].append(pid)
         elif b"python_stub" in command:
             continue
-        elif any(
-            name in command for name in (b"python_server", b"_daemon", b"pyspark.daemon", b"sql.streaming")
-        ):
+        elif any(name in command for name in (b"python_server", b"_daemon", b"pyspark.daemon", b"sql.streaming")):
             forked.append(pid)  # or started plainly, where the server was killed
     forking = {parents[pid] for pid in forked}
     for pid in forked:

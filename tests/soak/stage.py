@@ -109,9 +109,7 @@ class Job:
                 self._at_end = total
                 stage.story.note("ended", driver=self.name, pid=child.pid)
                 if self._ends > ENDS_MAX:
-                    raise Trouble(
-                        f"driver {self.name} ended {self._ends} times without a record; {child.tail()}"
-                    )
+                    raise Trouble(f"driver {self.name} ended {self._ends} times without a record; {child.tail()}")
         for once, fault in list(self._planned.items()):
             if any(once.iterdir()):
                 del self._planned[once]

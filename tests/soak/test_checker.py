@@ -37,14 +37,10 @@ class ByHand:
             client.produce({(SOURCE, partition): batch([one for one in SOURCE_RECORDS if one[0] == key])})
 
     def copy(self, records: Pairs = SOURCE_RECORDS, *, committed: int = EACH, commit: bool = True) -> None:
-        found: dict[Place, list[tuple[str, bytes]]] = {
-            (COPIED, partition): [] for partition in range(PARTITIONS)
-        }
+        found: dict[Place, list[tuple[str, bytes]]] = {(COPIED, partition): [] for partition in range(PARTITIONS)}
         for key, value in records:
             found[COPIED, int(key[1:])].append((key, value))
-        self._transact(
-            "copy", found, {(SOURCE, partition): committed for partition in range(PARTITIONS)}, commit
-        )
+        self._transact("copy", found, {(SOURCE, partition): committed for partition in range(PARTITIONS)}, commit)
 
     def count(self, *, committed: int = EACH) -> None:
         words: Counter[str] = Counter()
@@ -56,9 +52,7 @@ class ByHand:
             keys[key] += 1
             found[WORD_COUNTS, 0].append((word, struct.pack(">q", words[word])))
             found[KEY_COUNTS, 1].append((key, struct.pack(">q", keys[key])))
-        self._transact(
-            "count", found, {(COPIED, partition): committed for partition in range(PARTITIONS)}, True
-        )
+        self._transact("count", found, {(COPIED, partition): committed for partition in range(PARTITIONS)}, True)
 
     def _transact(
         self, name: str, found: dict[Place, list[tuple[str, bytes]]], offsets: dict[Place, int], commit: bool
@@ -67,12 +61,8 @@ class ByHand:
         transaction.init()
         transaction.add_partitions(list(found))
         transaction.add_offsets(APPLICATIONS[name])
-        transaction.produce(
-            [(*place, batch(records), len(records)) for place, records in found.items() if records]
-        )
-        transaction.commit_offsets(
-            APPLICATIONS[name], {place: (offset, "") for place, offset in offsets.items()}
-        )
+        transaction.produce([(*place, batch(records), len(records)) for place, records in found.items() if records])
+        transaction.commit_offsets(APPLICATIONS[name], {place: (offset, "") for place, offset in offsets.items()})
         transaction.end(commit=commit)
 
 

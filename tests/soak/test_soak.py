@@ -70,9 +70,7 @@ def application(inputs: Offsets, outputs: int) -> Application:
     return Application(name="copy", inputs={IN: inputs}, outputs=[numbers], settles_s=60)
 
 
-def looked(
-    made: Application, committed: int, visible: int, *, now: float = 0, calm_since: float = 0
-) -> list[str]:
+def looked(made: Application, committed: int, visible: int, *, now: float = 0, calm_since: float = 0) -> list[str]:
     place: dict[Place, int] = {IN: committed}
     return names([*made.look(place, visible, 0), *made.settle(now, calm_since)])
 

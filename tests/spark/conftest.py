@@ -58,9 +58,7 @@ def produce(client: Any) -> Callable[..., None]:
     """Appends records to a partition, one batch a call."""
     from suiro.protocol.records import Record, encode_batch
 
-    def append(
-        topic: str, *values: str | None, partition: int = 0, key: str | None = None, timestamp: int = 0
-    ) -> None:
+    def append(topic: str, *values: str | None, partition: int = 0, key: str | None = None, timestamp: int = 0) -> None:
         records = [
             Record(
                 offset=index,

@@ -59,9 +59,7 @@ def test_of_two_drivers_with_one_application_id_one_stops_and_says_why(
     try:
         second.processAllAvailable()
         produce(source, "c")
-        with pytest.raises(
-            Exception, match=r"another driver took over|another query uses this application\.id"
-        ):
+        with pytest.raises(Exception, match=r"another driver took over|another query uses this application\.id"):
             assert not first.awaitTermination(120), "it ended without an error"
         second.processAllAvailable()
     finally:

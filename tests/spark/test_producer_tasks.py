@@ -85,9 +85,7 @@ def test_tasks_send_what_one_transaction_commits(
     assert len(list(once.iterdir())) == 2
     marker = client.offset_fetch(unique)[MARKER_TOPIC, 0]
     assert marker is not None
-    newest = max(
-        (tmp_path / "commits").iterdir(), key=lambda path: int(path.name) if path.name.isdigit() else -1
-    )
+    newest = max((tmp_path / "commits").iterdir(), key=lambda path: int(path.name) if path.name.isdigit() else -1)
     assert Marker.from_metadata(marker.metadata).batch_id == int(newest.name)
     newest.unlink()
     copy()

@@ -19,9 +19,7 @@ pytestmark = pytest.mark.spark
 
 def rows(frame: Any) -> list[tuple[str | None, str]]:
     found = frame.orderBy("topic", "partition", "offset").select("key", "value").collect()
-    return [
-        (None if row.key is None else bytes(row.key).decode(), bytes(row.value).decode()) for row in found
-    ]
+    return [(None if row.key is None else bytes(row.key).decode(), bytes(row.value).decode()) for row in found]
 
 
 def test_a_batch_write_puts_rows_where_they_belong(
@@ -256,8 +254,6 @@ def test_nothing_is_left_in_the_staging_directory(
 
 
 def test_java_has_stack_for_what_spark_looks_for_in_a_long_error_of_foreach_batch(spark: Any) -> None:
-    pattern = (
-        r"py4j.protocol.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)(InterruptedException)"
-    )
+    pattern = r"py4j.protocol.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)(InterruptedException)"
     text = "py4j.protocol.Py4JJavaError: An error occurred while calling o1." + "why " * 5_000
     assert not spark._jvm.java.util.regex.Pattern.compile(pattern).matcher(text).find()

@@ -26,9 +26,7 @@ def values(frame: Any) -> list[str | None]:
 
 def test_columns(rows_of: Callable[..., Any], client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(2)
-    record = Record(
-        offset=0, timestamp=1_700_000_000_123, key=b"k", value=b"v", headers=(("h", b"x"), ("h", None))
-    )
+    record = Record(offset=0, timestamp=1_700_000_000_123, key=b"k", value=b"v", headers=(("h", b"x"), ("h", None)))
     bare = Record(offset=1, timestamp=1_700_000_000_124, key=None, value=None)
     client.produce({(topic, 1): encode_batch([record, bare])})
     frame = rows_of(topic, includeHeaders="true")
@@ -65,9 +63,7 @@ def test_aborted_and_control_records_are_never_seen(
     for number in range(4):
         transactions.init()
         transactions.add_partitions([(topic, 0)])
-        batch = encode_batch(
-            [Record(offset=0, timestamp=1_700_000_000_000, key=None, value=f"{number}".encode())]
-        )
+        batch = encode_batch([Record(offset=0, timestamp=1_700_000_000_000, key=None, value=f"{number}".encode())])
         transactions.produce([(topic, 0, batch, 1)])
         transactions.end(commit=number % 2 == 0)
     assert values(rows_of(topic)) == ["0", "2"]

@@ -89,9 +89,9 @@ def test_results_are_those_of_one_record_after_the_other(run: Callable[..., Runn
         seventh = {f"k{n}": 7 for n in range(4)}
         assert running.streams.dropped_records == {"processing error": 2 + len(seventh)}
     stateless = [(each.key, [each.value, each.value**2]) for each in good if each.key != "k1"]
-    assert [
-        (got.key, serdes.json.deserialize("", got.value or b"")) for got in came[f"{name}.stateless"]
-    ] == [(key.encode(), value) for key, value in stateless]
+    assert [(got.key, serdes.json.deserialize("", got.value or b"")) for got in came[f"{name}.stateless"]] == [
+        (key.encode(), value) for key, value in stateless
+    ]
     assert [serdes.json.deserialize("", got.value or b"") for got in came[f"{name}.batches"]] == [
         each.value**2 for each in good
     ]
@@ -103,9 +103,7 @@ def test_results_are_those_of_one_record_after_the_other(run: Callable[..., Runn
 
 
 @pytest.mark.parametrize("where", ["in a worker", "in the driver"])
-def test_no_call_goes_on_when_the_application_is_stopped(
-    where: str, run: Callable[..., Running], name: str
-) -> None:
+def test_no_call_goes_on_when_the_application_is_stopped(where: str, run: Callable[..., Running], name: str) -> None:
     service = Silent()
     port = service.server_address[1]
 

@@ -127,14 +127,11 @@ def compare_cuts(spark: Any, suiro_node: Any, drawn_cases: list[Drawn], limit: i
     differing = []
     for number, case in enumerate(drawn_cases):
         want, got, last = (
-            outputs[f"{cases.run}.{number}.out"]
-            for cases, outputs in ((whole, wanted), (parts, found), (latest, rows))
+            outputs[f"{cases.run}.{number}.out"] for cases, outputs in ((whole, wanted), (parts, found), (latest, rows))
         )
         look = last_by_key if "foreign" in case.text else by_key
         if look(want) != look(got):
             differing.append(f"{case!r}\n  at once {look(want)}\n  in parts {look(got)}")
         if last_by_key(want) != last_by_key(last):
             differing.append(f"{case!r}\n  last rows {last_by_key(want)}\n  by default {last_by_key(last)}")
-    assert not differing, f"limit {limit}, partitions {partitions}, {len(differing)} differ:\n" + "\n".join(
-        differing
-    )
+    assert not differing, f"limit {limit}, partitions {partitions}, {len(differing)} differ:\n" + "\n".join(differing)

@@ -20,9 +20,7 @@ def test_dropped_records_are_counted_by_reason(run: Callable[..., Running], name
             stream = stream.map_values(mapper, value=serdes.string)
         windowed = stream.group_by_key().windowed_by(TimeWindows.of_size(10))
         windowed.count().to_stream().to(f"{name}.{kind}.out")
-    numbers = builder.stream(
-        f"{name}.numbers", key=serdes.string, value=serdes.long, on_deserialization_error="skip"
-    )
+    numbers = builder.stream(f"{name}.numbers", key=serdes.string, value=serdes.long, on_deserialization_error="skip")
     numbers.to(f"{name}.numbers.out")
     topology = builder.build()
     sent = [

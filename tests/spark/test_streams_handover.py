@@ -61,8 +61,7 @@ def test_the_totals_are_exact(spark: Any, tmp_path: Path) -> None:
             running.finish()
             rows = Outputs(running.client, ["counts"], PARTITIONS).read()["counts"]
     counts = {
-        (key or b"").decode(): struct.unpack(">q", value or b"")[0]
-        for key, (value, _) in last_by_key(rows).items()
+        (key or b"").decode(): struct.unpack(">q", value or b"")[0] for key, (value, _) in last_by_key(rows).items()
     }
     assert counts == Counter(item.value for item in sent)
     # Every update once: an update that was repeated or lost would leave a step out, or take one twice.

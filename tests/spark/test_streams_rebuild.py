@@ -129,9 +129,7 @@ def test_a_rebuild_writes_what_an_uninterrupted_run_would(
 
 @pytest.mark.soak  # CI's time
 @settings(max_examples=1, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-@given(
-    st.lists(drawn(), min_size=10, max_size=10).filter(is_varied), st.sampled_from(["every", "micro-batch"])
-)
+@given(st.lists(drawn(), min_size=10, max_size=10).filter(is_varied), st.sampled_from(["every", "micro-batch"]))
 def test_drawn_topologies_are_rebuilt(
     spark: Any, suiro_node: Any, tmp_path_factory: Any, cases: list[Drawn], emit: str
 ) -> None:
@@ -182,9 +180,7 @@ def test_a_rebuild_writes_nothing_after_the_run_before_went_on(
     first = run(topology, name, before=[Sent(f"{name}.in", "k", "one", 1_000)])
     first.finish()
     first.close()
-    sink = SinkOptions.parse(
-        {"kafka.bootstrap.servers": suiro_node.bootstrap_servers, "application.id": name}
-    )
+    sink = SinkOptions.parse({"kafka.bootstrap.servers": suiro_node.bootstrap_servers, "application.id": name})
     with Client(suiro_node.bootstrap_servers) as client:
         assert boundary_of(client, sink, (f"{name}.in",), tmp_path / "new" / name, rebuild=True) is not None
     old = run(topology, name)
@@ -276,6 +272,4 @@ def test_what_was_processed_out_of_order_is_not_written_again(run: Run, name: st
     forgotten(tmp_path, name)
     second = run(topology, name, rebuild=True)
     assert second.finish()[out] == written
-    assert [item.value for item in second.send([Sent(f"{name}.in", "k", "new", 2_000)])[out]] == [
-        b"new/row 49"
-    ]
+    assert [item.value for item in second.send([Sent(f"{name}.in", "k", "new", 2_000)])[out]] == [b"new/row 49"]

@@ -48,18 +48,14 @@ def build(name: str) -> Topology:
     flights = builder.stream(f"{name}-flights", key=serdes.string, value=serdes.avro.with_(schema=NEW))
     late = flights.filter(col("delay") > 15)
     late.to(f"{name}-late")
-    late.group_by(col("carrier"), key=serdes.string).count().to_stream().to(
-        f"{name}-counts", value=serdes.long
-    )
+    late.group_by(col("carrier"), key=serdes.string).count().to_stream().to(f"{name}-counts", value=serdes.long)
     flights.map_values(lambda it: {**it, "tail": it["tail"].lower()}).to(
         f"{name}-lower", value=serdes.avro.with_(schema=NEW)
     )
     return builder.build()
 
 
-def test_as_the_interpreter_has_it(
-    spark: Any, suiro_node: Any, registry: InProcessRegistry, tmp_path: Path
-) -> None:
+def test_as_the_interpreter_has_it(spark: Any, suiro_node: Any, registry: InProcessRegistry, tmp_path: Path) -> None:
     name = f"avro{uuid4().hex[:6]}"
     topology = build(name)
     assert "reads values one by one" not in explain(topology)
@@ -85,19 +81,14 @@ def test_as_the_interpreter_has_it(
         interpreter.pipe(record[0], record[1], record[2], record[3])
     expected: dict[str, dict[Any, list[Any]]] = {}
     for item in interpreter.outputs:
-        expected.setdefault(item.topic, {}).setdefault(item.key, []).append(
-            (item.value, item.record.timestamp)
-        )
+        expected.setdefault(item.topic, {}).setdefault(item.key, []).append((item.value, item.record.timestamp))
 
     with Client(suiro_node.bootstrap_servers) as client:
         sinks = [*topology.sink_topics, dead]
         client.create_topics([NewTopic(topic, 1) for topic in (*topology.source_topics, *sinks)])
         for topic in topology.source_topics:
             batch = [record for record in records if record[0] == topic]
-            made = [
-                Record(offset=n, timestamp=at, key=key, value=value)
-                for n, (_, at, key, value) in enumerate(batch)
-            ]
+            made = [Record(offset=n, timestamp=at, key=key, value=value) for n, (_, at, key, value) in enumerate(batch)]
             client.produce({(topic, 0): encode_batch(made)})
         streams = KafkaStreams(
             topology,
@@ -152,15 +143,11 @@ def test_columns_of_data_frames(spark: Any, registry: InProcessRegistry) -> None
     )
     names = rows.columns
     packed = rows.select(
-        suiro.spark.to_avro(struct(*names), registry=registry.url, subject=subject, schema=schema).alias(
-            "value"
-        )
+        suiro.spark.to_avro(struct(*names), registry=registry.url, subject=subject, schema=schema).alias("value")
     )
     read = suiro.spark.from_avro("value", registry=registry.url, subject=subject)
     again = packed.select(read.alias("it")).select("it.*")
-    assert [one.asDict() for one in again.collect()] == [
-        one.asDict() | {"money": one.money} for one in rows.collect()
-    ]
+    assert [one.asDict() for one in again.collect()] == [one.asDict() | {"money": one.money} for one in rows.collect()]
     assert dict(again.dtypes)["at"] == "timestamp"
     with_bad = packed.union(spark.sql("select cast('bad bytes' as binary)"))
     older = suiro.spark.from_avro("value", registry=registry.url, schema=OLD, mode="PERMISSIVE")

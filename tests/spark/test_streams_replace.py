@@ -52,9 +52,7 @@ def test_the_new_topology_takes_over_at_the_offsets_of_the_old_one(
     run: Run, name: str, tmp_path: Path, suiro_node: Any
 ) -> None:
     server = suiro_node.bootstrap_servers
-    old = run(
-        counted(name, "", changed=False), name, directory=tmp_path / "old", before=input_of(name, 0, 100)
-    )
+    old = run(counted(name, "", changed=False), name, directory=tmp_path / "old", before=input_of(name, 0, 100))
     old.finish()
     new = run(counted(name, "new ", changed=True), name, directory=tmp_path / "new", replace=True)
     send(old.client, old.topology, input_of(name, 100, 160), PARTITIONS)
@@ -85,9 +83,7 @@ def test_the_new_topology_takes_over_at_the_offsets_of_the_old_one(
     last = last_by_key(row for row in every[f"{name}.counts"] if not row.key.startswith(b"x"))
     assert changelog(server, name, "counts", PARTITIONS) == {key: value for key, (value, _) in last.items()}
     # The old state directory is refused, and the new one goes on with or without the option.
-    with pytest.raises(
-        ReplacedError, match="start the application with the state directory of the other one"
-    ):
+    with pytest.raises(ReplacedError, match="start the application with the state directory of the other one"):
         run(counted(name, "", changed=False), name, directory=tmp_path / "old")
     new.close()
     again = run(counted(name, "new ", changed=True), name, directory=tmp_path / "new", replace=True)

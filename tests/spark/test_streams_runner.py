@@ -51,9 +51,7 @@ def counted(records: list[Got]) -> dict[str, int]:
 
 def by_key(name: str) -> Topology:
     builder = StreamsBuilder()
-    counts = (
-        builder.stream(f"{name}.in", **TEXT).group_by_key().count(materialized=Materialized.as_("counts"))
-    )
+    counts = builder.stream(f"{name}.in", **TEXT).group_by_key().count(materialized=Materialized.as_("counts"))
     counts.to_stream().to(f"{name}.out")
     return builder.build()
 
@@ -113,9 +111,7 @@ def test_the_changelog_is_kafka_streams(run: Run, name: str, suiro_node: Any) ->
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("limit", "partitions"), one_of(2, [(None, 1), (None, 4), (37, 4), (37, 1)]))
-def test_a_repartition_gives_one_content_for_every_cut(
-    run: Run, name: str, limit: int | None, partitions: int
-) -> None:
+def test_a_repartition_gives_one_content_for_every_cut(run: Run, name: str, limit: int | None, partitions: int) -> None:
     sent = words(f"{name}.in", 400 if IS_WHOLE else 220, keys=23)
     running = run(by_word(name), name, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
     out = running.finish()[f"{name}.out"]
@@ -128,9 +124,7 @@ def in_windows(name: str) -> Topology:
 
     builder = StreamsBuilder()
     words = builder.stream(f"{name}.in", **TEXT).group_by(lambda key, value: value, name="words")
-    windows = words.windowed_by(TimeWindows.of_size(40, grace=10)).count(
-        materialized=Materialized.as_("windows")
-    )
+    windows = words.windowed_by(TimeWindows.of_size(40, grace=10)).count(materialized=Materialized.as_("windows"))
     windows.to_stream().to(f"{name}.out")
     return builder.build()
 
@@ -147,9 +141,7 @@ def test_late_records_are_late_for_every_cut(run: Run, name: str) -> None:
     for limit in (None, 60):
         app = f"{name}-{limit}"
         records = [Sent(f"{app}.in", item.key, item.value, item.timestamp) for item in sent]
-        running = run(
-            in_windows(app), app, before=records, partitions=partitions, max_offsets_per_trigger=limit
-        )
+        running = run(in_windows(app), app, before=records, partitions=partitions, max_offsets_per_trigger=limit)
         answers.append(last_by_key(running.finish()[f"{app}.out"]))
         running.close()
     assert answers[1] == answers[0]
@@ -165,9 +157,7 @@ def test_a_table_is_joined_as_of_the_records_before(run: Run, name: str) -> None
     def joined(app: str) -> Topology:
         builder = StreamsBuilder()
         table = builder.table(f"{app}.table", **TEXT)
-        builder.stream(f"{app}.stream", **TEXT).join(table, lambda left, right: f"{left}/{right}").to(
-            f"{app}.out"
-        )
+        builder.stream(f"{app}.stream", **TEXT).join(table, lambda left, right: f"{left}/{right}").to(f"{app}.out")
         return builder.build()
 
     answers = []
@@ -230,9 +220,7 @@ def test_records_that_fail_go_to_the_dead_letter_topic(run: Run, name: str, suir
         Sent(f"{name}.in", "b", {"x": 2}, 2),
         Sent(f"{name}.in", "c", 5, 3),
     ]
-    running = run(
-        builder.build(), name, before=sent, on_processing_error=policy, on_deserialization_error=policy
-    )
+    running = run(builder.build(), name, before=sent, on_processing_error=policy, on_deserialization_error=policy)
     assert [item.key for item in running.finish()[f"{name}.out"]] == [b"b"]
     assert [item.key for item in Outputs(running.client, [letters]).read()[letters]] == [b"c"]
 
@@ -303,18 +291,16 @@ def test_another_topology_does_not_touch_the_state(run: Run, name: str) -> None:
     first.close()
     builder = StreamsBuilder()
     stream = builder.stream(f"{name}.in", **TEXT)
-    stream.group_by_key().reduce(
-        lambda left, right: right, materialized=Materialized.as_("counts")
-    ).to_stream().to(f"{name}.out")
+    stream.group_by_key().reduce(lambda left, right: right, materialized=Materialized.as_("counts")).to_stream().to(
+        f"{name}.out"
+    )
     with pytest.raises(TopologyError, match="store counts: value was long, is string"):
         run(builder.build(), name)
     again = run(by_key(name), name)
     assert sum(counted(again.finish()[f"{name}.out"]).values()) == 10
 
 
-def test_what_is_missing_is_said_before_anything_runs(
-    spark: Any, suiro_node: Any, name: str, tmp_path: Path
-) -> None:
+def test_what_is_missing_is_said_before_anything_runs(spark: Any, suiro_node: Any, name: str, tmp_path: Path) -> None:
     topology = by_key(name)
 
     def made(**policies: str) -> KafkaStreams:

@@ -60,9 +60,7 @@ def read(client: Client, topic: str) -> list[tuple[bytes, dict[str, bytes | None
     end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
     while at < end:
         fetched = client.fetch({place: at}, read_committed=True)[place]
-        decoded = columnar.decode(
-            fetched.data, start_offset=at, end_offset=end, aborted=fetched.aborted, headers=True
-        )
+        decoded = columnar.decode(fetched.data, start_offset=at, end_offset=end, aborted=fetched.aborted, headers=True)
         columns = (decoded.batch.column(name).to_pylist() for name in ("value", "headers"))
         for value, headers in zip(*columns, strict=True):
             found.append((value, {one["key"]: one["value"] for one in headers or ()}))
@@ -71,9 +69,7 @@ def read(client: Client, topic: str) -> list[tuple[bytes, dict[str, bytes | None
 
 
 @pytest.mark.parametrize("make", [stateless, counting])
-def test_results_name_the_span_of_their_record(
-    spark: Any, suiro_node: Any, tmp_path: Path, make: Any
-) -> None:
+def test_results_name_the_span_of_their_record(spark: Any, suiro_node: Any, tmp_path: Path, make: Any) -> None:
     results = {}
     with HttpPeer(lambda asked: Answer(200, b"")) as peer:
         traces = traces_to(peer.url, "suiro", {})
@@ -100,9 +96,7 @@ def test_results_name_the_span_of_their_record(
         traces.close()
         requests = [ExportTraceServiceRequest.FromString(one.body) for one in peer.asked]
     spans = {
-        span.span_id.hex(): span
-        for request in requests
-        for span in request.resource_spans[0].scope_spans[0].spans
+        span.span_id.hex(): span for request in requests for span in request.resource_spans[0].scope_spans[0].spans
     }
     values = {kind: [[value for value, _ in rows] for rows in found] for kind, found in results.items()}
     assert values["traced"] == values["plain"]

@@ -66,9 +66,7 @@ def _turns(case: Case, prefix: str) -> list[Turn]:
 
 
 def _records(topology: Any, sink: str, got: list[Any]) -> list[Record]:
-    operator = next(
-        n.operator for n in topology.nodes if isinstance(n.operator, Sink) and n.operator.topic == sink
-    )
+    operator = next(n.operator for n in topology.nodes if isinstance(n.operator, Sink) and n.operator.topic == sink)
     key, value = operator.key or json_serde, operator.value or json_serde
     return [
         Record(

@@ -37,9 +37,7 @@ def everything_but_java(directory: Path) -> str:
 def test_the_wheel_runs_spark(tmp_path: Path) -> None:
     commands = tmp_path / "bin"
     commands.mkdir()
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH", "SPARK_HOME")
-    }
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH", "SPARK_HOME")}
     run = subprocess.run(
         [sys.executable, "-c", JOB],
         env=kept | {"PATH": everything_but_java(commands), "XDG_CACHE_HOME": str(tmp_path / "cache")},

@@ -14,9 +14,7 @@ from support.wire import Wire
 
 def ask(wire: Wire, api: str, version: int, /, **fields: Any) -> dict[str, Any]:
     """Send one request and return the response as dictionaries: error codes by name, times in milliseconds."""
-    return typing.cast(
-        "dict[str, Any]", plain(wire.call(filled(request_class(API_KEYS[api], version), fields)))
-    )
+    return typing.cast("dict[str, Any]", plain(wire.call(filled(request_class(API_KEYS[api], version), fields))))
 
 
 def filled(message_class: Any, fields: dict[str, Any]) -> Any:

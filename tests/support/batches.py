@@ -70,9 +70,7 @@ def crafted_header(count: int, *, size: int = 0, codec: int = 0, latest: int = T
     )
 
 
-def owned_batch(
-    *values: str, producer_id: int, epoch: int, sequence: int, transactional: bool = False
-) -> bytes:
+def owned_batch(*values: str, producer_id: int, epoch: int, sequence: int, transactional: bool = False) -> bytes:
     """The same under a producer's id, epoch and sequence."""
     return with_producer(
         batch_of(*values),
@@ -112,9 +110,7 @@ def values_of(fetched: Fetched, *, committed: bool = True) -> list[str]:
     return values
 
 
-def read_all(
-    client: Client, topic: str, partition: int = 0, *, committed: bool = True, start: int = 0
-) -> list[str]:
+def read_all(client: Client, topic: str, partition: int = 0, *, committed: bool = True, start: int = 0) -> list[str]:
     """Every value of a partition up to its end (with `committed`: up to its last stable offset)."""
     target = (topic, partition)
     end = client.list_offsets({target: -1}, read_committed=committed)[target].offset

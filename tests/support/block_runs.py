@@ -99,12 +99,8 @@ class ByBlock(_Collected):
         return Parcel(topic=topic, keys=[key], values=[value], timestamps=[timestamp], headers=[headers])
 
     def send(self, parcel: Parcel) -> None:
-        for row, (key, value, timestamp) in enumerate(
-            zip(parcel.keys, parcel.values, parcel.timestamps, strict=True)
-        ):
-            self.add(
-                parcel.topic, key, value, timestamp, () if parcel.headers is None else parcel.headers[row]
-            )
+        for row, (key, value, timestamp) in enumerate(zip(parcel.keys, parcel.values, parcel.timestamps, strict=True)):
+            self.add(parcel.topic, key, value, timestamp, () if parcel.headers is None else parcel.headers[row])
 
 
 def _letter(topic: str, record: Record, origin: Origin | None, error: Exception) -> tuple[Any, Any, int, Any]:
@@ -155,9 +151,7 @@ def _run(
     by_record, by_block = ByRecord(), ByBlock()
     dropped: dict[str, int] = {}
     offset = 0
-    opened: dict[str, Any] = {
-        spec.name: open_store(spec, maps[spec.name], keeps=in_blocks) for spec in sub.stores
-    }
+    opened: dict[str, Any] = {spec.name: open_store(spec, maps[spec.name], keeps=in_blocks) for spec in sub.stores}
     for number, blocks in enumerate(batches):
         common: dict[str, Any] = {
             "partition": 0,

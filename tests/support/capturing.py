@@ -143,9 +143,7 @@ class Topics:
             if tuple(self.decoded(record["key"]).values()) == key:
                 value = None if record["value"] is None else self.decoded(record["value"])
                 cut = value and {name: str(cell)[:40] for name, cell in value.items()}
-                lines.append(
-                    f"  {record['offset']} {[header['value'].decode() for header in record['headers']]} {cut}"
-                )
+                lines.append(f"  {record['offset']} {[header['value'].decode() for header in record['headers']]} {cut}")
         return "\n".join([lines[0], *lines[1:][-12:], ""])
 
     def decoded(self, data: bytes, reader: Any = None) -> Row:
@@ -163,9 +161,7 @@ class Topics:
 
     def _schema(self, schema_id: int) -> Any:
         if schema_id not in self._schemas:
-            self._schemas[schema_id] = fastavro.parse_schema(
-                json.loads(self._registry.schema(schema_id).text)
-            )
+            self._schemas[schema_id] = fastavro.parse_schema(json.loads(self._registry.schema(schema_id).text))
         return self._schemas[schema_id]
 
 
@@ -227,9 +223,7 @@ class CaptureScene:
 
 def make_slot(connection: Connection, scene: CaptureScene) -> None:
     """As the guide says for failover: the slot has exported no snapshot, so tables are read beside the stream."""
-    connection.execute(
-        "select pg_create_logical_replication_slot(%s, 'pgoutput')", (f"suiro_{scene.prefix}",)
-    )
+    connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (f"suiro_{scene.prefix}",))
 
 
 def records(scene: CaptureScene, table: str = "t") -> list[Row]:
@@ -248,9 +242,7 @@ def in_the_middle(scene: CaptureScene, postgres: Postgres, statement: str, *, ro
 def killed(scene: CaptureScene, capture: Capture, connection: Connection) -> None:
     capture.kill()
     free = "select not active from pg_replication_slots where slot_name = %s"
-    wait_until(
-        lambda: connection.execute(free, (f"suiro_{scene.prefix}",)).fetchone() == (True,), 60, "a free slot"
-    )
+    wait_until(lambda: connection.execute(free, (f"suiro_{scene.prefix}",)).fetchone() == (True,), 60, "a free slot")
 
 
 def dsn_of(postgres: Postgres, database: str) -> str:

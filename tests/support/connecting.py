@@ -21,9 +21,7 @@ from support.waiting import wait_until
 @contextmanager
 def running(folder: Path, bootstrap_servers: str, text: str, **options: Any) -> Iterator[Runtime]:
     """The connectors of a TOML text, in this process."""
-    runtime = Runtime(
-        read_configuration(write(folder, bootstrap_servers, text)), first_backoff_ms=20, **options
-    )
+    runtime = Runtime(read_configuration(write(folder, bootstrap_servers, text)), first_backoff_ms=20, **options)
     # A stop waits for as long as these.
     with patch.object(sink_task, "FETCH_WAIT_MS", 50), patch.object(webhook, "POLL_S", 0.05):
         runtime.start()
@@ -67,9 +65,7 @@ def state(runtime: Runtime, name: str) -> dict[str, Any]:
     return runtime.status(name)[0]
 
 
-def reaches(
-    runtime: Runtime, name: str, condition: Callable[[dict[str, Any]], Any], what: str
-) -> dict[str, Any]:
+def reaches(runtime: Runtime, name: str, condition: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
     """The status of a connector once it is as wanted."""
     try:
         wait_until(lambda: condition(state(runtime, name)), what=what)
@@ -121,9 +117,7 @@ def committed(client: Client, topic: str) -> list[dict[str, Any]]:
         end = client.list_offsets({target: LATEST}, read_committed=True)[target].offset
         while start < end:
             part = client.fetch({target: start})[target]
-            rows = columnar.decode(
-                part.data, start_offset=start, end_offset=end, aborted=part.aborted, headers=True
-            )
+            rows = columnar.decode(part.data, start_offset=start, end_offset=end, aborted=part.aborted, headers=True)
             for row in rows.batch.to_pylist():
                 row["partition"] = item.partition
                 row["headers"] = {header["key"]: header["value"] for header in row["headers"]}

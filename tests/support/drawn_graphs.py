@@ -93,9 +93,7 @@ WINDOWS = (
 def graphs(draw: st.DrawFn, kinds: tuple[str, ...] = KINDS) -> Callable[[StreamsBuilder], None]:
     """Each step: which stream it is on, what it does, a second stream for what takes two."""
     steps = draw(
-        st.lists(
-            st.tuples(st.sampled_from(kinds), st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=12
-        )
+        st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=12)
     )
     two_inputs = draw(st.booleans())
 
@@ -125,9 +123,7 @@ def _add(function: Callable[..., Any]) -> Callable[..., None]:
     return step
 
 
-def _branch(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-) -> None:
+def _branch(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
     ways = (
         stream.split(name=name)
         .branch(lambda key, value: _number(_bad(value)) % 3 == 0, "zero")
@@ -137,41 +133,29 @@ def _branch(
     streams += ways.values()
 
 
-def _merge(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-) -> None:
+def _merge(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
     streams.append(stream.merge(other))
 
 
-def _to(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-) -> None:
+def _to(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
     stream.to(TOPICS[n % len(TOPICS)], key=serdes.string, value=serdes.json)
 
 
 def _to_chosen(
     builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
-    stream.to(
-        lambda key, value, origin: TOPICS[_number(_bad(value)) % 2], key=serdes.string, value=serdes.json
-    )
+    stream.to(lambda key, value, origin: TOPICS[_number(_bad(value)) % 2], key=serdes.string, value=serdes.json)
 
 
-def _global(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-) -> None:
+def _global(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
     join = stream.left_join if n % 2 else stream.join
     streams.append(join(tables[0], lambda key, value: _bad(key), lambda left, right: [left, right]))
 
 
-def _process(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-) -> None:
+def _process(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
     if n % 3 == 0:
         streams.append(
-            stream.process(
-                lambda: Scheduling(None, late=bool(n % 2)), key=serdes.string, value=serdes.json, name=name
-            )
+            stream.process(lambda: Scheduling(None, late=bool(n % 2)), key=serdes.string, value=serdes.json, name=name)
         )
         return
     if not stores or n % 3 == 1:
@@ -179,9 +163,7 @@ def _process(
         builder.add_state_store(stores[-1], key=serdes.string, value=serdes.json)
     own = stores[n % len(stores)]
     streams.append(
-        stream.process(
-            lambda: Scheduling(own, late=bool(n % 2)), own, key=serdes.string, value=serdes.json, name=name
-        )
+        stream.process(lambda: Scheduling(own, late=bool(n % 2)), own, key=serdes.string, value=serdes.json, name=name)
     )
 
 
@@ -194,9 +176,7 @@ def _process_values(
 
         def process(self, record: Record) -> None:
             where = self._context.record_metadata()
-            self._context.forward(
-                record.with_headers((*record.headers, ("at", repr(where and where.offset).encode())))
-            )
+            self._context.forward(record.with_headers((*record.headers, ("at", repr(where and where.offset).encode()))))
 
     streams.append(stream.process_values(Noting, name=name))
 
@@ -215,11 +195,7 @@ def _kept(name: str) -> Any:
 
 
 def _aggregate(stream: Any, name: str) -> Any:
-    return (
-        _grouped(stream, name)
-        .aggregate(list, _append, value=serdes.json, materialized=_kept(name))
-        .to_stream()
-    )
+    return _grouped(stream, name).aggregate(list, _append, value=serdes.json, materialized=_kept(name)).to_stream()
 
 
 def _plain(stream: Any) -> Any:
@@ -260,9 +236,7 @@ def _final(stream: Any, name: str) -> Any:
     return _plain(counted.to_stream())
 
 
-def _session(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-) -> None:
+def _session(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
     from suiro.streams import EmitStrategy, SessionWindows
 
     windows = _grouped(stream, name).windowed_by(SessionWindows.of_gap(5, grace=n % 4))
@@ -284,22 +258,14 @@ def _session(
 
 def _table(stream: Any, name: str) -> Any:
     table = stream.to_table(key=serdes.string, value=serdes.json, materialized=_kept(name))
-    return (
-        table.filter(lambda key, value: _number(_bad(value)) % 2 == 0)
-        .map_values(lambda value: [value])
-        .to_stream()
-    )
+    return table.filter(lambda key, value: _number(_bad(value)) % 2 == 0).map_values(lambda value: [value]).to_stream()
 
 
-def _to_table(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-) -> None:
+def _to_table(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
     if n % 3:
         tables.append(stream.to_table(key=serdes.string, value=serdes.json, materialized=_kept(name)))
     else:
-        tables.append(
-            _grouped(stream, name).aggregate(list, _append, value=serdes.json, materialized=_kept(name))
-        )
+        tables.append(_grouped(stream, name).aggregate(list, _append, value=serdes.json, materialized=_kept(name)))
 
 
 def _a_table(stream: Any, name: str, tables: Any, n: int) -> Any:
@@ -310,9 +276,7 @@ def _a_table(stream: Any, name: str, tables: Any, n: int) -> Any:
 
 
 def _of_table(function: Callable[..., Any]) -> Callable[..., None]:
-    def step(
-        builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-    ) -> None:
+    def step(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
         tables.append(function(_a_table(other, name, tables, n), _kept(f"{name}-made") if n % 2 else None))
 
     return step
@@ -343,9 +307,7 @@ def _regrouped(key: Any, value: Any) -> Any:
 def _table_group(
     builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
-    grouped = _a_table(other, name, tables, n).group_by(
-        _regrouped, key=serdes.string, value=serdes.json, name=name
-    )
+    grouped = _a_table(other, name, tables, n).group_by(_regrouped, key=serdes.string, value=serdes.json, name=name)
     kept = _kept(f"{name}-made")
 
     def add(key: Any, value: Any, aggregate: Any) -> Any:
@@ -359,9 +321,7 @@ def _table_group(
         case 0:
             made = grouped.count(materialized=kept)
         case 1:
-            made = grouped.reduce(
-                lambda total, row: [total, row], lambda total, row: _bad(total), materialized=kept
-            )
+            made = grouped.reduce(lambda total, row: [total, row], lambda total, row: _bad(total), materialized=kept)
         case _:
             made = grouped.aggregate(list, add, subtract, value=serdes.json, materialized=kept)
     tables.append(made)
@@ -375,9 +335,7 @@ def _table_join(
     streams.append(stream.left_join(right, lambda left, row: [left, row]))
 
 
-def _shared(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
-) -> None:
+def _shared(builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int) -> None:
     """With a table that others may read."""
     join = stream.left_join if n % 3 else stream.join
     streams.append(join(_a_table(other, name, tables, n), lambda left, row: [_bad(left), row]))
@@ -442,30 +400,20 @@ _STEPS: dict[str, Callable[..., None]] = {
     "map": _add(lambda stream, name: stream.map(lambda key, value: (key, [_bad(value)]))),
     "map_values": _add(lambda stream, name: stream.map_values(lambda value: [_bad(value), 1])),
     "flat_map": _add(
-        lambda stream, name: stream.flat_map(
-            lambda key, value: ((key, each) for each in (value, _bad(value)))
-        )
+        lambda stream, name: stream.flat_map(lambda key, value: ((key, each) for each in (value, _bad(value))))
     ),
     "flat_map_values": _add(
         lambda stream, name: stream.flat_map_values(lambda value: [value] * (_number(_bad(value)) % 3))
     ),
-    "select_key": _add(
-        lambda stream, name: stream.select_key(lambda key, value: key or (_bad(value) and "k"))
-    ),
+    "select_key": _add(lambda stream, name: stream.select_key(lambda key, value: key or (_bad(value) and "k"))),
     "peek": _add(lambda stream, name: stream.peek(lambda key, value: _bad(value))),
-    "map_values_async": _add(
-        lambda stream, name: stream.map_values_async(_wrapped_later, concurrency=3, name=name)
-    ),
+    "map_values_async": _add(lambda stream, name: stream.map_values_async(_wrapped_later, concurrency=3, name=name)),
     "map_async": _add(lambda stream, name: stream.map_async(_pair_later, order="none", name=name)),
     "filter_async": _add(lambda stream, name: stream.filter_async(_wanted_later, concurrency=2, name=name)),
-    "flat_map_values_async": _add(
-        lambda stream, name: stream.flat_map_values_async(_several_later, name=name)
-    ),
+    "flat_map_values_async": _add(lambda stream, name: stream.flat_map_values_async(_several_later, name=name)),
     "peek_async": _add(lambda stream, name: stream.peek_async(_seen_later, concurrency=1, name=name)),
     "map_batches": _add(
-        lambda stream, name: stream.map_batches(
-            _next_numbers, reads="int64", schema="int64", key_type=None, name=name
-        )
+        lambda stream, name: stream.map_batches(_next_numbers, reads="int64", schema="int64", key_type=None, name=name)
     ),
     "branch": _branch,
     "merge": _merge,
@@ -494,9 +442,7 @@ _STEPS: dict[str, Callable[..., None]] = {
         lambda table, kept: table.filter(lambda key, value: _number(_bad(value)) % 2 == 0, materialized=kept)
     ),
     "table_values": _of_table(
-        lambda table, kept: table.map_values(
-            lambda value: [_bad(value)], value=serdes.json, materialized=kept
-        )
+        lambda table, kept: table.map_values(lambda value: [_bad(value)], value=serdes.json, materialized=kept)
     ),
     "table_stream": _table_stream,
     "table_group": _table_group,

@@ -81,9 +81,7 @@ def member(side: Side, group: str, number: int, topic: str, act: str) -> Any:
     """A member of the new protocol joins, leaves or goes on; then all of them until nobody hears anything new."""
     if group in side.classic:
         return "a group of the other protocol"
-    one = side.members.setdefault(
-        (group, number), Member(side.wire, side.name(group), member_id=f"m{number}")
-    )
+    one = side.members.setdefault((group, number), Member(side.wire, side.name(group), member_id=f"m{number}"))
     answer = {"join": lambda: one.join(side.name(topic)), "leave": one.leave, "beat": one.beat}[act]()
     if act == "leave":
         one.epoch, one.owned = 0, {}
@@ -139,9 +137,7 @@ def classic_member(side: Side, group: str, topic: str, act: str) -> Any:
             )
             return answer["error_code"], answer["protocol_name"], len(answer["assignment"])
         case "beat":
-            return side.ask("heartbeat", 4, group_id=name, generation_id=generation, member_id=member_id)[
-                "error_code"
-            ]
+            return side.ask("heartbeat", 4, group_id=name, generation_id=generation, member_id=member_id)["error_code"]
         case _:
             side.classic.pop(group, None)
             answer = side.ask("leave_group", 5, group_id=name, members=({"member_id": member_id},))

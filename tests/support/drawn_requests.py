@@ -191,9 +191,7 @@ def describe_configs(side: Side, topic: str) -> Any:
 
 def init_producer(side: Side, producer: str, transactional: bool) -> Any:
     name = side.name(producer) if transactional else None
-    answer = side.ask(
-        "init_producer_id", 5, transactional_id=name, transaction_timeout=60_000, producer_id=-1
-    )
+    answer = side.ask("init_producer_id", 5, transactional_id=name, transaction_timeout=60_000, producer_id=-1)
     side.took(producer, answer["producer_id"], answer["producer_epoch"])
     side.producer(producer).transactional = transactional
     return answer["error_code"], answer["producer_epoch"]
@@ -231,9 +229,7 @@ def produce(
 
     def once() -> tuple[str, int] | None:
         name = side.name(producer) if transactional else None
-        answer = side.wire.produce(
-            side.name(topic), batch, partition=index, transactional_id=name, version=version
-        )
+        answer = side.wire.produce(side.name(topic), batch, partition=index, transactional_id=name, version=version)
         return None if answer[0] in PASSING else answer
 
     answer = wait_until(once, what="produce to be answered for good")
@@ -271,9 +267,7 @@ def add_offsets(side: Side, producer: str, group: str) -> Any:
     )["error_code"]
 
 
-def commit_in_transaction(
-    side: Side, producer: str, group: str, topic: str, offset: int, version: int
-) -> Any:
+def commit_in_transaction(side: Side, producer: str, group: str, topic: str, offset: int, version: int) -> Any:
     producer_id, epoch = side.producer(producer).identity
     part = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
     answer = side.ask(
@@ -313,9 +307,7 @@ def transaction_state(side: Side, producer: str) -> Any:
             name,
             [] if name.startswith("__") else sorted(partitions),
         )  # brokers have __consumer_offsets of any size
-        for name, partitions in (
-            (side.short(topic["topic"]), topic["partitions"]) for topic in found["topics"]
-        )
+        for name, partitions in ((side.short(topic["topic"]), topic["partitions"]) for topic in found["topics"])
     )
     return found["error_code"], found["transaction_state"], found["producer_epoch"], topics
 

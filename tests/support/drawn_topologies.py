@@ -48,9 +48,7 @@ def drawn(draw: st.DrawFn, *, size: int = 40, null_keys: bool = True) -> Drawn:
 
 def is_varied(cases: list[Drawn]) -> bool:
     """The first list that hypothesis draws has the simplest case, as often as there are any: nothing is found by it."""
-    return len({case.text for case in cases}) > len(cases) // 2 and any(
-        case.topics != ("in",) for case in cases
-    )
+    return len({case.text for case in cases}) > len(cases) // 2 and any(case.topics != ("in",) for case in cases)
 
 
 @st.composite
@@ -88,9 +86,7 @@ def _prepared(draw: st.DrawFn) -> tuple[str, Callable[[Any], Any]]:
         "map_values": lambda stream: stream.map_values(
             lambda value: None if value is None else value * 2, value=serdes.json
         ),
-        "flat_map_values": lambda stream: stream.flat_map_values(
-            lambda value: [value, value], value=serdes.json
-        ),
+        "flat_map_values": lambda stream: stream.flat_map_values(lambda value: [value, value], value=serdes.json),
         "merge": lambda stream: stream.filter(lambda key, value: key == "a").merge(
             stream.filter_not(lambda key, value: key == "a")
         ),

@@ -43,9 +43,7 @@ def fill(message_class: Any, world: World) -> Any:
 
 def _values(world: World) -> dict[str, Any]:
     topics = dict.fromkeys(("topic", "name", "topic_name", "topic_names", "resource_name"), world.topic)
-    groups = dict.fromkeys(
-        ("group_id", "group_ids", "groups", "groups_names", "coordinator_keys"), world.group
-    )
+    groups = dict.fromkeys(("group_id", "group_ids", "groups", "groups_names", "coordinator_keys"), world.group)
     transactions = dict.fromkeys(("transactional_id", "transactional_ids"), world.transactional_id)
     return {
         **topics,

@@ -114,11 +114,7 @@ def micro_batches(written: Mapping[int, tuple[int, int]], *, marker: int, finish
 def last_written(written: Mapping[int, tuple[int, int]], marker: int) -> int:
     """The last micro-batch of which something can be read; one without records is written when the marker says so."""
     return max(
-        (
-            number
-            for number, (found, planned) in written.items()
-            if found or (not planned and number <= marker)
-        ),
+        (number for number, (found, planned) in written.items() if found or (not planned and number <= marker)),
         default=-1,
     )
 

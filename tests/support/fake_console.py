@@ -114,15 +114,11 @@ class FakeConsole:
                 "quotas": [{"entity": {"user": "billing"}, "values": {"producer_byte_rate": 1048576.0}}]
             },
             "/audit": lambda request: {
-                "events": [
-                    {"at": cluster.started, "user": "ada", "what": "POST /topics/orders/alter", "status": 200}
-                ]
+                "events": [{"at": cluster.started, "user": "ada", "what": "POST /topics/orders/alter", "status": 200}]
             },
             "/connectors": lambda request: services.connectors(),
             "/views": lambda request: {
-                "hosts": [
-                    {"host": 0, "url": "http://127.0.0.1:8085", "error": None, "views": [services.view()]}
-                ]
+                "hosts": [{"host": 0, "url": "http://127.0.0.1:8085", "error": None, "views": [services.view()]}]
             },
             "/views/{host}/{view}": lambda request: services.view(),
             "/views/{host}/{view}/history": lambda request: services.view_history(),
@@ -149,9 +145,7 @@ class FakeConsole:
         async def answer(request: Request) -> Response:
             found = look(request)
             if found is None:
-                return JSONResponse(
-                    {"error_code": 404, "message": "there is nothing of that name"}, status_code=404
-                )
+                return JSONResponse({"error_code": 404, "message": "there is nothing of that name"}, status_code=404)
             self._hold(request, None, found)
             return JSONResponse(found)
 
@@ -215,8 +209,7 @@ class FakeConsole:
             matched = 0
             for part in range(10):
                 found = [
-                    self.cluster.record(topic, offset)
-                    for offset in range(part * end // 10, (part + 1) * end // 10, 50)
+                    self.cluster.record(topic, offset) for offset in range(part * end // 10, (part + 1) * end // 10, 50)
                 ]
                 matched += len(found)
                 yield _event("records", found)
@@ -243,9 +236,7 @@ class FakeConsole:
         async def events() -> AsyncIterator[str]:
             offset = self.cluster.end_of(topic)
             for _ in range(100_000):
-                records = [
-                    self.cluster.record(topic, offset + n) | {"timestamp": now_ms()} for n in range(20)
-                ]
+                records = [self.cluster.record(topic, offset + n) | {"timestamp": now_ms()} for n in range(20)]
                 offset += 20
                 unclear = {"unclear": 3, "first_unclear": f"{topic}-0 offset {offset}: 'late' is no number"}
                 told = {"records": records, "dropped": 7, "leaderless": self.leaderless}
@@ -260,9 +251,7 @@ class FakeConsole:
         path, body = request.path_params["path"], json.loads(await request.body())
         self.cluster.asked.append((path, body))
         if path.endswith("/copy") and body.get("to") == "nowhere":
-            return JSONResponse(
-                {"error_code": 404, "message": "there is no topic 'nowhere'"}, status_code=404
-            )
+            return JSONResponse({"error_code": 404, "message": "there is no topic 'nowhere'"}, status_code=404)
         answer = _outcome(path.rpartition("/")[2], body)
         self._hold(request, body, answer)
         return JSONResponse(answer)
@@ -291,9 +280,7 @@ def _outcome(action: str, body: Any) -> Any:
         case "redrive":
             return services.redrive(body)
         case "reset":
-            return [
-                {"topic": "orders", "partition": n, "committed": 300_000 + n, "offset": n} for n in range(3)
-            ]
+            return [{"topic": "orders", "partition": n, "committed": 300_000 + n, "offset": n} for n in range(3)]
         case "compare":
             return services.comparison()
         case "explain":

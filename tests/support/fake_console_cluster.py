@@ -70,9 +70,7 @@ class FakeCluster:
             _topic("hostile", partitions=1, records=12, size=4_096, rate=0.0),
             _topic(f"bad.{HOSTILE_NAME}", partitions=1, records=1, size=80, rate=0.0),
             _topic("empty", partitions=1, records=0, size=0, rate=0.0),
-            _topic(
-                "__consumer_offsets", partitions=50, records=90_112, size=8_204_000, rate=55.1, internal=True
-            ),
+            _topic("__consumer_offsets", partitions=50, records=90_112, size=8_204_000, rate=55.1, internal=True),
         ]
         rows[3]["under_replicated"] = 1
         return rows
@@ -97,9 +95,7 @@ class FakeCluster:
         rows = [
             _group("carrier-delays", members=4, topics=["flights", "weather"], lag=1_204, lag_ms=640),
             _group("billing", members=2, topics=["orders"], lag=0, lag_ms=0),
-            _group(
-                "fraud", members=0, topics=["payments", "orders"], lag=81_220, lag_ms=1_843_000, state="Empty"
-            ),
+            _group("fraud", members=0, topics=["payments", "orders"], lag=81_220, lag_ms=1_843_000, state="Empty"),
             _group("search-index", members=3, topics=["orders"], lag=9_310, lag_ms=22_500, kind="consumer"),
             _group(HOSTILE_NAME, members=1, topics=["hostile"], lag=1, lag_ms=5),
         ]
@@ -122,8 +118,7 @@ class FakeCluster:
             "cluster_id": "5L6g3nShT-eMCtK--X86sw",
             "controller": 1,
             "brokers": [
-                {"id": n, "host": f"broker-{n}.internal", "port": 9092, "rack": f"zone-{n}"}
-                for n in (1, 2, 3)
+                {"id": n, "host": f"broker-{n}.internal", "port": 9092, "rack": f"zone-{n}"} for n in (1, 2, 3)
             ],
             "topics": len(topics),
             "partitions": sum(row["partitions"] for row in topics),
@@ -161,9 +156,7 @@ class FakeCluster:
                     "partition": n,
                     "leader": 1 + n % 3,
                     "replicas": [1 + (n + k) % 3 for k in range(3)],
-                    "in_sync": [
-                        1 + (n + k) % 3 for k in range(2 if row["under_replicated"] and n == 0 else 3)
-                    ],
+                    "in_sync": [1 + (n + k) % 3 for k in range(2 if row["under_replicated"] and n == 0 else 3)],
                     "first_offset": 0,
                     "end_offset": each,
                     "size_bytes": (row["size_bytes"] or 0) // row["partitions"],
@@ -207,9 +200,7 @@ class FakeCluster:
                 "instance_id": None,
                 "client_id": f"{name[:20]}-{n}",
                 "host": f"/10.0.0.{10 + n}",
-                "assignment": [
-                    [topic, p] for topic in row["topics"] for p in range(3) if p % row["members"] == n
-                ],
+                "assignment": [[topic, p] for topic in row["topics"] for p in range(3) if p % row["members"] == n],
             }
             for n in range(row["members"])
         ]
@@ -238,8 +229,7 @@ class FakeCluster:
             "lag": row["lag"],
             "lag_ms": row["lag_ms"],
             "history": [
-                [at, int(value), int(value / 2)]
-                for at, value in _history(self.started, row["lag"], row["lag"] / 4)
+                [at, int(value), int(value / 2)] for at, value in _history(self.started, row["lag"], row["lag"] / 4)
             ],
         }
 

@@ -305,8 +305,7 @@ def row_explanation(body: dict[str, Any]) -> dict[str, Any]:
         "found": True,
         "value": '{"flights": 3}',
         "records": [
-            {"topic": "flights", "partition": 0, "offset": n, "timestamp": now_ms() - n}
-            for n in (7, 42, BEYOND)
+            {"topic": "flights", "partition": 0, "offset": n, "timestamp": now_ms() - n} for n in (7, 42, BEYOND)
         ],
         "earlier": 0,
         "read": 336_776,

@@ -173,8 +173,7 @@ def delete_offsets(wire: Wire, group: str, topic: str, *partitions: int) -> tupl
                 nested(message, "OffsetDeleteRequestTopic")(
                     name=topic,
                     partitions=tuple(
-                        nested(message, "OffsetDeleteRequestPartition")(partition_index=index)
-                        for index in partitions
+                        nested(message, "OffsetDeleteRequestPartition")(partition_index=index) for index in partitions
                     ),
                 ),
             ),

@@ -45,9 +45,7 @@ class HttpPeer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = (
-                True  # a body would wait for the client's system to acknowledge the head
-            )
+            disable_nagle_algorithm = True  # a body would wait for the client's system to acknowledge the head
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))

@@ -48,9 +48,7 @@ def _jar() -> Path:
         if not jar.is_file():
             maven = shutil.which("mvn")
             if maven is None:
-                raise IcebergUnavailable(
-                    f"Iceberg's server is not at {jar} and Maven's `mvn` is not on the PATH"
-                )
+                raise IcebergUnavailable(f"Iceberg's server is not at {jar} and Maven's `mvn` is not on the PATH")
             with tempfile.TemporaryDirectory(dir=cache, prefix="resolving-") as work:
                 command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}"]
                 done = subprocess.run(

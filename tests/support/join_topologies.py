@@ -77,9 +77,7 @@ class Plan:
             self.store(f"{name}-rows")
         else:
             self.store(f"{name}-rows", "versioned", retention_ms=history)
-        return self.add(
-            name, TableSource(store=f"{name}-rows", versioned=history is not None), self.stream(topic)
-        )
+        return self.add(name, TableSource(store=f"{name}-rows", versioned=history is not None), self.stream(topic))
 
     def global_table(self, topic: str) -> str:
         self.store(f"{topic}-table-rows", "global")
@@ -90,9 +88,7 @@ class Plan:
             parent = self.add(f"{parent}-stream", ToStream(), parent)
         self.add(f"{topic}-sink", Sink(topic=topic, key=JSON, value=JSON), parent)
 
-    def stream_stream(
-        self, join: JoinType, left: str, right: str, windows: JoinWindows, joiner: Joiner = pair
-    ) -> str:
+    def stream_stream(self, join: JoinType, left: str, right: str, windows: JoinWindows, joiner: Joiner = pair) -> str:
         retention = windows.retention_ms
         return self.add(
             "join",
@@ -128,12 +124,8 @@ class Plan:
         )
         return self.add("join", operator, stream, table)
 
-    def stream_global(
-        self, join: JoinType, stream: str, table: str, mapper: Joiner, joiner: Joiner = pair
-    ) -> str:
-        operator = StreamGlobalTableJoin(
-            join=join, key_mapper=mapper, joiner=joiner, table_store=f"{table}-rows"
-        )
+    def stream_global(self, join: JoinType, stream: str, table: str, mapper: Joiner, joiner: Joiner = pair) -> str:
+        operator = StreamGlobalTableJoin(join=join, key_mapper=mapper, joiner=joiner, table_store=f"{table}-rows")
         return self.add("join", operator, stream)
 
     def table_table(
@@ -172,9 +164,7 @@ class Plan:
     ) -> str:
         subscribe = self.add(
             "subscribe",
-            ForeignKeySubscribe(
-                join=join, foreign_key=foreign_key, left_key=JSON, left_value=JSON, foreign=JSON
-            ),
+            ForeignKeySubscribe(join=join, foreign_key=foreign_key, left_key=JSON, left_value=JSON, foreign=JSON),
             left,
         )
         there = self.add(
@@ -294,13 +284,9 @@ class Running:
         (sub,) = topology.sub_topologies
         self.maps = {name: OrderedMap() for name in (*(spec.name for spec in sub.stores), TIMES)}
         self.outputs = Outputs()
-        self.task = Task(
-            topology, sub, partition=0, maps=self.maps, outputs=self.outputs, settings=TaskSettings()
-        )
+        self.task = Task(topology, sub, partition=0, maps=self.maps, outputs=self.outputs, settings=TaskSettings())
 
-    def send(
-        self, topic: str, key: str, value: str, timestamp: int, carried: int = -1
-    ) -> list[tuple[Any, Any, int]]:
+    def send(self, topic: str, key: str, value: str, timestamp: int, carried: int = -1) -> list[tuple[Any, Any, int]]:
         self.task.process(topic, Record(key, value, timestamp), None, carried)
         return self.read()
 

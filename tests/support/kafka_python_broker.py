@@ -100,9 +100,7 @@ class Broker(fixtures.KafkaFixture):  # type: ignore[misc]
                 login += f' user_{self.broker_user}="{self.broker_password}"'
             else:
                 module = "scram.ScramLoginModule"
-                credential = (
-                    f"{self.sasl_mechanism}=[name={self.broker_user},password={self.broker_password}]"
-                )
+                credential = f"{self.sasl_mechanism}=[name={self.broker_user},password={self.broker_password}]"
                 options = ["--add-scram", credential]
             jaas = f"org.apache.kafka.common.security.{module} required {login};"
             settings["sasl.enabled.mechanisms"] = self.sasl_mechanism
@@ -143,9 +141,7 @@ class Broker(fixtures.KafkaFixture):  # type: ignore[misc]
             login = _LOGIN.format(user=self.broker_user, password=self.broker_password)
             with tempfile.NamedTemporaryFile("w", suffix=".properties", delete=False) as file:
                 file.write(f"security.protocol={self.transport}\nsasl.mechanism={self.sasl_mechanism}\n")
-                file.write(
-                    f"sasl.jaas.config=org.apache.kafka.common.security.{module}LoginModule required {login};\n"
-                )
+                file.write(f"sasl.jaas.config=org.apache.kafka.common.security.{module}LoginModule required {login};\n")
             arguments += ["--command-config", file.name]
         command = kafka_tool("org.apache.kafka.tools.TopicCommand", arguments)
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

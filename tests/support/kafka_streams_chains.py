@@ -134,9 +134,7 @@ def _jars() -> Path:
 def _resolve(folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise KafkaUnavailable(
-            f"Kafka Streams' jars are not in {folder} and Maven's `mvn` is not on the PATH"
-        )
+        raise KafkaUnavailable(f"Kafka Streams' jars are not in {folder} and Maven's `mvn` is not on the PATH")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="resolving-") as work:
         pom, filled = Path(work) / "pom.xml", Path(work) / "jars"
         pom.write_text(POM)
@@ -224,9 +222,7 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
             return build(above).select_key(lambda key, value: selected(number, value), key=serdes.string)
         case "flat_map", [above, number]:
             return build(above).flat_map(
-                lambda key, value: (
-                    [] if value is None else [(selected(number, value), value), ("all", value)]
-                ),
+                lambda key, value: [] if value is None else [(selected(number, value), value), ("all", value)],
                 key=serdes.string,
                 value=serdes.json,
             )
@@ -291,17 +287,13 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
                 return grouped.count(materialized=_rows(store))
             if kind == "reduce":
                 return grouped.reduce(_put("+"), _put("-"), materialized=_rows(store))
-            return grouped.aggregate(
-                str, _adder("+"), _adder("-"), value=serdes.json, materialized=_rows(store)
-            )
+            return grouped.aggregate(str, _adder("+"), _adder("-"), value=serdes.json, materialized=_rows(store))
         case "group", [above, number, window, kind, store]:
             stream = build(above)
             group = (
                 stream.group_by_key()
                 if number is None
-                else stream.group_by(
-                    lambda key, value: selected(number, value), key=serdes.string, value=serdes.json
-                )
+                else stream.group_by(lambda key, value: selected(number, value), key=serdes.string, value=serdes.json)
             )
             return _aggregated(group, window, kind, store)
         case "cogroup", [left, right, window, store]:
@@ -446,9 +438,7 @@ class Keeping:
     def process(self, record: Record) -> None:
         key = text(record.key)
         before = self._rows.get(key)
-        value = (
-            None if record.value is None else ("" if before is None else text(before)) + text(record.value)
-        )
+        value = None if record.value is None else ("" if before is None else text(before)) + text(record.value)
         self._rows.put(key, value)
         self._context.forward(record.with_value(value))
 

@@ -126,9 +126,7 @@ def merge(b: StreamsBuilder) -> None:
 
 @topology
 def wordcount(b: StreamsBuilder) -> None:
-    b.stream("in").flat_map_values(several).group_by(by_value).count(
-        materialized=as_("Counts")
-    ).to_stream().to("out")
+    b.stream("in").flat_map_values(several).group_by(by_value).count(materialized=as_("Counts")).to_stream().to("out")
 
 
 @topology
@@ -138,9 +136,9 @@ def count_unnamed(b: StreamsBuilder) -> None:
 
 @topology
 def count_named(b: StreamsBuilder) -> None:
-    b.stream("in").group_by(by_value, Grouped.as_("g")).count(name="c", materialized=as_("st")).to_stream(
-        name="ts"
-    ).to("out")
+    b.stream("in").group_by(by_value, Grouped.as_("g")).count(name="c", materialized=as_("st")).to_stream(name="ts").to(
+        "out"
+    )
 
 
 @topology
@@ -286,9 +284,7 @@ def table_group_reduce(b: StreamsBuilder) -> None:
 
 @topology
 def table_group_agg_named(b: StreamsBuilder) -> None:
-    b.table("in").group_by(value_twice, Grouped.as_("g")).aggregate(bytes, add, add, name="x").to_stream().to(
-        "out"
-    )
+    b.table("in").group_by(value_twice, Grouped.as_("g")).aggregate(bytes, add, add, name="x").to_stream().to("out")
 
 
 @topology
@@ -347,9 +343,7 @@ def st_join_rekeyed_named(b: StreamsBuilder) -> None:
 @topology
 def st_grace(b: StreamsBuilder) -> None:
     a = b.stream("a")
-    a.join(
-        b.table("b", materialized=Materialized.versioned("v", history=100)), joined, grace=10, name="jn"
-    ).to("out")
+    a.join(b.table("b", materialized=Materialized.versioned("v", history=100)), joined, grace=10, name="jn").to("out")
 
 
 @topology
@@ -449,9 +443,7 @@ def fk_join(b: StreamsBuilder) -> None:
 @topology
 def fk_left_named(b: StreamsBuilder) -> None:
     a = b.table("a")
-    a.left_join(b.table("b"), joined, foreign_key=same, name="jn", materialized=as_("fs")).to_stream().to(
-        "out"
-    )
+    a.left_join(b.table("b"), joined, foreign_key=same, name="jn", materialized=as_("fs")).to_stream().to("out")
 
 
 @topology

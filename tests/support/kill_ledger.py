@@ -88,11 +88,7 @@ class Ledger:
         return [
             *self.refused,
             *self._decide_transactions(found),
-            *(
-                line
-                for place in found.keys() | self.writes.keys()
-                for line in self._check_place(place, found)
-            ),
+            *(line for place in found.keys() | self.writes.keys() for line in self._check_place(place, found)),
             *(line for name, one in self.registers.items() for line in one.check(name, values.get(name))),
             *(f"nobody made {name}" for name in values.keys() - self.registers.keys()),
             *self._check_offsets(offsets),
@@ -131,9 +127,7 @@ class Ledger:
                 wrong += self._check_write(place, write, at.get(write.value))
                 if (offset := at.get(write.value)) is not None:
                     if offset <= last:
-                        wrong.append(
-                            f"{place}: {write.value} of {writer} stands before what was sent before it"
-                        )
+                        wrong.append(f"{place}: {write.value} of {writer} stands before what was sent before it")
                     last = offset
         wrong += [f"{place}: nobody wrote {value}" for value in at.keys() - known]
         return wrong
@@ -157,9 +151,7 @@ class Ledger:
     def _check_offsets(self, offsets: Mapping[str, int]) -> list[str]:
         """The group's offset is that of the writer's last committed transaction with one."""
         expected = {
-            one.writer: one.offset
-            for one in self.transactions
-            if one.state == "committed" and one.offset is not None
+            one.writer: one.offset for one in self.transactions if one.state == "committed" and one.offset is not None
         }
         writers = expected.keys() | offsets.keys()
         return [

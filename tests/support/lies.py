@@ -43,9 +43,7 @@ def lies(frame: bytes, message_class: Any) -> list[Lie]:
     ]
     number = struct.unpack_from(">i", frame)[0] + 1 & CLAIM
     told.append(Lie("its number is another's", struct.pack(">i", number) + frame[4:]))
-    told += [
-        Lie(f"it ends after {size} bytes", frame[:size]) for size in {4, 5, len(frame) // 2, len(frame) - 1}
-    ]
+    told += [Lie(f"it ends after {size} bytes", frame[:size]) for size in {4, 5, len(frame) // 2, len(frame) - 1}]
     return told
 
 
@@ -153,9 +151,7 @@ def _count(count: int, flexible: bool) -> bytes:
 
 def _lengths(length: int, width: int, flexible: bool) -> bytes:
     return (
-        uvarint(length + 1)
-        if flexible
-        else min(length, (1 << 8 * width - 1) - 1).to_bytes(width, "big", signed=True)
+        uvarint(length + 1) if flexible else min(length, (1 << 8 * width - 1) - 1).to_bytes(width, "big", signed=True)
     )
 
 

@@ -107,9 +107,7 @@ class PlainProducer(Actor):
 
     def step(self, wire: Wire) -> None:
         place = ("plain", 0)
-        writes = [
-            self.ledger.write(place, self.name, self.value()) for _ in range(self.chance.randint(1, 20))
-        ]
+        writes = [self.ledger.write(place, self.name, self.value()) for _ in range(self.chance.randint(1, 20))]
         batch = encoded([(one.value, one.value) for one in writes], compression=self.chance.randrange(5))
         code, base = wire.produce(*place[:1], batch, partition=place[1])
         if code != "none":

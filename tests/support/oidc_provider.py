@@ -41,12 +41,8 @@ class OidcProvider:
             "/keys": self._keys,
             "/end": lambda _: Response("logged out"),
         }
-        routes = [
-            Route(path, self._counted(path, make), methods=["GET", "POST"]) for path, make in paths.items()
-        ]
-        self._server = HttpServer(
-            Starlette(routes=routes), listen_on("127.0.0.1", 0, name="test"), name="oidc"
-        )
+        routes = [Route(path, self._counted(path, make), methods=["GET", "POST"]) for path, make in paths.items()]
+        self._server = HttpServer(Starlette(routes=routes), listen_on("127.0.0.1", 0, name="test"), name="oidc")
         self.issuer = self._server.url
 
     def reset(self) -> None:
@@ -123,6 +119,4 @@ class OidcProvider:
             **self.claims,
         }
         claims = {name: value for name, value in claims.items() if value is not None}
-        return JSONResponse(
-            {"access_token": "opaque", "token_type": "Bearer", "id_token": self.token(claims)}
-        )
+        return JSONResponse({"access_token": "opaque", "token_type": "Bearer", "id_token": self.token(claims)})

@@ -12,9 +12,7 @@ from referencing import Registry, Resource
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "openlineage"
 _DOCUMENTS = [json.loads(path.read_text()) for path in sorted(VECTORS.glob("*.json"))]
-_REGISTRY: Registry[Any] = Registry().with_resources(
-    (one["$id"], Resource.from_contents(one)) for one in _DOCUMENTS
-)
+_REGISTRY: Registry[Any] = Registry().with_resources((one["$id"], Resource.from_contents(one)) for one in _DOCUMENTS)
 _CHECKER = Draft202012Validator.FORMAT_CHECKER
 
 

@@ -15,9 +15,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
 UNITS = sorted((PACKAGING / "systemd").glob("*.service"))
-MANIFESTS = sorted(
-    path for path in (PACKAGING / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml"
-)
+MANIFESTS = sorted(path for path in (PACKAGING / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml")
 IN_IMAGE = "/opt/suiro/bin/suiro"
 
 

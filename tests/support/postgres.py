@@ -114,9 +114,7 @@ def bring_standby_back(connection: psycopg.Connection[Any]) -> None:
 
 def commits_that_wait(connection: psycopg.Connection[Any]) -> int:
     """For a synchronous standby."""
-    found = connection.execute(
-        "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
-    ).fetchone()
+    found = connection.execute("select count(*) from pg_stat_activity where wait_event = 'SyncRep'").fetchone()
     return found[0] if found is not None else 0
 
 
@@ -158,9 +156,7 @@ class Standby:
 
     def start(self) -> None:
         folder = self._folder
-        self._run(
-            "pg_ctl", "-w", "-D", str(folder), "-l", f"{folder}/log", "-o", f"-h '' -k {folder}", "start"
-        )
+        self._run("pg_ctl", "-w", "-D", str(folder), "-l", f"{folder}/log", "-o", f"-h '' -k {folder}", "start")
 
     @property
     def host(self) -> str:
@@ -187,9 +183,7 @@ class Standby:
             psycopg.connect(self._primary.dsn, autocommit=True) as primary,
             psycopg.connect(self.dsn, dbname=database, autocommit=True) as standby,
         ):
-            made = beside.submit(
-                standby.execute, "select pg_create_logical_replication_slot(%s, 'pgoutput')", (name,)
-            )
+            made = beside.submit(standby.execute, "select pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
 
             def is_made() -> bool:  # it waits for such a record of the primary
                 primary.execute("select pg_log_standby_snapshot()")

@@ -88,9 +88,7 @@ def relation_of(connection: Connection, table: str) -> Relation:
 
 
 def snapshot(connection: Connection, table: str, relation: Relation, rules: Rules) -> bytes:
-    statement = (
-        f"copy (select {copy_columns(relation, rules)} from {table} order by 1) to stdout (format binary)"
-    )
+    statement = f"copy (select {copy_columns(relation, rules)} from {table} order by 1) to stdout (format binary)"
     with connection.cursor().copy(statement.encode()) as copy:
         return b"".join(bytes(block) for block in copy)
 

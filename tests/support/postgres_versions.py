@@ -40,9 +40,7 @@ def binaries(version: int) -> Path:
 def _resolve(release: str, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise PostgresUnavailable(
-            f"Postgres {release} is not in {folder} and Maven's `mvn` is not on the PATH"
-        )
+        raise PostgresUnavailable(f"Postgres {release} is not in {folder} and Maven's `mvn` is not on the PATH")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="resolving-") as name:
         work = Path(name)
         work.chmod(0o755)

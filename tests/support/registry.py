@@ -25,9 +25,7 @@ def apply(state: State, key: bytes, value: bytes | None, offset: int = 0) -> Non
     parsed = Key.parse(key)
     assert parsed is not None
     state.apply(
-        LogRecord(
-            parsed, None if value is None else json.loads(value), offset=offset, timestamp=1, raw_key=key
-        )
+        LogRecord(parsed, None if value is None else json.loads(value), offset=offset, timestamp=1, raw_key=key)
     )
 
 

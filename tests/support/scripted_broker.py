@@ -98,8 +98,7 @@ def _api_versions(request: Any) -> Any:
     return message(
         error_code=ErrorCode.none,
         api_keys=tuple(
-            item(api_key=API_KEYS[api], min_version=0, max_version=highest)
-            for api, highest in VERSIONS.items()
+            item(api_key=API_KEYS[api], min_version=0, max_version=highest) for api, highest in VERSIONS.items()
         ),
         throttle_time=NO_TIME,
     )

@@ -105,9 +105,7 @@ class _Builder:
         return self.build(node["in"]).map(lambda key, value: (key, value), key=serdes.json, value=serdes.json)
 
     def _flat_map(self, node: Any) -> Any:
-        return self.build(node["in"]).flat_map(
-            lambda key, value: [(key, value)], key=serdes.json, value=serdes.json
-        )
+        return self.build(node["in"]).flat_map(lambda key, value: [(key, value)], key=serdes.json, value=serdes.json)
 
     def _select_key(self, node: Any) -> Any:
         return self.build(node["in"]).select_key(lambda key, value: key, key=serdes.json)
@@ -167,9 +165,7 @@ class _Builder:
         adder = _aggregator(node["adder"])
         other = node.get("merger_or_subtractor")
         if other == "left+right":
-            return grouped.aggregate(
-                lambda: start, adder, lambda key, left, right: left + right, value=serdes.json
-            )
+            return grouped.aggregate(lambda: start, adder, lambda key, left, right: left + right, value=serdes.json)
         if other is not None:
             store = Materialized.as_(store_name(self._prefix), value=serdes.json)
             return grouped.aggregate(lambda: start, adder, _aggregator(other), materialized=store)
@@ -210,9 +206,7 @@ class _Builder:
     def _fk_join(self, node: Any) -> Any:
         left, right = self.build(node["left"]), self.build(node["right"])
         store = Materialized.as_(store_name(self._prefix), value=serdes.json)
-        return _join(left, node["join"])(
-            right, _joiner(node["joiner"]), foreign_key=_after_bar, materialized=store
-        )
+        return _join(left, node["join"])(right, _joiner(node["joiner"]), foreign_key=_after_bar, materialized=store)
 
 
 def _join(left: Any, kind: str) -> Callable[..., Any]:

@@ -202,9 +202,7 @@ class TieredNode:
 
     def stored(self, ending: str = "") -> list[str]:
         """Names of the objects in the store."""
-        found = (
-            path.relative_to(self.objects).as_posix() for path in self.objects.rglob("*") if path.is_file()
-        )
+        found = (path.relative_to(self.objects).as_posix() for path in self.objects.rglob("*") if path.is_file())
         return sorted(name for name in found if name.endswith(ending))
 
     def create(self, **configs: str) -> None:
@@ -262,9 +260,7 @@ class TieredNode:
     def until_idle(self) -> None:
         self.tier.work()
         self.until(
-            lambda: all(
-                tiered.task is None and not tiered.remote.garbage for tiered in self.tier._tiered.values()
-            ),
+            lambda: all(tiered.task is None and not tiered.remote.garbage for tiered in self.tier._tiered.values()),
             "the end of the tier's work",
         )
 

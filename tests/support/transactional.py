@@ -95,9 +95,7 @@ class Transactional:
 
     def init(self, *, producer_id: int = -1, epoch: int = -1) -> tuple[str, int, int]:
         def once() -> tuple[str, int, int] | None:
-            answer = self.wire.init_producer_id(
-                self.transactional_id, producer_id=producer_id, epoch=epoch, version=5
-            )
+            answer = self.wire.init_producer_id(self.transactional_id, producer_id=producer_id, epoch=epoch, version=5)
             return None if answer[0] == CONCURRENT else answer
 
         return wait_until(once, what="an answer other than CONCURRENT_TRANSACTIONS") or ("", -1, -1)

@@ -133,9 +133,7 @@ class Rules:
 class Columns:
     """The columnar form; `reloads`: its rows are made anew from the state's bytes in every batch."""
 
-    def __init__(
-        self, topology: Topology, sub: SubTopology, *, policy: str = "fail", reloads: bool = True
-    ) -> None:
+    def __init__(self, topology: Topology, sub: SubTopology, *, policy: str = "fail", reloads: bool = True) -> None:
         found = columnar_form_of(topology, sub, SETTINGS)
         assert not isinstance(found, Reason), found
         self.columnar: ColumnarForm = found
@@ -169,9 +167,7 @@ class Columns:
             stored = state.get(columnar.store, {})
             self._rows.load(pa.array(list(stored), pa.binary()), pa.array(list(stored.values()), pa.binary()))
         times = OrderedMap(state.get(TIMES, {}).items())
-        gathered.take(
-            columnar.run(payloads, self._rows, times, partition=0, failures=gathered, dropped=dropped)
-        )
+        gathered.take(columnar.run(payloads, self._rows, times, partition=0, failures=gathered, dropped=dropped))
         changed = self._rows.take_changes()
         changes = {TIMES: dict(times.take_changes()), columnar.store: {}}
         if changed is not None:
@@ -185,9 +181,7 @@ def reader_of(sub: SubTopology, policy: str, dropped: dict[str, int], gathered: 
     def drop(reason: str) -> None:
         dropped[reason] = dropped.get(reason, 0) + 1
 
-    return SourceReader(
-        sub.inputs[0], on_deserialization_error=policy, drop=drop, dead_letter=gathered.add_dead_letter
-    )
+    return SourceReader(sub.inputs[0], on_deserialization_error=policy, drop=drop, dead_letter=gathered.add_dead_letter)
 
 
 def merged(input_partitions: list[list[Row]]) -> list[tuple[int, int, Row]]:
@@ -224,9 +218,7 @@ class JoinRules(Rules):
         gathered = Gathered()
         task = Task(self.topology, self.sub, partition=0, maps=maps, outputs=gathered, settings=SETTINGS)
         readers = [
-            SourceReader(
-                self.topology.node(name), drop=lambda reason: None, dead_letter=gathered.add_dead_letter
-            )
+            SourceReader(self.topology.node(name), drop=lambda reason: None, dead_letter=gathered.add_dead_letter)
             for name, _ in inputs
         ]
         for input_partition, offset, row in merged(input_partitions):
@@ -248,9 +240,7 @@ class JoinColumns:
         self.columnar = found
         self.rows: Any = None
 
-    def merge(
-        self, state: State, inputs: list[tuple[str, str]], input_partitions: list[list[list[Row]]]
-    ) -> Result:
+    def merge(self, state: State, inputs: list[tuple[str, str]], input_partitions: list[list[list[Row]]]) -> Result:
         columnar = self.columnar
         assert columnar.kind == "join"
         gathered = Gathered()
@@ -266,9 +256,7 @@ class JoinColumns:
         ]
         arrived = columnar.arrive(chunks)
         try:
-            left = list(
-                columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped)
-            )
+            left = list(columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped))
         except FALLBACK as error:
             raise AssertionError("the table has changed, and the rules cannot run any more") from error
         gathered.take(left)

@@ -54,9 +54,7 @@ class MemoryLog:
         for place in sorted(input_partitions):
             if place[0] in tables:
                 yield from input_partitions.pop(place)
-        yield from merged(
-            topology, {place: iter(input_partitions[place]) for place in sorted(input_partitions)}
-        )
+        yield from merged(topology, {place: iter(input_partitions[place]) for place in sorted(input_partitions)})
 
 
 def built(case: Drawn) -> Topology:
@@ -72,9 +70,7 @@ def log_of(sides: tuple[Side, Side], case: Drawn) -> MemoryLog:
     for side in sides:
         topics = sorted(side.topology.source_topics)
         sent = [
-            Sent(topic, record.key, record.value, record.timestamp)
-            for topic in topics
-            for record in case.sent(PREFIX)
+            Sent(topic, record.key, record.value, record.timestamp) for topic in topics for record in case.sent(PREFIX)
         ]
         for record in MemoryLog.of(side.topology, sent).read(side.topology):
             records.setdefault(record.place, record)
@@ -109,9 +105,7 @@ class WindowCodec(PlainCodec):
 
 def sink_of(topology: Topology, topic: str) -> Sink:
     (found,) = (
-        node.operator
-        for node in topology.nodes
-        if isinstance(node.operator, Sink) and node.operator.topic == topic
+        node.operator for node in topology.nodes if isinstance(node.operator, Sink) and node.operator.topic == topic
     )
     return found
 

@@ -16,9 +16,7 @@ from suiro.views.definition import VersionSpec
 Key = tuple[Any, ...]
 
 
-def spec_of(
-    view: str, version: int = 1, *, key: tuple[str, ...] = ("carrier", "day"), **changes: Any
-) -> VersionSpec:
+def spec_of(view: str, version: int = 1, *, key: tuple[str, ...] = ("carrier", "day"), **changes: Any) -> VersionSpec:
     name = f"{view}.v{version}"
     values: dict[str, Any] = {
         "view": view, "version": version, "key": key, "serve": "sqlite", "search": (), "history_ms": 3_600_000,
@@ -33,9 +31,7 @@ class Output:
 
     def __init__(self, client: Client, spec: VersionSpec, *, partitions: int = 2, **settings: str) -> None:
         self._client, self._spec, self._partitions = client, spec, partitions
-        policy = {"cleanup.policy": "compact"} | {
-            name.replace("_", "."): item for name, item in settings.items()
-        }
+        policy = {"cleanup.policy": "compact"} | {name.replace("_", "."): item for name, item in settings.items()}
         client.create_topics(
             [NewTopic(spec.output_topic, partitions, 1, policy), NewTopic(spec.cuts_topic, 1, 1, policy)]
         )

@@ -166,9 +166,7 @@ class HostProcess:
 
     def tail(self) -> str:
         logs = [self.log, *sorted(self.data.glob("*/v*/*.log")), self.data / ".spark" / "spark.log"]
-        return "\n".join(
-            f"--- {log}\n{log.read_text(errors='replace')[-3_000:]}" for log in logs if log.exists()
-        )
+        return "\n".join(f"--- {log}\n{log.read_text(errors='replace')[-3_000:]}" for log in logs if log.exists())
 
 
 @dataclass

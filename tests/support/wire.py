@@ -31,9 +31,7 @@ class Wire:
     def call(self, request: Any) -> Any:
         self._correlation_id += 1
         self.send_bytes(write_request(request, correlation_id=self._correlation_id, client_id="wire"))
-        correlation_id, response = read_response(
-            self.receive_bytes(), request.__api_key__, request.__version__
-        )
+        correlation_id, response = read_response(self.receive_bytes(), request.__api_key__, request.__version__)
         assert correlation_id == self._correlation_id
         return response
 
@@ -74,9 +72,7 @@ class Wire:
         )
         return response.error_code.name, response.producer_id, response.producer_epoch
 
-    def new_producer(
-        self, transactional_id: str | None = None, *, timeout_ms: int = 60_000
-    ) -> tuple[int, int]:
+    def new_producer(self, transactional_id: str | None = None, *, timeout_ms: int = 60_000) -> tuple[int, int]:
         """(producer id, epoch); waits for a coordinator that is just starting or still completing."""
 
         def once() -> tuple[int, int] | None:
@@ -200,9 +196,7 @@ class Wire:
         response = self.call(
             message(
                 group_id=group,
-                topics=(
-                    nested(message, "OffsetFetchRequestTopic")(name=topic, partition_indexes=(partition,)),
-                ),
+                topics=(nested(message, "OffsetFetchRequestTopic")(name=topic, partition_indexes=(partition,)),),
                 require_stable=require_stable,
             )
         )

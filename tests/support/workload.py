@@ -104,9 +104,7 @@ class Workload:
             connection.execute("delete from public.plain where id = %s", (other,))
             connection.execute("update public.plain set id = %s where id = %s", (other, key))
         else:
-            connection.execute(
-                "update public.plain set n = n + 1, ok = not ok where id %% 7 = %s", (key % 7,)
-            )
+            connection.execute("update public.plain set n = n + 1, ok = not ok where id %% 7 = %s", (key % 7,))
 
     def _docs(self, connection: psycopg.Connection[Any], kind: float, key: str, other: str) -> None:
         large = self._random.randbytes(self._random.choice((10, 3_000, 9_000))).hex()
@@ -117,9 +115,7 @@ class Workload:
                 (key, self._number, large, large[::-1]),
             )
         elif kind < 0.8:
-            connection.execute(
-                "update public.docs set v = %s where k in (%s, %s)", (self._number, key, other)
-            )
+            connection.execute("update public.docs set v = %s where k in (%s, %s)", (self._number, key, other))
         elif kind < 0.9:
             connection.execute("delete from public.docs where k = %s", (other,))
             connection.execute("update public.docs set k = %s where k = %s", (other, key))
@@ -160,9 +156,7 @@ class Workload:
             connection.execute("delete from public.plain where id > 1000")
             connection.execute("update public.docs set v = -1")
         with connection.transaction(force_rollback=self._random.random() < 0.5):
-            connection.execute(
-                "delete from public.plain where id > 1000 and id %% 3 = %s", (self._number % 3,)
-            )
+            connection.execute("delete from public.plain where id > 1000 and id %% 3 = %s", (self._number % 3,))
 
     def _change_a_table(self, connection: psycopg.Connection[Any]) -> None:
         self._added += 1

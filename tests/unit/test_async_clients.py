@@ -57,9 +57,7 @@ def test_a_node_and_a_store_in_an_async_test() -> None:
                 client.create_topics([NewTopic("app-counts-changelog", 1)])
                 row = Record(offset=0, timestamp=1, key=b"a", value=struct.pack(">q", 3))
                 client.produce({("app-counts-changelog", 0): encode_batch([row])})
-            store = ReadOnlyStore(
-                topology, "counts", application_id="app", bootstrap_servers=log.bootstrap_servers
-            )
+            store = ReadOnlyStore(topology, "counts", application_id="app", bootstrap_servers=log.bootstrap_servers)
             async with AsyncReadOnlyStore(store) as counts:
                 await counts.catch_up()
                 first, rows = await asyncio.gather(counts.get("a"), counts.all())

@@ -50,9 +50,7 @@ def test_an_error_is_answered_and_nothing_is_done(node: NodeUnderTest, topic: st
 def test_an_error_of_one_partition_leaves_the_other(node: NodeUnderTest, topic: str, wire: Wire) -> None:
     node.faults.error("produce", "KAFKA_STORAGE_ERROR", topic=topic, partition=1)
     request_type = request_class(API_KEYS["produce"], 9)
-    data = tuple(
-        nested(request_type, "PartitionProduceData")(index=index, records=batch_of("x")) for index in (0, 1)
-    )
+    data = tuple(nested(request_type, "PartitionProduceData")(index=index, records=batch_of("x")) for index in (0, 1))
     answered = wire.call(
         request_type(
             transactional_id=None,
@@ -78,9 +76,7 @@ def test_a_client_gets_over_a_leader_that_is_not_available(node: NodeUnderTest, 
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_metadata_gives_the_error_of_one_topic(
-    node: NodeUnderTest, topic: str, wire: Wire, version: int
-) -> None:
+def test_metadata_gives_the_error_of_one_topic(node: NodeUnderTest, topic: str, wire: Wire, version: int) -> None:
     request_type = request_class(API_KEYS["metadata"], version)
     named = nested(request_type, "MetadataRequestTopic")
     fields = {"name": topic, "topic_id": None} if version >= 10 else {"name": topic}
@@ -167,9 +163,7 @@ def test_a_connection_dropped(node: NodeUnderTest, topic: str, wire: Wire, handl
     assert records(node, topic) == (["a"] if handled else [])
 
 
-def test_an_idempotent_producer_writes_once_though_its_answers_are_lost(
-    node: NodeUnderTest, topic: str
-) -> None:
+def test_an_idempotent_producer_writes_once_though_its_answers_are_lost(node: NodeUnderTest, topic: str) -> None:
     node.faults.drop("produce", handled=True, times=2)
     producer = Producer(
         {"bootstrap.servers": node.bootstrap_servers, "enable.idempotence": True, "retry.backoff.ms": 10}
@@ -215,9 +209,7 @@ def test_a_transaction_times_out_when_time_is_skipped(node: NodeUnderTest, topic
         producer.commit_transaction(10)
 
 
-def test_a_member_that_is_silent_loses_its_place_when_time_is_skipped(
-    node: NodeUnderTest, topic: str
-) -> None:
+def test_a_member_that_is_silent_loses_its_place_when_time_is_skipped(node: NodeUnderTest, topic: str) -> None:
     consumer = Consumer({"bootstrap.servers": node.bootstrap_servers, "group.id": "g"})
     consumer.subscribe([topic])
     wait_until(lambda: consumer.poll(0.05) or consumer.assignment())

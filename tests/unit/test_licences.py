@@ -11,9 +11,7 @@ import pytest
 from tools import bill, licences
 from tools.licences import ROOT, Package
 
-ODD = Package(
-    name="odd", version="1", licence=None, said="Do what you like", extras=(), needs=(), is_asked_for=True
-)
+ODD = Package(name="odd", version="1", licence=None, said="Do what you like", extras=(), needs=(), is_asked_for=True)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +44,7 @@ def test_what_nobody_agreed_to_is_a_problem(package: Package, problem: str) -> N
     assert problem in found
 
 
-@pytest.mark.parametrize(
-    "licence", ["MIT OR GPL-3.0-only", "BSD-2-Clause AND Apache-2.0 WITH LLVM-exception"]
-)
+@pytest.mark.parametrize("licence", ["MIT OR GPL-3.0-only", "BSD-2-Clause AND Apache-2.0 WITH LLVM-exception"])
 def test_one_of_alternatives_is_enough(licence: str) -> None:
     assert licences.is_allowed(licence)
 

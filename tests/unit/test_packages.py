@@ -71,9 +71,7 @@ def test_times_in_the_packages_are_those_of_the_commit(built: Packages) -> None:
 
 
 def test_the_version_has_one_source(built: Packages, tmp_path: Path) -> None:
-    printed = subprocess.run(
-        [sys.executable, "-m", "suiro", "--version"], capture_output=True, text=True, check=True
-    )
+    printed = subprocess.run([sys.executable, "-m", "suiro", "--version"], capture_output=True, text=True, check=True)
     assert printed.stdout.strip() == suiro.__version__ == packages.version_of(built.wheel)
     assert f"suiro-{suiro.__version__}" in built.sdist.name
     assert suiro.__version__ not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -99,9 +97,7 @@ def test_a_build_does_not_mix_with_an_earlier_one(built: Packages, tmp_path: Pat
 def test_the_oldest_protobuf_runs_the_code_that_pyspark_brings() -> None:
     """Code that protoc has made refuses a runtime that is older than the compiler."""
     generated = Path(pyspark.__file__).parent / "sql" / "streaming" / "proto" / "StateMessage_pb2.py"
-    made_by = re.search(
-        r"ValidateProtobufRuntimeVersion\(\s*[\w.]+,\s*(\d+),\s*(\d+),\s*(\d+)", generated.read_text()
-    )
+    made_by = re.search(r"ValidateProtobufRuntimeVersion\(\s*[\w.]+,\s*(\d+),\s*(\d+),\s*(\d+)", generated.read_text())
     assert made_by is not None
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (lowest,) = (re.search(r">=([\d.]+)", entry) for entry in extras["spark"] if entry.startswith("protobuf"))

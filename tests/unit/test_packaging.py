@@ -143,11 +143,7 @@ def test_systemd_makes_the_user_of_the_units(units: Path, tmp_path: Path) -> Non
 
 def test_the_settings_of_the_unit_are_those_of_the_node() -> None:
     settings = read_properties(PACKAGING / "systemd" / "node.properties")
-    assert (
-        NodeSettings()
-        .with_settings(settings, source="node.properties")
-        .listeners.startswith("PLAINTEXT://127")
-    )
+    assert NodeSettings().with_settings(settings, source="node.properties").listeners.startswith("PLAINTEXT://127")
 
 
 # --- Kubernetes
@@ -196,9 +192,7 @@ def test_a_container_may_do_nothing_but_its_work(name: str) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     (pod,) = (
-        one["spec"]["template"]["spec"]
-        for one in workloads()
-        if found in one["spec"]["template"]["spec"]["containers"]
+        one["spec"]["template"]["spec"] for one in workloads() if found in one["spec"]["template"]["spec"]["containers"]
     )
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -217,10 +211,7 @@ def test_names_in_the_manifests_lead_somewhere() -> None:
     named = {(one["kind"], one["metadata"]["name"]) for one in found}
     pods = {one["metadata"]["name"]: one["spec"]["template"] for one in workloads()}
     for one in workloads():
-        assert (
-            one["spec"]["selector"]["matchLabels"].items()
-            <= one["spec"]["template"]["metadata"]["labels"].items()
-        )
+        assert one["spec"]["selector"]["matchLabels"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
         pod = one["spec"]["template"]["spec"]
         claims = {claim["metadata"]["name"] for claim in one["spec"].get("volumeClaimTemplates", ())}
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -246,15 +237,11 @@ def test_the_guide_names_every_secret_of_the_manifests() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in MANIFESTS)
     secrets = set(re.findall(r"(?:secretName|secretKeyRef: \{name): ([\w-]+)", text))
     assert len(secrets) >= 4
-    assert {
-        name for name in secrets if f"generic {name} " not in guide and f"tls {name} " not in guide
-    } == set()
+    assert {name for name in secrets if f"generic {name} " not in guide and f"tls {name} " not in guide} == set()
 
 
 def _config_map(name: str) -> dict[str, Any]:
-    (found,) = (
-        one for one in all_documents() if one["kind"] == "ConfigMap" and one["metadata"]["name"] == name
-    )
+    (found,) = (one for one in all_documents() if one["kind"] == "ConfigMap" and one["metadata"]["name"] == name)
     return dict(found["data"])
 
 

@@ -42,9 +42,7 @@ def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout"
     (folder / "src" / "suiro").mkdir(parents=True)
     shutil.copy(ROOT / "src" / "suiro" / "__init__.py", folder / "src" / "suiro")
-    changelog = (
-        "# Changelog\n\n## Unreleased\n\n- It is faster.\n\n## 96.0.0 (2026-01-01)\n\n- It is there.\n"
-    )
+    changelog = "# Changelog\n\n## Unreleased\n\n- It is faster.\n\n## 96.0.0 (2026-01-01)\n\n- It is there.\n"
     (folder / "CHANGELOG.md").write_text(changelog)
     (folder / ".gitignore").write_text("dist/\nbuild/\n")
     _git(folder, "init", "--quiet")
@@ -160,9 +158,7 @@ def test_tests_that_passed_with_the_commit_are_not_run_again(checkout: Path) -> 
 
 def test_versions_that_the_tests_did_not_run_with_are_refused() -> None:
     required = licences.required()
-    assert {text.split(" ")[0] for text in release.other_versions(required, ROOT)} <= {
-        one.name for one in required
-    }
+    assert {text.split(" ")[0] for text in release.other_versions(required, ROOT)} <= {one.name for one in required}
     (found,) = (one for one in required if one.name == "kio")
     (wrong,) = release.other_versions([replace(found, version="0.0.1")], ROOT)
     assert wrong.startswith("kio 0.0.1 is installed here, and constraints.txt says ")

@@ -19,7 +19,5 @@ def test_the_plugin_imports_nothing_heavy() -> None:
         "import sys, suiro.testing.pytest; "
         "print([n for n in ('kio', 'uvloop', 'numpy', 'asyncio.events') if n in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

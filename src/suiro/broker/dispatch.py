@@ -69,9 +69,7 @@ class Dispatcher:
         if not api.min_version <= version <= api.max_version:
             if api_key == API_VERSIONS_KEY:
                 return self._answer_unknown_api_versions(connection, frame)
-            raise BadFrameError(
-                f"{api.name} version {version} is outside {api.min_version}..{api.max_version}"
-            )
+            raise BadFrameError(f"{api.name} version {version} is outside {api.min_version}..{api.max_version}")
         plain: bytes | memoryview = frame
         takes_files = False
         if api_key == FETCH_KEY and version >= _FLEXIBLE_FETCH_SINCE:

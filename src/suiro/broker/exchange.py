@@ -175,9 +175,7 @@ class Exchange:
         first = self._steps.run()
         return later if first is None else first
 
-    def in_task(
-        self, work: Coroutine[Any, Any, Response | Nothing], *, until_abandoned: bool = True
-    ) -> Later:
+    def in_task(self, work: Coroutine[Any, Any, Response | Nothing], *, until_abandoned: bool = True) -> Later:
         """Handle the request by a coroutine that returns the response. It is cancelled when the client is gone, unless
         it is there for more than the response."""
 
@@ -235,9 +233,7 @@ class Exchange:
             connection.when_sent(self._sent)
 
     def _sent(self) -> None:
-        self.metrics.sent(
-            self._arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms
-        )
+        self.metrics.sent(self._arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms)
 
     def _wait(self, answer: Later) -> None:
         """The answer is still to come: the request is in purgatory."""

@@ -316,9 +316,7 @@ class Broker:
         found = host_and_port(address, port_suffices=True)
         if found is None:
             raise ConfigError(f"metrics.listen = {address}: expected HOST:PORT, such as 127.0.0.1:9404")
-        self.metrics_endpoint = MetricsEndpoint(
-            self.metrics, loop=self.loop, host=found[0] or "0.0.0.0", port=found[1]
-        )
+        self.metrics_endpoint = MetricsEndpoint(self.metrics, loop=self.loop, host=found[0] or "0.0.0.0", port=found[1])
 
     @property
     def metrics_url(self) -> str | None:
@@ -333,11 +331,7 @@ class Broker:
 
         if self.settings.authorizer_class_name and not self.settings.allow_everyone_if_no_acl_found:
             return []
-        return [
-            one
-            for one in self.server.listeners
-            if not is_loopback(one.host) and not asks_who(one, self.settings)
-        ]
+        return [one for one in self.server.listeners if not is_loopback(one.host) and not asks_who(one, self.settings)]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -406,9 +400,7 @@ class Broker:
             topic = self.topics.create(name, partitions=partitions, configs=configs)
         return topic
 
-    def creating_topic(
-        self, name: str, *, partitions: int, configs: Mapping[str, str]
-    ) -> Generator[None, None, Topic]:
+    def creating_topic(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Generator[None, None, Topic]:
         """Create a topic with a checked name, in steps. An internal one gets its own settings, whoever asks for it."""
         if name in INTERNAL_TOPICS:
             return self.internal_topic(name)
@@ -428,9 +420,7 @@ class Broker:
 
     def _open_tier(self) -> None:
         if not self.settings.remote_log_storage_system_enable:
-            tiered = [
-                part.topic for part in self.topics.partitions() if part.log.config.remote_storage_enable
-            ]
+            tiered = [part.topic for part in self.topics.partitions() if part.log.config.remote_storage_enable]
             if tiered:
                 raise ConfigError(
                     f"topic {tiered[0]} has a remote tier, and this node is started without: set "

@@ -30,8 +30,7 @@ def offer_gauges(broker: BrokerContext, cleaner: Cleaner) -> None:
 
     def of_partitions(read: Callable[[Partition], float]) -> Callable[[], Samples]:
         return lambda: [
-            ((partition.topic, str(partition.index)), read(partition))
-            for partition in broker.topics.partitions()
+            ((partition.topic, str(partition.index)), read(partition)) for partition in broker.topics.partitions()
         ]
 
     def partitions() -> int:
@@ -59,9 +58,7 @@ def offer_gauges(broker: BrokerContext, cleaner: Cleaner) -> None:
     gauge("kafka_coordinator_group_groupmetadatamanager_numoffsets", lambda: _offsets(broker))
     gauges("kafka_consumergroup_lag", lambda: islice(_lags(broker), LAGS))
     gauges("kafka_server_group_coordinator_metrics_group_count", lambda: _groups(broker))
-    gauges(
-        _TOPICS + "remotecopylagbytes", lambda: _of_tier(broker, lambda tier, part: tier.not_copied(part)[0])
-    )
+    gauges(_TOPICS + "remotecopylagbytes", lambda: _of_tier(broker, lambda tier, part: tier.not_copied(part)[0]))
     gauges(
         _TOPICS + "remotecopylagsegments",
         lambda: _of_tier(broker, lambda tier, part: tier.not_copied(part)[1]),

@@ -19,12 +19,8 @@ acl = Group("acl", "ACLs: list, add, remove.")
 class _Rules:
     """The options that select rules: the resources, the principals, and what they may do."""
 
-    topic: Annotated[list[str] | None, Option("--topic", "NAME", "Topic; repeatable. * is every topic.")] = (
-        None
-    )
-    group: Annotated[list[str] | None, Option("--group", "NAME", "Group; repeatable. * is every group.")] = (
-        None
-    )
+    topic: Annotated[list[str] | None, Option("--topic", "NAME", "Topic; repeatable. * is every topic.")] = None
+    group: Annotated[list[str] | None, Option("--group", "NAME", "Group; repeatable. * is every group.")] = None
     transactional_id: Annotated[
         list[str] | None, Option("--transactional-id", "ID", "Transactional id; repeatable.")
     ] = None

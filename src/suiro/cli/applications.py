@@ -30,17 +30,14 @@ if TYPE_CHECKING:
 
 app = Group(
     "app",
-    "Running applications: list, graph, rows of stores and their input records. Also checks a "
-    "changed topology.",
+    "Running applications: list, graph, rows of stores and their input records. Also checks a changed topology.",
 )
 
 EXPLAIN_TIMEOUT_S = 120.0
 PATH = "/api/v1/application"
 
 App = Annotated[str, Option("--app", "URL", "Address that `suiro run --console` printed.")]
-Apps = Annotated[
-    list[str] | None, Option("--app", "URL", "Address that `suiro run --console` printed; repeatable.")
-]
+Apps = Annotated[list[str] | None, Option("--app", "URL", "Address that `suiro run --console` printed; repeatable.")]
 
 
 @app.command
@@ -251,10 +248,7 @@ def explain(
         print_fields({"row": found["value"]})
         print_table(
             ("topic", "partition", "offset", "time"),
-            (
-                (one["topic"], one["partition"], one["offset"], iso_time(one["timestamp"]))
-                for one in found["records"]
-            ),
+            ((one["topic"], one["partition"], one["offset"], iso_time(one["timestamp"])) for one in found["records"]),
         )
     for line in _said_of(found):
         note(line)
@@ -304,9 +298,7 @@ def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S)
 def upgrade(
     old: Annotated[Path, Argument("OLD.PY", "File of the running application.")],
     new: Annotated[Path, Argument("NEW.PY", "File of the changed application.")],
-    check: Annotated[
-        bool, Option("--check", help="Exit with status 1 if the state does not carry over.")
-    ] = False,
+    check: Annotated[bool, Option("--check", help="Exit with status 1 if the state does not carry over.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which state of an application survives a change of its file. The command starts nothing and needs no

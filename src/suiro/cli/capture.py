@@ -24,12 +24,8 @@ capture = Group("capture", "Capture a database: its tables become topics.")
 
 @capture.command
 def postgres(
-    dsn: Annotated[
-        str, Option(metavar="DSN", help="Connection string of the database: postgresql://user@host/name.")
-    ],
-    registry: Annotated[
-        str, Option(metavar="URL", env="SUIRO_REGISTRY", help="Address of the schema registry.")
-    ],
+    dsn: Annotated[str, Option(metavar="DSN", help="Connection string of the database: postgresql://user@host/name.")],
+    registry: Annotated[str, Option(metavar="URL", env="SUIRO_REGISTRY", help="Address of the schema registry.")],
     topic_prefix: Annotated[
         str, Option(metavar="P", help="Prefix of the topics, P.schema.table. It also names the capture.")
     ],
@@ -47,9 +43,7 @@ def postgres(
     publication: Annotated[
         str, Option(metavar="N", help="Publication; created if it does not exist. Default: suiro_P.")
     ] = "",
-    partitions: Annotated[
-        int, Option(metavar="N", help="Partitions of new topics. Default: the broker's.")
-    ] = -1,
+    partitions: Annotated[int, Option(metavar="N", help="Partitions of new topics. Default: the broker's.")] = -1,
     decimals: Annotated[
         str, Option(metavar="HOW", help='How numeric values are written: "decimal" or "string".')
     ] = "decimal",
@@ -63,8 +57,7 @@ def postgres(
         str,
         Option(
             metavar="WHICH",
-            help='Which tables to read: "initial" (those without a snapshot), "new" (all, again) or '
-            '"never" (none).',
+            help='Which tables to read: "initial" (those without a snapshot), "new" (all, again) or "never" (none).',
         ),
     ] = "initial",
     state_directory: Annotated[
@@ -81,18 +74,14 @@ def postgres(
             "again. Default: 50000.",
         ),
     ] = 50_000,
-    heartbeat: Annotated[
-        float, Option(metavar="SECONDS", help="Seconds between two heartbeats. Default: 10.")
-    ] = 10.0,
+    heartbeat: Annotated[float, Option(metavar="SECONDS", help="Seconds between two heartbeats. Default: 10.")] = 10.0,
     lag_alert_mb: Annotated[
         int,
         Option(metavar="MB", help="Report an alert above this lag in the log of Postgres. Default: 1024."),
     ] = 1024,
     catch_up_mb: Annotated[
         int,
-        Option(
-            metavar="MB", help="Read changes by SQL if the capture is further behind than this. Default: 16."
-        ),
+        Option(metavar="MB", help="Read changes by SQL if the capture is further behind than this. Default: 16."),
     ] = 16,
     metrics: Annotated[
         str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")

@@ -30,8 +30,5 @@ def cluster_(connection: Connection, as_json: AsJson = False) -> None:
         )
         print_table(
             ("broker", "address", "rack", "controller"),
-            (
-                (one.id, f"{one.host}:{one.port}", one.rack, one.id == found.controller)
-                for one in found.brokers
-            ),
+            ((one.id, f"{one.host}:{one.port}", one.rack, one.id == found.controller) for one in found.brokers),
         )

@@ -70,9 +70,7 @@ class Group:
     @property
     def summary(self) -> str:
         """The line in `suiro --help`."""
-        return (
-            self.help if self._itself is None else _first_line(self._itself).split(". ")[0].rstrip(".") + "."
-        )
+        return self.help if self._itself is None else _first_line(self._itself).split(". ")[0].rstrip(".") + "."
 
     def main(self, arguments: Sequence[str]) -> int:
         """Parses the arguments and runs the command. A wrong call ends with exit code 2 (`SystemExit`), as in
@@ -197,9 +195,7 @@ def _parameters(function: Callable[..., Any]) -> list[_Parameter]:
             kind = next(part for part in typing.get_args(kind) if part is not type(None))
         is_list = typing.get_origin(kind) is list
         found.append(
-            _Parameter(
-                name, declared, typing.get_args(kind)[0] if is_list else kind, is_list, parameter.default
-            )
+            _Parameter(name, declared, typing.get_args(kind)[0] if is_list else kind, is_list, parameter.default)
         )
     return found
 

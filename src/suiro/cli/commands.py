@@ -27,8 +27,7 @@ COMMANDS = {
     "quota": "Quotas of users, client ids and addresses: list, set, remove.",
     "schema": "Schemas of a registry: list, get, register, check, diff, delete.",
     "dead-letter": "Dead letters: list, show, redrive.",
-    "app": "Running applications: list, graph, rows of stores and their input records. Also checks a "
-    "changed topology.",
+    "app": "Running applications: list, graph, rows of stores and their input records. Also checks a changed topology.",
     "kafka": "Run a real Apache Kafka, or hand the data of a node over to one.",
     "log": "Import topics of Apache Kafka into a stopped node.",
     "connect": "Sources and sinks: run, check, status, pause, resume, restart.",

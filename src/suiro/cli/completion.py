@@ -74,12 +74,7 @@ def _of_parser(parser: argparse.ArgumentParser, before: Sequence[str], last: str
         return [str(choice) for choice in asked.choices or ()]
     if last.startswith("-"):
         return [name for name, action in named.items() if action.help != argparse.SUPPRESS]
-    return [
-        str(choice)
-        for action in parser._actions
-        if not action.option_strings
-        for choice in action.choices or ()
-    ]
+    return [str(choice) for action in parser._actions if not action.option_strings for choice in action.choices or ()]
 
 
 def _beginning(last: str, found: Sequence[str]) -> list[str]:

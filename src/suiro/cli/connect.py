@@ -129,9 +129,7 @@ def _summary(status: list[Mapping[str, Any]]) -> str:
         cells = (item[name.lower()] for name in head)
         rows.append(tuple("-" if cell is None else str(cell) for cell in cells))
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
-    lines = [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += [f"{item['name']}: {item['error']}" for item in status if item["error"]]
     return "\n".join(lines)
 

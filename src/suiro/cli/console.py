@@ -71,9 +71,7 @@ def console_(
             "OpenID Connect provider at which users log in. Needs suiro[console-oidc].",
         ),
     ] = None,
-    oidc_client_id: Annotated[
-        str, Option("--oidc-client-id", "ID", "Client id of the console at the provider.")
-    ] = "",
+    oidc_client_id: Annotated[str, Option("--oidc-client-id", "ID", "Client id of the console at the provider.")] = "",
     oidc_client_secret_file: Annotated[
         Path | None,
         Option(
@@ -183,9 +181,7 @@ def console_(
         )
 
 
-def _oidc(
-    issuer: str | None, *, secret_file: Path | None, roles: Sequence[str], **more: Any
-) -> OidcSettings | None:
+def _oidc(issuer: str | None, *, secret_file: Path | None, roles: Sequence[str], **more: Any) -> OidcSettings | None:
     """Raises `ConfigError`."""
     from suiro.errors import ConfigError
 

@@ -180,9 +180,7 @@ def redrive(
     transaction_records: Annotated[
         int, Option("--transaction-records", "N", "Records in one transaction. Default: 500.")
     ] = 500,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Only show the targets and the numbers of records.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show the targets and the numbers of records.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -198,9 +196,7 @@ def redrive(
         from suiro.console.dead_letters import Selection
         from suiro.foundation.process_user import process_user
 
-        selection = Selection(
-            places=frozenset(map(_place, place or ())), origin_topic=from_topic, reason=reason
-        )
+        selection = Selection(places=frozenset(map(_place, place or ())), origin_topic=from_topic, reason=reason)
         plan = redrives.plan_redrive(client, topic, selection, group=group, by_key=by_key)
         for refusal, records in plan.refused.items():
             note(f"{records} dead letters stay: {refusal}")

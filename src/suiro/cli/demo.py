@@ -41,9 +41,7 @@ def demo_(
     ] = None,
     flights: Annotated[
         int | None,
-        Option(
-            min=1_000, metavar="N", help="Use only the first N flights of the year. Default: all 336,776."
-        ),
+        Option(min=1_000, metavar="N", help="Use only the first N flights of the year. Default: all 336,776."),
     ] = None,
     keep: Annotated[
         bool, Option("--keep", help="Leave everything running at the end, so that you can look around.")
@@ -58,9 +56,7 @@ def demo_(
     try:
         from suiro.demo import DemoOptions, run
 
-        options = DemoOptions(
-            data=data, plain=plain, kafka=kafka, bootstrap=bootstrap, flights=flights, keep=keep
-        )
+        options = DemoOptions(data=data, plain=plain, kafka=kafka, bootstrap=bootstrap, flights=flights, keep=keep)
         code = run(options)
     except KeyboardInterrupt:
         print("suiro demo: stopped", file=sys.stderr)

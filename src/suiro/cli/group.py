@@ -48,8 +48,7 @@ def describe(
         bool,
         Option(
             "--time",
-            help="Also show how long the first unread record of each partition has waited; this reads the "
-            "record.",
+            help="Also show how long the first unread record of each partition has waited; this reads the record.",
         ),
     ] = False,
     members: Annotated[

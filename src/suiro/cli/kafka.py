@@ -118,9 +118,7 @@ def handover(
     to: Annotated[Path, Option("--to", "DIR", "New directory, on which Apache Kafka starts.")],
     brokers: Annotated[
         int,
-        Option(
-            "--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1."
-        ),
+        Option("--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1."),
     ] = 1,
     listen: Annotated[
         str | None,
@@ -157,9 +155,7 @@ def handover(
     from suiro.handover import hand_over
 
     with reporting("suiro kafka handover"):
-        done = hand_over(
-            data, to, brokers=brokers, listen=listen, settings=_settings(config, set_), link=link
-        )
+        done = hand_over(data, to, brokers=brokers, listen=listen, settings=_settings(config, set_), link=link)
     print(
         f"{done.topics} topics, {done.partitions} partitions, {done.size} bytes, cluster {done.cluster_id}, "
         f"producer ids from {done.next_producer_id}"

@@ -19,8 +19,7 @@ def node_(
         str | None,
         Option(
             metavar="HOST:PORT",
-            help="Address to listen on. Default: 127.0.0.1:9092, or the setting listeners. Port 0 "
-            "selects a free port.",
+            help="Address to listen on. Default: 127.0.0.1:9092, or the setting listeners. Port 0 selects a free port.",
         ),
     ] = None,
     metrics: Annotated[
@@ -48,8 +47,7 @@ def node_(
         Path | None,
         Option(
             metavar="FILE",
-            help="File of client settings for the registry, if the first listener of the node "
-            "requires TLS or SASL.",
+            help="File of client settings for the registry, if the first listener of the node requires TLS or SASL.",
         ),
     ] = None,
     console: Annotated[
@@ -70,8 +68,7 @@ def node_(
         Path | None,
         Option(
             metavar="FILE",
-            help="File of client settings for the console, if the first listener of the node requires "
-            "TLS or SASL.",
+            help="File of client settings for the console, if the first listener of the node requires TLS or SASL.",
         ),
     ] = None,
     config: Annotated[

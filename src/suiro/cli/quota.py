@@ -16,17 +16,13 @@ class _Entity:
     """The options that select the entity of a quota."""
 
     user: Annotated[str | None, Option("--user", "NAME")] = None
-    user_default: Annotated[
-        bool, Option("--user-default", help="All users without a quota of their own.")
-    ] = False
+    user_default: Annotated[bool, Option("--user-default", help="All users without a quota of their own.")] = False
     client_id: Annotated[str | None, Option("--client-id", "ID")] = None
     client_id_default: Annotated[
         bool, Option("--client-id-default", help="All client ids without a quota of their own.")
     ] = False
     ip: Annotated[str | None, Option("--ip", "ADDRESS")] = None
-    ip_default: Annotated[
-        bool, Option("--ip-default", help="All addresses without a quota of their own.")
-    ] = False
+    ip_default: Annotated[bool, Option("--ip-default", help="All addresses without a quota of their own.")] = False
 
     def named(self) -> dict[str, str | None]:
         """Returns names by kind; None is the default."""
@@ -56,12 +52,12 @@ class _Entity:
 class _Quotas:
     """An option for each quota, by Kafka's name."""
 
-    producer_byte_rate: Annotated[
-        float | None, Option("--producer-byte-rate", "BYTES", "Bytes a second to write.")
-    ] = None
-    consumer_byte_rate: Annotated[
-        float | None, Option("--consumer-byte-rate", "BYTES", "Bytes a second to read.")
-    ] = None
+    producer_byte_rate: Annotated[float | None, Option("--producer-byte-rate", "BYTES", "Bytes a second to write.")] = (
+        None
+    )
+    consumer_byte_rate: Annotated[float | None, Option("--consumer-byte-rate", "BYTES", "Bytes a second to read.")] = (
+        None
+    )
     request_percentage: Annotated[
         float | None, Option("--request-percentage", "PERCENT", "Share of one thread's time.")
     ] = None

@@ -34,8 +34,7 @@ def registry_(
         Path | None,
         Option(
             metavar="FILE",
-            help="File of client settings for that Kafka, with Kafka's names: security.protocol, "
-            "sasl.mechanism...",
+            help="File of client settings for that Kafka, with Kafka's names: security.protocol, sasl.mechanism...",
         ),
     ] = None,
     auth_file: Annotated[

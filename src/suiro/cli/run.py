@@ -56,9 +56,7 @@ _Registry = Annotated[
         help="Schema registry of serdes.avro, json_schema and protobuf.",
     ),
 ]
-_StateDir = Annotated[
-    Path | None, Option(path="folder", help="State directory. Default: ~/.local/share/suiro.")
-]
+_StateDir = Annotated[Path | None, Option(path="folder", help="State directory. Default: ~/.local/share/suiro.")]
 _Emit = Annotated[
     str,
     Option(
@@ -68,31 +66,24 @@ _Emit = Annotated[
 ]
 _OnProcessingError = Annotated[
     str,
-    Option(
-        help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".'
-    ),
+    Option(help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".'),
 ]
 _OnDeserializationError = Annotated[
     str,
-    Option(
-        help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".'
-    ),
+    Option(help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".'),
 ]
 _MaxOffsetsPerTrigger = Annotated[
     int, Option(min=1, help="Approximate maximum of records in a micro-batch. Default: 2000000.")
 ]
 _Set = Annotated[
     list[str] | None,
-    Option(
-        "--set", metavar="NAME=VALUE", help="A setting of the client (`kafka.*`) or the source; repeatable."
-    ),
+    Option("--set", metavar="NAME=VALUE", help="A setting of the client (`kafka.*`) or the source; repeatable."),
 ]
 _Rebuild = Annotated[
     bool,
     Option(
         "--rebuild",
-        help="Rebuild a lost state directory: read the sources again for the state, and write only "
-        "new results.",
+        help="Rebuild a lost state directory: read the sources again for the state, and write only new results.",
     ),
 ]
 _Replace = Annotated[
@@ -107,9 +98,7 @@ _CreateTopics = Annotated[
     bool,
     Option("--create-topics", help="Create source and output topics that do not exist."),
 ]
-_Metrics = Annotated[
-    str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")
-]
+_Metrics = Annotated[str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")]
 _Console = Annotated[
     str | None,
     Option(
@@ -133,9 +122,7 @@ _OpenLineage = Annotated[
         help="Send OpenLineage events to this URL or file: the run, its topics and their columns.",
     ),
 ]
-_UntilDone = Annotated[
-    bool, Option("--until-done", help="Exit when all records that exist now are processed.")
-]
+_UntilDone = Annotated[bool, Option("--until-done", help="Exit when all records that exist now are processed.")]
 _Explain = Annotated[
     bool,
     Option("--explain", help="Print the topology and how its operators run, and exit."),

@@ -173,9 +173,7 @@ def diff(
         int | None, Option("--from", "N", "First version. Default: the one before the second version.")
     ] = None,
     to: Annotated[int | None, Option("--to", "N", "Version. Default: the latest.")] = None,
-    with_: Annotated[
-        str | None, Option("--with", "SUBJECT", "Take the second version from this subject.")
-    ] = None,
+    with_: Annotated[str | None, Option("--with", "SUBJECT", "Take the second version from this subject.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what changed between two versions."""
@@ -186,9 +184,7 @@ def diff(
         if from_ is None and with_ is None:
             earlier = [one for one in client.versions(subject) if one < new.version]
             if not earlier:
-                fail(
-                    f"{subject} has no version before {new.version}; name one with --from, or --with SUBJECT"
-                )
+                fail(f"{subject} has no version before {new.version}; name one with --from, or --with SUBJECT")
             from_ = earlier[-1]
         lines = schemas.diff(schemas.get(client, subject, from_), new)
         if as_json:

@@ -18,9 +18,7 @@ def adopt(
     ],
     application_id: Annotated[str, Option(metavar="NAME", help="Option application.id of the new query.")],
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    sink_name: Annotated[
-        str, Option(metavar="NAME", help="Option sink.name of the new query, if it has one.")
-    ] = "",
+    sink_name: Annotated[str, Option(metavar="NAME", help="Option sink.name of the new query, if it has one.")] = "",
     set_: Annotated[
         list[str] | None,
         Option("--set", metavar="NAME=VALUE", help="A setting of the client, without `kafka.`; repeatable."),

@@ -35,9 +35,7 @@ _Config = Annotated[
 @topic.command
 def list_(
     connection: Connection,
-    internal: Annotated[
-        bool, Option("--internal", help="Include the internal topics of the brokers.")
-    ] = False,
+    internal: Annotated[bool, Option("--internal", help="Include the internal topics of the brokers.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the topics that this user may see."""
@@ -75,9 +73,7 @@ def describe(
         if as_json:
             print_json(found)
             return
-        columns = attrgetter(
-            "partition", "leader", "replicas", "in_sync", "first_offset", "end_offset", "size_bytes"
-        )
+        columns = attrgetter("partition", "leader", "replicas", "in_sync", "first_offset", "end_offset", "size_bytes")
         for number, one in enumerate(found):
             if number:
                 say()
@@ -178,8 +174,7 @@ def delete_records(
     """Delete the records before an offset, or all records. The topic stays."""
     try:
         offsets = {
-            whole_number(key): whole_number(value)
-            for key, value in assignments(before or (), "--before").items()
+            whole_number(key): whole_number(value) for key, value in assignments(before or (), "--before").items()
         }
     except ValueError:
         usage("--before: expected PARTITION=OFFSET, two whole numbers")

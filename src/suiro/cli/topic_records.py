@@ -41,9 +41,9 @@ class _Shown:
 
     key_format: _KeyFormat = "string"
     value_format: _ValueFormat = "string"
-    isolation_level: Annotated[
-        str, Option("--isolation-level", choices=("read_committed", "read_uncommitted"))
-    ] = "read_committed"
+    isolation_level: Annotated[str, Option("--isolation-level", choices=("read_committed", "read_uncommitted"))] = (
+        "read_committed"
+    )
     filter_: Annotated[
         str | None,
         Option(
@@ -77,9 +77,7 @@ class _Shown:
             return
         try:
             for record in found:
-                if wanted is None or wanted.holds(
-                    record, value_of(record.value).value, key_of(record.key).value
-                ):
+                if wanted is None or wanted.holds(record, value_of(record.value).value, key_of(record.key).value):
                     print_record(record, key_of, value_of, as_json=self.as_json)
                     printed += 1
                 handled(record)
@@ -207,9 +205,7 @@ def produce(
     key_separator: Annotated[
         str | None, Option("--key-separator", "TEXT", "Text between the key and the value in a line.")
     ] = None,
-    header: Annotated[
-        list[str] | None, Option("--header", "NAME=VALUE", "Header of every record; repeatable.")
-    ] = None,
+    header: Annotated[list[str] | None, Option("--header", "NAME=VALUE", "Header of every record; repeatable.")] = None,
     partition: Annotated[
         int | None, Option("--partition", "N", "Partition of every record. Default: by the key.")
     ] = None,
@@ -273,9 +269,7 @@ def produce(
         note(f"wrote {written} record{'s' * (written != 1)} to {name}")
 
 
-def _from_json(
-    text: str, number: int, key_of: Writer, value_of: Writer, partition: int | None
-) -> OutgoingRecord:
+def _from_json(text: str, number: int, key_of: Writer, value_of: Writer, partition: int | None) -> OutgoingRecord:
     from suiro.console.records import OutgoingRecord
 
     try:
@@ -367,8 +361,7 @@ def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_js
         return
     parts = [f"{record.partition}:{record.offset}", iso_time(record.timestamp), key.text, value.text]
     parts += [
-        f"{name}={None if data is None else data.decode(errors='backslashreplace')}"
-        for name, data in record.headers
+        f"{name}={None if data is None else data.decode(errors='backslashreplace')}" for name, data in record.headers
     ]
     # Each part is escaped separately, so that it cannot contain the separator.
     sys.stdout.write("\t".join(printable(part) for part in parts) + "\n")

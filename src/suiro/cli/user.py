@@ -50,9 +50,7 @@ def add(
     password does not leave this machine: the brokers get a salted hash.
     """
     with connected(connection) as client:
-        client.admin.upsert_scram_user(
-            name, ask_password(f" of {name}"), mechanism=mechanism, iterations=iterations
-        )
+        client.admin.upsert_scram_user(name, ask_password(f" of {name}"), mechanism=mechanism, iterations=iterations)
         say(f"user {name} can log in by {mechanism}")
 
 

@@ -47,14 +47,10 @@ view = Group(
 )
 
 _View = Annotated[str, Argument(metavar="VIEW", help="Name of the view.")]
-_MaxLag = Annotated[
-    str | None, Option("--max-lag", metavar="TIME", help="Maximum lag of the candidate. Default: 10s.")
-]
+_MaxLag = Annotated[str | None, Option("--max-lag", metavar="TIME", help="Maximum lag of the candidate. Default: 10s.")]
 _Timeout = Annotated[
     str,
-    Option(
-        "--timeout", metavar="TIME", help="Give up after this time, on the host too. Ctrl-C does the same."
-    ),
+    Option("--timeout", metavar="TIME", help="Give up after this time, on the host too. Ctrl-C does the same."),
 ]
 _Old = Annotated[int | None, Option("--old", metavar="N", help="Old version. Default: the serving version.")]
 _New = Annotated[int | None, Option("--new", metavar="N", help="New version. Default: the candidate.")]
@@ -168,8 +164,7 @@ _ReadCpus = Annotated[
     Option(
         metavar="N",
         min=0,
-        help="CPUs to reserve for answers; pipelines, followers and comparisons run on the others. "
-        "Default: 0.",
+        help="CPUs to reserve for answers; pipelines, followers and comparisons run on the others. Default: 0.",
     ),
 ]
 _JavaMemory = Annotated[
@@ -249,9 +244,7 @@ def adopt(
 
 @view.command
 def deploy(
-    app: Annotated[
-        str, Argument(metavar="APP.PY:FUNCTION", help="Python file, and its function with @view.")
-    ],
+    app: Annotated[str, Argument(metavar="APP.PY:FUNCTION", help="Python file, and its function with @view.")],
     set_: Annotated[
         list[str] | None,
         Option(
@@ -355,9 +348,7 @@ def explain(
     """Explain why a row differs: show its input records, and the step at which the two versions diverge."""
     with host.views() as views, busy("replaying", quiet=host.as_json):
         timeout_ms = _timeout_ms(timeout)
-        found = views.explain(
-            name, *([key] if key else []), old=old, new=new, full=full, timeout_ms=timeout_ms
-        )
+        found = views.explain(name, *([key] if key else []), old=old, new=new, full=full, timeout_ms=timeout_ms)
     host.show(found, found["text"])
 
 
@@ -437,18 +428,14 @@ def retire(
     name: _View,
     version: Annotated[int, Argument(metavar="VERSION", help="Number of the version.")],
     yes: Yes = False,
-    last: Annotated[
-        bool, Option("--last", help="Retire the only version, so that nothing is served.")
-    ] = False,
+    last: Annotated[bool, Option("--last", help="Retire the only version, so that nothing is served.")] = False,
     *,
     host: _Host,
 ) -> None:
     """Stop a version, and delete its topics and its store. This cannot be undone, so the command asks for
     confirmation."""
     with host.views() as views:
-        require_yes(
-            f"Delete version {version} of {name}, its topics and its store? It cannot be undone.", yes
-        )
+        require_yes(f"Delete version {version} of {name}, its topics and its store? It cannot be undone.", yes)
         found = views.retire(name, version, yes=True, last=last)
     done(found, host.as_json)
 
@@ -504,9 +491,7 @@ def topic(
 @view.command
 def consumers(
     name: _View,
-    version: Annotated[
-        int, Argument(metavar="VERSION", help="Version whose output topic the group reads afterwards.")
-    ],
+    version: Annotated[int, Argument(metavar="VERSION", help="Version whose output topic the group reads afterwards.")],
     group: Annotated[str, Option("--group", metavar="GROUP", help="Consumer group; it must be stopped.")],
     host: _Host,
 ) -> None:

@@ -58,9 +58,7 @@ def print_status(found: dict[str, Any]) -> None:
         )
     print_table(("version", "state", "callers", "cut", "lag", "input lag", "pipeline", "built"), rows)
     errors = [
-        (f"v{one['version']}", one.get(field))
-        for one in found["versions"]
-        for field in ("error", "follower_error")
+        (f"v{one['version']}", one.get(field)) for one in found["versions"] for field in ("error", "follower_error")
     ]
     for what, error in (*errors, ("guard", found.get("guard_error"))):
         if error:
@@ -165,9 +163,7 @@ def watch_build(views: Views, name: str, number: int, *, quiet: bool) -> dict[st
             if one["state"] == "ready":
                 return status
             if one["state"] != "building":
-                raise UsageError(
-                    f"version {number} of {name} is {one['state']}: {one['error'] or 'it was retired'}"
-                )
+                raise UsageError(f"version {number} of {name} is {one['state']}: {one['error'] or 'it was retired'}")
             sleep_s(POLL_S)
 
 

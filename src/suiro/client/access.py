@@ -169,9 +169,7 @@ class AccessRequests:
                 if item.error_code is ErrorCode.resource_not_found:
                     continue
                 raise_for(item.error_code, f"describe SCRAM user {name!r}", detail=item.error_message)
-                mechanisms = {
-                    _word(SCRAM_MECHANISMS, one.mechanism): one.iterations for one in item.credential_infos
-                }
+                mechanisms = {_word(SCRAM_MECHANISMS, one.mechanism): one.iterations for one in item.credential_infos}
                 found.append(ScramUser(name=name, mechanisms=mechanisms))
             return tuple(sorted(found, key=lambda user: user.name))
 
@@ -224,9 +222,7 @@ class AccessRequests:
                 )
                 for item in answer.entries or ()
             )
-            return tuple(
-                sorted(quotas, key=lambda quota: [(kind, name or "") for kind, name in quota.entity])
-            )
+            return tuple(sorted(quotas, key=lambda quota: [(kind, name or "") for kind, name in quota.entity]))
 
         return self._cluster.attempts("list quotas").run(once)
 
@@ -243,14 +239,9 @@ class AccessRequests:
             connection = self._cluster.controller(deadline_ms)
             entry = {
                 "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
-                "ops": [
-                    {"key": key, "value": value or 0.0, "remove": value is None}
-                    for key, value in changes.items()
-                ],
+                "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in changes.items()],
             }
-            request = connection.request(
-                "alter_client_quotas", 0, 1, entries=[entry], validate_only=validate_only
-            )
+            request = connection.request("alter_client_quotas", 0, 1, entries=[entry], validate_only=validate_only)
             results = enumerate(connection.call(request, deadline_ms=deadline_ms).entries)
             for item in connection.matched("alter quotas", range(1), results).values():
                 raise_for(item.error_code, "alter quotas", detail=item.error_message)
@@ -307,21 +298,15 @@ def _mechanism(mechanism: str) -> int:
     try:
         return SCRAM_MECHANISMS[mechanism]
     except KeyError:
-        raise UsageError(
-            f"{mechanism!r} is no mechanism of SCRAM; use one of {', '.join(SCRAM_MECHANISMS)}"
-        ) from None
+        raise UsageError(f"{mechanism!r} is no mechanism of SCRAM; use one of {', '.join(SCRAM_MECHANISMS)}") from None
 
 
-def _alter_scram(
-    cluster: Cluster, what: str, *, deletions: Sequence[Any] = (), upsertions: Sequence[Any] = ()
-) -> None:
+def _alter_scram(cluster: Cluster, what: str, *, deletions: Sequence[Any] = (), upsertions: Sequence[Any] = ()) -> None:
     change = Change()
 
     def once(deadline_ms: int) -> None:
         connection = cluster.controller(deadline_ms)
-        request = connection.request(
-            "alter_user_scram_credentials", 0, 0, deletions=deletions, upsertions=upsertions
-        )
+        request = connection.request("alter_user_scram_credentials", 0, 0, deletions=deletions, upsertions=upsertions)
         results = enumerate(change.call(connection, request, deadline_ms=deadline_ms).results)
         for item in connection.matched(what, range(1), results).values():
             if item.error_code is ErrorCode.resource_not_found:

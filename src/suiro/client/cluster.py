@@ -79,9 +79,7 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def attempts(
-        self, what: str, timeout_ms: int | None = None, *, leader_wait_ms: int | None = None
-    ) -> Attempts:
+    def attempts(self, what: str, timeout_ms: int | None = None, *, leader_wait_ms: int | None = None) -> Attempts:
         timeout_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return Attempts(
             what,
@@ -157,9 +155,7 @@ class Cluster:
             connection.close()
         if connection is None or connection.closed:
             host, port = address
-            connection = Connection.open(
-                host, port, settings=self.settings, clock=self.clock, deadline_ms=deadline_ms
-            )
+            connection = Connection.open(host, port, settings=self.settings, clock=self.clock, deadline_ms=deadline_ms)
             self._connections[address] = connection
             if self.is_abandoned:  # while it was opened
                 connection.interrupt()
@@ -213,9 +209,7 @@ class Cluster:
                 key=lambda item: item.partition,
             )
             if [item.partition for item in partitions] != list(range(len(partitions))):
-                raise error_for(
-                    ErrorCode.leader_not_available, f"{what}: partitions are missing, or named twice"
-                )
+                raise error_for(ErrorCode.leader_not_available, f"{what}: partitions are missing, or named twice")
             found[name] = TopicInfo(
                 name=name,
                 topic_id=getattr(topic, "topic_id", None),

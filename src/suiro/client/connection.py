@@ -55,9 +55,7 @@ _LEFT = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 class Connection:
     """Made by `open`. Not thread-safe."""
 
-    def __init__(
-        self, connected: socket.socket, *, host: str, port: int, settings: ClientSettings, clock: Clock
-    ):
+    def __init__(self, connected: socket.socket, *, host: str, port: int, settings: ClientSettings, clock: Clock):
         self.address = f"{host}:{port}"
         self.closed = False
         self._socket = connected
@@ -71,16 +69,12 @@ class Connection:
         self._has_flags = not isinstance(connected, ssl.SSLSocket)
 
     @classmethod
-    def open(
-        cls, host: str, port: int, *, settings: ClientSettings, clock: Clock, deadline_ms: int
-    ) -> Connection:
+    def open(cls, host: str, port: int, *, settings: ClientSettings, clock: Clock, deadline_ms: int) -> Connection:
         """Connects, secures, authenticates, and learns which versions the broker speaks.
 
         Raises `HostNotFoundError` where the name does not resolve, else `BrokenConnectionError`.
         """
-        setup_deadline_ms = min(
-            deadline_ms, clock.monotonic_ms() + settings.socket_connection_setup_timeout_ms
-        )
+        setup_deadline_ms = min(deadline_ms, clock.monotonic_ms() + settings.socket_connection_setup_timeout_ms)
         connected = _connect(host, port, settings, setup_deadline_ms - clock.monotonic_ms())
         connection = cls(connected, host=host, port=port, settings=settings, clock=clock)
         try:
@@ -348,9 +342,7 @@ def build(message_class: Any, **fields: Any) -> Any:
     """Returns a kio message of those fields that its version has. An array may be a list, with its structures as
     dictionaries."""
     known = {field.name: field.nested for field in layout(message_class)}
-    return message_class(
-        **{name: _value(known[name], value) for name, value in fields.items() if name in known}
-    )
+    return message_class(**{name: _value(known[name], value) for name, value in fields.items() if name in known})
 
 
 def each_partition(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
@@ -382,9 +374,7 @@ def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) ->
         connected = socket.create_connection((host, port), timeout=max(timeout_ms, 1) / 1000)
     except socket.gaierror as error:
         if error.errno == socket.EAI_AGAIN:
-            raise BrokenConnectionError(
-                f"looking up the host name {host!r} failed: {error.strerror}"
-            ) from error
+            raise BrokenConnectionError(f"looking up the host name {host!r} failed: {error.strerror}") from error
         raise HostNotFoundError(
             f"the host name {host!r} does not resolve ({error.strerror}); check bootstrap.servers, or the "
             "broker's advertised.listeners"
@@ -395,9 +385,7 @@ def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) ->
         ) from error
     except OSError as error:
         reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise BrokenConnectionError(
-            f"cannot connect to {host}:{port}: {reason}; is a broker running there?"
-        ) from error
+        raise BrokenConnectionError(f"cannot connect to {host}:{port}: {reason}; is a broker running there?") from error
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if settings.send_buffer_bytes > 0:

@@ -89,9 +89,7 @@ def fetch(
             tags = file_regions.question() if for_files else _NO_TAGS
         connection.send_frame([header, limits, body, tags], deadline_ms=deadline_ms)
 
-    def receive(
-        connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
-    ) -> Answered[Fetched]:
+    def receive(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> Answered[Fetched]:
         frame = connection.receive_frame(deadline_ms=deadline_ms)
         version, for_files = asked[connection]
         response = _Response(frame, version, items, takes_files=for_files)
@@ -213,9 +211,7 @@ class _Response:
             return partition, error_for(ErrorCode(code), f"fetch from {topic}-{partition} at offset {offset}")
         # A reader of such an answer would ask again for the same offset, without end.
         if data and _ends_before(data, offset):
-            raise ValueError(
-                f"the first batch of {topic}-{partition} ends before {offset}, which was asked for"
-            )
+            raise ValueError(f"the first batch of {topic}-{partition} ends before {offset}, which was asked for")
         return partition, Fetched(
             data=data,
             aborted=tuple(aborted),

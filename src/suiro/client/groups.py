@@ -124,9 +124,7 @@ class GroupRequests:
 
         def once(connection: Connection, deadline_ms: int) -> None:
             request = connection.request("delete_groups", 0, 2, groups_names=(group,))
-            item = _one(
-                connection, group, what, change.call(connection, request, deadline_ms=deadline_ms).results
-            )
+            item = _one(connection, group, what, change.call(connection, request, deadline_ms=deadline_ms).results)
             if item.error_code is not ErrorCode.group_id_not_found or not change.may_be_done:
                 _raise_of_group(item.error_code, what)
 
@@ -162,9 +160,7 @@ def _one(connection: Connection, group: str, what: str, results: Iterable[Any]) 
 
 
 def _classic(connection: Connection, group: str, what: str, deadline_ms: int) -> GroupDescription:
-    request = connection.request(
-        "describe_groups", 0, 6, groups=(group,), include_authorized_operations=False
-    )
+    request = connection.request("describe_groups", 0, 6, groups=(group,), include_authorized_operations=False)
     item = _one(connection, group, what, connection.call(request, deadline_ms=deadline_ms).groups)
     if item.error_code is not ErrorCode.group_id_not_found:
         raise_for(item.error_code, what, detail=getattr(item, "error_message", None))

@@ -68,9 +68,7 @@ class Client:
 
     # Topics
 
-    def metadata(
-        self, topics: Sequence[str] | None = None, *, timeout_ms: int | None = None
-    ) -> dict[str, TopicInfo]:
+    def metadata(self, topics: Sequence[str] | None = None, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:
         """Returns the named topics, or all. A topic that does not exist is absent, and is not created."""
         attempts = self._cluster.attempts("fetch metadata", timeout_ms)
         return attempts.run(lambda deadline_ms: self._cluster.refresh(topics, deadline_ms))
@@ -86,9 +84,7 @@ class Client:
         """Creates topics; returns when every partition has a leader. Raises `TopicExistsError` unless `exist_ok`."""
         create_topics(self._cluster, topics, exist_ok=exist_ok, timeout_ms=timeout_ms)
 
-    def delete_topics(
-        self, names: Sequence[str], *, missing_ok: bool = False, timeout_ms: int | None = None
-    ) -> None:
+    def delete_topics(self, names: Sequence[str], *, missing_ok: bool = False, timeout_ms: int | None = None) -> None:
         """Deletes topics; returns when they are gone. Raises `UnknownTopicError` unless `missing_ok`."""
         delete_topics(self._cluster, names, missing_ok=missing_ok, timeout_ms=timeout_ms)
 
@@ -200,9 +196,7 @@ class Client:
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Returns the committed offsets of a group, or None for a partition. Waits for pending transactions."""
-        return offset_fetch(
-            self._cluster, group, partitions, require_stable=require_stable, timeout_ms=timeout_ms
-        )
+        return offset_fetch(self._cluster, group, partitions, require_stable=require_stable, timeout_ms=timeout_ms)
 
     def offset_commit(
         self,

@@ -68,11 +68,7 @@ def list_offsets(
     ) -> Answered[ListedOffset]:
         for place, item in each_partition(connection.receive(deadline_ms=deadline_ms).topics):
             what = f"list offsets of {place[0]}-{place[1]}"
-            if (
-                items.get(place) in (EARLIEST, LATEST)
-                and item.offset < 0
-                and item.error_code is ErrorCode.none
-            ):
+            if items.get(place) in (EARLIEST, LATEST) and item.offset < 0 and item.error_code is ErrorCode.none:
                 raise connection.failure(what, f"gave offset {item.offset}")
             epoch = getattr(item, "leader_epoch", -1)
             listed = ListedOffset(offset=item.offset, timestamp=item.timestamp, leader_epoch=epoch)

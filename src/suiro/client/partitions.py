@@ -88,13 +88,9 @@ class PartitionRequests:
             found = self._cluster.refresh(list(counts), deadline_ms)
             for name, count in counts.items():
                 info = found.get(name)
-                leaders = (
-                    () if info is None else [item.leader for item in info.partitions if item.leader >= 0]
-                )
+                leaders = () if info is None else [item.leader for item in info.partitions if item.leader >= 0]
                 if len(leaders) < count:
-                    raise RetriableKafkaError(
-                        f"wait for the leaders of topic {name!r}", "LEADER_NOT_AVAILABLE"
-                    )
+                    raise RetriableKafkaError(f"wait for the leaders of topic {name!r}", "LEADER_NOT_AVAILABLE")
 
         change_topics(self._cluster, attempts, list(counts), add)
         if not validate_only:
@@ -122,9 +118,7 @@ class PartitionRequests:
             )
             connection.send(request, deadline_ms=deadline_ms)
 
-        def receive(
-            connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
-        ) -> Answered[int]:
+        def receive(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> Answered[int]:
             for place, item in each_partition(connection.receive(deadline_ms=deadline_ms).topics):
                 what = f"delete the records of {place[0]}-{place[1]} before offset {items.get(place)}"
                 yield place, error_of(item.error_code, what) or item.low_watermark

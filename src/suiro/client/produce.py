@@ -241,9 +241,7 @@ class _Pipeline:
         if queue:
             self._requests[connection] = queue  # behind the other connections
         answers = (
-            ((topic.name, item.index), item)
-            for topic in response.responses
-            for item in topic.partition_responses
+            ((topic.name, item.index), item) for topic in response.responses for item in topic.partition_responses
         )
         answered = connection.matched("produce", request.batches, answers)
         for target, batch in request.batches.items():
@@ -260,9 +258,7 @@ class _Pipeline:
             self._attempts.progressed()
             return
         topic, partition = batch.target
-        error = error_for(
-            code, f"produce to {topic}-{partition}", detail=getattr(item, "error_message", None)
-        )
+        error = error_for(code, f"produce to {topic}-{partition}", detail=getattr(item, "error_message", None))
         if isinstance(error, RetriableKafkaError):
             self._cluster.heed(error, [batch.target])
             self._failure = error

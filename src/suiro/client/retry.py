@@ -77,9 +77,7 @@ class Attempts:
         if code == NO_LEADER and self._leader_wait_ms is not None and waited_ms >= self._leader_wait_ms:
             raise error
         if expired:
-            raise DeadlineExceededError(
-                f"could not {self.what} within {self._timeout_ms} ms: {error}"
-            ) from error
+            raise DeadlineExceededError(f"could not {self.what} within {self._timeout_ms} ms: {error}") from error
         self._clock.sleep_ms(backoff_ms)
 
     def _next_backoff_ms(self, error: RetriableKafkaError | BrokenConnectionError) -> int:

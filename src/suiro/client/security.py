@@ -28,9 +28,7 @@ SCRAM_MAX_ITERATIONS = 1_000_000
 def check(settings: ClientSettings) -> None:
     """Raises `ConfigError` for a protocol or mechanism that this client does not speak."""
     if settings.security_protocol not in PROTOCOLS:
-        raise ConfigError(
-            f"security.protocol is one of {', '.join(PROTOCOLS)}, got {settings.security_protocol!r}"
-        )
+        raise ConfigError(f"security.protocol is one of {', '.join(PROTOCOLS)}, got {settings.security_protocol!r}")
     if settings.security_protocol.startswith("SASL"):
         if settings.sasl_mechanism not in MECHANISMS:
             raise ConfigError(
@@ -79,8 +77,7 @@ def authenticate(connection: _Connection, settings: ClientSettings, deadline_ms:
     response = connection.call(handshake, deadline_ms=deadline_ms)
     if response.error_code is ErrorCode.unsupported_sasl_mechanism:
         raise ConfigError(
-            f"{connection.address} does not take sasl.mechanism {mechanism}; it takes "
-            f"{', '.join(response.mechanisms)}"
+            f"{connection.address} does not take sasl.mechanism {mechanism}; it takes {', '.join(response.mechanisms)}"
         )
     if response.error_code is ErrorCode.illegal_sasl_state:
         raise ConfigError(
@@ -92,9 +89,7 @@ def authenticate(connection: _Connection, settings: ClientSettings, deadline_ms:
     def exchange(message: bytes) -> bytes:
         request = request_class(API_KEYS["sasl_authenticate"], 1)(auth_bytes=message)
         answer = connection.call(request, deadline_ms=deadline_ms)
-        raise_for(
-            answer.error_code, f"log in to {connection.address} as {user!r}", detail=answer.error_message
-        )
+        raise_for(answer.error_code, f"log in to {connection.address} as {user!r}", detail=answer.error_message)
         return bytes(answer.auth_bytes)
 
     if mechanism == "PLAIN":
@@ -127,13 +122,8 @@ class _Scram:
     def final(self, server_first: bytes) -> bytes:
         fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
         nonce, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
-        if (
-            not nonce.startswith(self._nonce)
-            or not SCRAM_MIN_ITERATIONS <= iterations <= SCRAM_MAX_ITERATIONS
-        ):
-            raise RefusedError(
-                "the broker's SCRAM answer is not for this client", "SASL_AUTHENTICATION_FAILED"
-            )
+        if not nonce.startswith(self._nonce) or not SCRAM_MIN_ITERATIONS <= iterations <= SCRAM_MAX_ITERATIONS:
+            raise RefusedError("the broker's SCRAM answer is not for this client", "SASL_AUTHENTICATION_FAILED")
         salted = hashlib.pbkdf2_hmac(self._hash_name, self._password, salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", self._hash_name)
         without_proof = f"c=biws,r={nonce}"

@@ -66,9 +66,7 @@ class ClientSettings:
         minimum |= {"send_buffer_bytes": -1, "receive_buffer_bytes": -1, "retry_backoff_ms": 0}
         for name, least in minimum.items():
             if getattr(self, name) < least:
-                raise ConfigError(
-                    f"{name.replace('_', '.')} must be at least {least}, got {getattr(self, name)}"
-                )
+                raise ConfigError(f"{name.replace('_', '.')} must be at least {least}, got {getattr(self, name)}")
         if self.fetch_from_files not in ("true", "false"):
             raise ConfigError(f"fetch.from.files is true or false, got {self.fetch_from_files!r}")
         # A word that nobody knows must not turn the check of host names off.

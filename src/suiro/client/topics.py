@@ -36,9 +36,7 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-def create_topics(
-    cluster: Cluster, topics: Sequence[NewTopic], *, exist_ok: bool, timeout_ms: int | None
-) -> None:
+def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, exist_ok: bool, timeout_ms: int | None) -> None:
     """Creates topics; returns when every partition has a leader."""
     attempts = cluster.attempts(f"create topics {', '.join(topic.name for topic in topics)}", timeout_ms)
     wanted = {topic.name: topic for topic in topics}
@@ -85,9 +83,7 @@ def change_topics(
         connection = cluster.controller(deadline_ms)
         may_be_done = change.may_be_done
         failure: KafkaError | None = None
-        answers = connection.matched(
-            attempts.what, pending, ask(connection, change, tuple(pending), deadline_ms)
-        )
+        answers = connection.matched(attempts.what, pending, ask(connection, change, tuple(pending), deadline_ms))
         for name, error in answers.items():
             # After a lost answer it may well be our own doing.
             if error is None or (isinstance(error, done) and (done_is_ok or may_be_done)):
@@ -110,9 +106,7 @@ def _require_leaders(cluster: Cluster, names: Sequence[str], deadline_ms: int) -
             raise error_for(ErrorCode.leader_not_available, f"wait for the leaders of topic {name!r}")
 
 
-def delete_topics(
-    cluster: Cluster, names: Sequence[str], *, missing_ok: bool, timeout_ms: int | None
-) -> None:
+def delete_topics(cluster: Cluster, names: Sequence[str], *, missing_ok: bool, timeout_ms: int | None) -> None:
     """Deletes topics; returns when the metadata no longer has them."""
     attempts = cluster.attempts(f"delete topics {', '.join(names)}", timeout_ms)
 

@@ -153,9 +153,7 @@ class TransactionalProducer:
         """Whether the coordinator has an open transaction, as far as this producer knows. In V2 it cannot know."""
         return self._is_open
 
-    def init(
-        self, expected: ProducerIdentity | None = None, *, timeout_ms: int | None = None
-    ) -> ProducerIdentity:
+    def init(self, expected: ProducerIdentity | None = None, *, timeout_ms: int | None = None) -> ProducerIdentity:
         """Takes the transactional id over, aborting what is open, and returns the new identity.
 
         With `expected`, only if no other producer took it over since that identity; otherwise raises `FencedError`.
@@ -360,9 +358,7 @@ class TransactionalProducer:
 
     def _ready(self, doing: str) -> ProducerIdentity:
         if self._identity is None:
-            raise UsageError(
-                f"cannot {doing}: {self.transactional_id!r} was never initialised; call init() first"
-            )
+            raise UsageError(f"cannot {doing}: {self.transactional_id!r} was never initialised; call init() first")
         if self._spent:
             raise UsageError(
                 f"cannot {doing}: {self.transactional_id!r} has ended its transaction, or lost it; call renew() after "
@@ -370,12 +366,8 @@ class TransactionalProducer:
             )
         return self._identity
 
-    def _at_coordinator(
-        self, what: str, once: Callable[[Connection, int], Any], timeout_ms: int | None = None
-    ) -> Any:
-        return self._cluster.at_coordinator(
-            TRANSACTION, self.transactional_id, what, once, timeout_ms=timeout_ms
-        )
+    def _at_coordinator(self, what: str, once: Callable[[Connection, int], Any], timeout_ms: int | None = None) -> Any:
+        return self._cluster.at_coordinator(TRANSACTION, self.transactional_id, what, once, timeout_ms=timeout_ms)
 
 
 def _speaks_v2(connection: Connection) -> bool:

@@ -17,9 +17,7 @@ class SettingsTable:
 
     node_id: int = setting(1, "This node's id in answers to clients.", low=0)
     auto_create_topics_enable: bool = setting(True, "Create a topic when a client first asks for it.")
-    num_partitions: int = setting(
-        1, "Partitions of a topic that is created without a number.", low=1, high=10_000
-    )
+    num_partitions: int = setting(1, "Partitions of a topic that is created without a number.", low=1, high=10_000)
     delete_topic_enable: bool = setting(True, "Allow DeleteTopics.")
     listeners: str = setting(
         "",
@@ -34,9 +32,7 @@ class SettingsTable:
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
         "The security protocol of each listener name.",
     )
-    metrics_listen: str = setting(
-        "", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none.", of_kafka=False
-    )
+    metrics_listen: str = setting("", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none.", of_kafka=False)
     metrics_otlp_endpoint: str = setting(
         "",
         "URL to which metrics are pushed by OTLP over HTTP; empty: OTEL_EXPORTER_OTLP_ENDPOINT.",
@@ -64,8 +60,7 @@ class SettingsTable:
     )
     queued_max_response_bytes: int = setting(
         268_435_456,
-        "Bytes of all responses that slow clients have not read yet. Above it, the slowest "
-        "connections are closed.",
+        "Bytes of all responses that slow clients have not read yet. Above it, the slowest connections are closed.",
         low=1024,
         of_kafka=False,
         high=MAX_LONG,
@@ -103,16 +98,12 @@ class SettingsTable:
     max_connection_creation_rate: int = setting(
         MAX_INT, "Connections accepted per second; further ones wait.", low=0, dynamic=True
     )
-    connections_max_idle_ms: int = setting(
-        600_000, "Close a connection after this idle time.", low=1000, high=MAX_LONG
-    )
+    connections_max_idle_ms: int = setting(600_000, "Close a connection after this idle time.", low=1000, high=MAX_LONG)
     fetch_max_bytes: int = setting(57_671_680, "Maximum bytes of records in one Fetch response.", low=1024)
     fetch_max_wait_ms: int = setting(
         60_000, "Maximum wait of a Fetch, whatever the client requests.", low=0, of_kafka=False
     )
-    max_incremental_fetch_session_cache_slots: int = setting(
-        1000, "Incremental fetch sessions (KIP-227).", low=0
-    )
+    max_incremental_fetch_session_cache_slots: int = setting(1000, "Incremental fetch sessions (KIP-227).", low=0)
     max_request_partition_size_limit: int = setting(
         2000, "Maximum number of partitions in one response to DescribeTopicPartitions.", low=1
     )
@@ -125,12 +116,8 @@ class SettingsTable:
     offsets_retention_minutes: int = setting(
         10_080, "How long committed offsets of a group without members are kept.", low=1
     )
-    offsets_retention_check_interval_ms: int = setting(
-        600_000, "How often that is checked.", low=1, high=MAX_LONG
-    )
-    offset_metadata_max_bytes: int = setting(
-        4096, "Longest metadata of a committed offset.", low=0, high=32_767
-    )
+    offsets_retention_check_interval_ms: int = setting(600_000, "How often that is checked.", low=1, high=MAX_LONG)
+    offset_metadata_max_bytes: int = setting(4096, "Longest metadata of a committed offset.", low=0, high=32_767)
     group_initial_rebalance_delay_ms: int = setting(
         0, "How long a new group waits for more members. (Kafka 3000; its own sample files set 0.)", low=0
     )
@@ -139,8 +126,7 @@ class SettingsTable:
     group_max_size: int = setting(MAX_INT, "Members in one group.", low=1)
     group_max_member_bytes: int = setting(
         1_048_576,
-        "Maximum size of what a member sends when it joins: the metadata of its protocols, its "
-        "subscription, its ids.",
+        "Maximum size of what a member sends when it joins: the metadata of its protocols, its subscription, its ids.",
         low=4096,
         dynamic=True,
         of_kafka=False,
@@ -160,9 +146,7 @@ class SettingsTable:
         of_kafka=False,
         high=MAX_LONG,
     )
-    group_consumer_max_size: int = setting(
-        MAX_INT, "Members in one group of the new consumer protocol.", low=1
-    )
+    group_consumer_max_size: int = setting(MAX_INT, "Members in one group of the new consumer protocol.", low=1)
     group_consumer_assignors: str = setting(
         "uniform,range",
         "Server-side assignors; the first is the default.",
@@ -183,9 +167,7 @@ class SettingsTable:
     group_consumer_session_timeout_ms: int = setting(
         45_000, "A member of a consumer group that sends nothing for this time is removed.", low=1
     )
-    group_consumer_min_session_timeout_ms: int = setting(
-        45_000, "Least consumer.session.timeout.ms of a group.", low=1
-    )
+    group_consumer_min_session_timeout_ms: int = setting(45_000, "Least consumer.session.timeout.ms of a group.", low=1)
     group_consumer_max_session_timeout_ms: int = setting(
         60_000, "Greatest consumer.session.timeout.ms of a group.", low=1
     )
@@ -225,8 +207,7 @@ class SettingsTable:
     )
     producer_id_expiration_ms: int = setting(
         86_400_000,
-        "A partition forgets a producer that has written nothing for this time, unless its "
-        "transaction is open.",
+        "A partition forgets a producer that has written nothing for this time, unless its transaction is open.",
         low=1,
         dynamic=True,
     )
@@ -236,18 +217,14 @@ class SettingsTable:
         "How often logs are synced to disk. This limits how much a start after a crash scans.",
         low=100,
     )
-    log_retention_check_interval_ms: int = setting(
-        300_000, "How often retention is applied.", low=1, high=MAX_LONG
-    )
+    log_retention_check_interval_ms: int = setting(300_000, "How often retention is applied.", low=1, high=MAX_LONG)
 
     log_segment_bytes: int = topic_default("segment.bytes", "Size at which a segment is rolled.")
     log_roll_ms: int = topic_default("segment.ms", "Age at which a segment is rolled.")
     log_index_size_max_bytes: int = topic_default(
         "segment.index.bytes", "Size of an index at which a segment is rolled."
     )
-    log_index_interval_bytes: int = topic_default(
-        "index.interval.bytes", "Bytes of log between two index entries."
-    )
+    log_index_interval_bytes: int = topic_default("index.interval.bytes", "Bytes of log between two index entries.")
     log_retention_bytes: int = topic_default(
         "retention.bytes", "Keep at most this number of bytes; -1: no limit.", low=-1
     )
@@ -338,9 +315,7 @@ class SettingsTable:
     compression_gzip_level: int = topic_default(
         "compression.gzip.level", "Level at which batches are compressed again as gzip."
     )
-    compression_lz4_level: int = topic_default(
-        "compression.lz4.level", "The same for lz4; 9 is the fast method."
-    )
+    compression_lz4_level: int = topic_default("compression.lz4.level", "The same for lz4; 9 is the fast method.")
     compression_zstd_level: int = topic_default("compression.zstd.level", "The same for zstd.")
     min_insync_replicas: int = topic_default(
         "min.insync.replicas", "Replicas that acks=all requires. A single node has one."
@@ -367,9 +342,7 @@ class SettingsTable:
     remote_log_manager_copier_thread_pool_size: int = setting(
         4, "Threads that copy and delete segments. (Kafka 10.)", low=1, high=1000, dynamic=True
     )
-    remote_log_reader_threads: int = setting(
-        10, "Threads that read remote segments.", low=1, high=1000, dynamic=True
-    )
+    remote_log_reader_threads: int = setting(10, "Threads that read remote segments.", low=1, high=1000, dynamic=True)
     remote_log_manager_task_retry_backoff_ms: int = setting(
         500,
         "Wait after a failure of the remote store; doubled after each further failure.",
@@ -439,9 +412,7 @@ class SettingsTable:
     background_threads: int = without_effect(10, "one thread serves all", low=1, dynamic=True)
     num_io_threads: int = without_effect(8, "one thread serves all", low=1, dynamic=True)
     num_network_threads: int = without_effect(3, "one thread serves all", low=1, dynamic=True)
-    num_recovery_threads_per_data_dir: int = without_effect(
-        2, "one thread recovers all logs", low=1, dynamic=True
-    )
+    num_recovery_threads_per_data_dir: int = without_effect(2, "one thread recovers all logs", low=1, dynamic=True)
     num_replica_fetchers: int = without_effect(1, "a single node has no replicas", dynamic=True)
     replica_lag_time_max_ms: int = without_effect(30_000, "a single node has no replicas", kind="LONG")
     replica_fetch_max_bytes: int = without_effect(1_048_576, "a single node has no replicas", low=0)
@@ -456,12 +427,8 @@ class SettingsTable:
     broker_session_timeout_ms: int = without_effect(9000, "the node is its own controller", low=1)
     initial_broker_registration_timeout_ms: int = without_effect(60_000, "the node is its own controller")
     request_timeout_ms: int = without_effect(30_000, "the node sends no requests", low=1)
-    fetch_purgatory_purge_interval_requests: int = without_effect(
-        1000, "a request leaves when it is answered"
-    )
-    producer_purgatory_purge_interval_requests: int = without_effect(
-        1000, "a request leaves when it is answered"
-    )
+    fetch_purgatory_purge_interval_requests: int = without_effect(1000, "a request leaves when it is answered")
+    producer_purgatory_purge_interval_requests: int = without_effect(1000, "a request leaves when it is answered")
 
     authorizer_class_name: str = setting(
         "",
@@ -508,18 +475,12 @@ class SettingsTable:
     sasl_oauthbearer_jwks_endpoint_url: str = setting(
         "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens.", verbatim=True
     )
-    sasl_oauthbearer_expected_audience: str = setting(
-        "", "Audiences; a token must have one of them.", kind="LIST"
-    )
+    sasl_oauthbearer_expected_audience: str = setting("", "Audiences; a token must have one of them.", kind="LIST")
     sasl_oauthbearer_expected_issuer: str = setting("", "Issuer that a token must have.")
     sasl_oauthbearer_scope_claim_name: str = setting("scope", "The claim that holds a token's scope.")
     sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim that holds the user's name.")
-    sasl_oauthbearer_clock_skew_seconds: int = setting(
-        30, "Tolerance for the clock of the token issuer.", low=0
-    )
-    ssl_keystore_type: str = setting(
-        "PEM", "Format of the node's key and certificates. (Kafka JKS.)", dynamic=True
-    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(30, "Tolerance for the clock of the token issuer.", low=0)
+    ssl_keystore_type: str = setting("PEM", "Format of the node's key and certificates. (Kafka JKS.)", dynamic=True)
     ssl_keystore_location: str = setting(
         "", "PEM file with the node's private key and its certificate chain.", dynamic=True
     )
@@ -527,22 +488,14 @@ class SettingsTable:
         "", "Not used with PEM, whose key has its own (ssl.key.password).", sensitive=True, dynamic=True
     )
     ssl_keystore_key: str = setting("", "The private key itself, PEM, PKCS#8.", dynamic=True, sensitive=True)
-    ssl_keystore_certificate_chain: str = setting(
-        "", "The certificate chain itself, PEM.", dynamic=True, verbatim=True
-    )
-    ssl_key_password: str = setting(
-        "", "Password of the private key, if it has one.", dynamic=True, sensitive=True
-    )
-    ssl_truststore_type: str = setting(
-        "PEM", "Format of the certificates trusted. (Kafka JKS.)", dynamic=True
-    )
+    ssl_keystore_certificate_chain: str = setting("", "The certificate chain itself, PEM.", dynamic=True, verbatim=True)
+    ssl_key_password: str = setting("", "Password of the private key, if it has one.", dynamic=True, sensitive=True)
+    ssl_truststore_type: str = setting("PEM", "Format of the certificates trusted. (Kafka JKS.)", dynamic=True)
     ssl_truststore_location: str = setting(
         "", "PEM file with the certificates that sign clients' certificates.", dynamic=True
     )
     ssl_truststore_password: str = setting("", "Not for PEM.", sensitive=True, dynamic=True)
-    ssl_truststore_certificates: str = setting(
-        "", "Those certificates themselves, PEM.", dynamic=True, verbatim=True
-    )
+    ssl_truststore_certificates: str = setting("", "Those certificates themselves, PEM.", dynamic=True, verbatim=True)
     ssl_client_auth: str = setting(
         "none",
         "Whether clients must show a certificate. With SASL_SSL only what is set for the listener itself counts.",

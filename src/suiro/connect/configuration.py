@@ -210,9 +210,7 @@ def _class(side: str, kind: str, folder: Path) -> Any:
     place = known.get(kind, kind)
     module_name, found, class_name = place.partition(":")
     if not found:
-        raise SettingError(
-            "kind", f"there is no {side} of kind {kind!r}; one of {', '.join(known)}, or module:Class"
-        )
+        raise SettingError("kind", f"there is no {side} of kind {kind!r}; one of {', '.join(known)}, or module:Class")
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     try:

@@ -183,9 +183,7 @@ class OffsetStoringSink(Protocol):
         ...
 
 
-def check_expected(
-    expected: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int], where: str
-) -> None:
+def check_expected(expected: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int], where: str) -> None:
     """For sinks that store offsets: raises `TransientError` unless the batch follows the stored offsets. A partition
     that is not in `found` is new."""
     for target, first in expected.items():

@@ -80,9 +80,7 @@ def serve_control(
                 return error_answer(403, denied)
             given = request.headers.get("authorization", "")
             if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-                return error_answer(
-                    401, "give the token of section [connect] as: Authorization: Bearer TOKEN"
-                )
+                return error_answer(401, "give the token of section [connect] as: Authorization: Bearer TOKEN")
             try:
                 answer: Response = await endpoint(request)
             except UnknownConnectorError as error:
@@ -128,9 +126,7 @@ def _metrics(status: list[dict[str, Any]]) -> Iterator[Metric]:
             if item[key] is not None:
                 metric.add_metric([item["name"]], item[key])
         yield metric
-    states = family(
-        "gauge", "suiro_connect_state", "1 for the state that a connector is in.", ["connector", "state"]
-    )
+    states = family("gauge", "suiro_connect_state", "1 for the state that a connector is in.", ["connector", "state"])
     for item in status:
         for state in STATES:
             states.add_metric([item["name"], state], item["state"] == state)

@@ -35,9 +35,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 class Report:
     """The runs of one connector: from the start to a pause, a failure or the end. Called by its thread."""
 
-    def __init__(
-        self, sender: EventSender | None, job: str, side: str, datasets: Callable[[], Datasets]
-    ) -> None:
+    def __init__(self, sender: EventSender | None, job: str, side: str, datasets: Callable[[], Datasets]) -> None:
         self._sender = sender
         self._job = Job(namespace=job_namespace(), name=job, kind=side.upper())
         self._datasets = datasets
@@ -79,9 +77,7 @@ def captured(
             for column, written in columns
         }
         (output,) = topics_of(bootstrap_servers, None if schema is None else registry, [topic])
-        outputs.append(
-            Dataset(namespace=output.namespace, name=topic, columns=output.columns, origins=origins)
-        )
+        outputs.append(Dataset(namespace=output.namespace, name=topic, columns=output.columns, origins=origins))
     return Datasets(inputs=tuple(inputs), outputs=tuple(outputs))
 
 

@@ -99,8 +99,7 @@ def _cut(letter: DeadLetter, limit: int) -> Outgoing:
     """Returns the beginning of a letter that is too large, without the headers of the record itself."""
     key, value = letter.record.key, letter.record.value
     about = [
-        (name, text if text is None or name not in _LONG_HEADERS else text[: limit // 8])
-        for name, text in letter.about
+        (name, text if text is None or name not in _LONG_HEADERS else text[: limit // 8]) for name, text in letter.about
     ]
     return letter.record._replace(
         key=None if key is None else key[: limit // 4],

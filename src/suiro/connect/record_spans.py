@@ -98,9 +98,7 @@ def sink_spans(
     ]
 
 
-def _of_traces(
-    records: Iterable[SinkRecord], traces: Traces, name: str
-) -> Iterator[tuple[SinkRecord, str, str]]:
+def _of_traces(records: Iterable[SinkRecord], traces: Traces, name: str) -> Iterator[tuple[SinkRecord, str, str]]:
     """Yields the records that have a trace, with its id and the id of the parent span."""
     for record in records:
         found = [value for header, value in record.headers if header == TRACEPARENT]

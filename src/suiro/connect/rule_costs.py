@@ -39,9 +39,7 @@ class Cost:
 
     def check(self) -> None:
         if self.steps > MAX_RULE_STEPS:
-            raise ValueError(
-                f"it takes more than {MAX_RULE_STEPS} steps for a record; write fewer comparisons"
-            )
+            raise ValueError(f"it takes more than {MAX_RULE_STEPS} steps for a record; write fewer comparisons")
         if self.factor > MAX_TEXT_GROWTH:
             raise ValueError(
                 f"a text in it may become more than {MAX_TEXT_GROWTH} times as long as the record's; "

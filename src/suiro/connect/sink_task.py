@@ -201,9 +201,7 @@ class _Running:
                 )
         ids = ((topic, found[topic].topic_id) for topic in self._settings.topics)
         self._ids.now = {topic: str(one) for topic, one in ids if one is not None}
-        return [
-            (topic, item.partition) for topic in self._settings.topics for item in found[topic].partitions
-        ]
+        return [(topic, item.partition) for topic in self._settings.topics for item in found[topic].partitions]
 
     def _begin(self, partitions: list[TopicPartition]) -> None:
         if isinstance(self._sink, OffsetStoringSink):
@@ -215,15 +213,11 @@ class _Running:
         self._check_topics(again & {topic for topic, _ in stored})
         # A partition without an offset is read from where a new sink begins. If others have offsets, or the sink has
         # read one of the topics, the partition is new, or brokers have forgotten its offset.
-        was_read = bool(self._ids.noted.keys() & self._ids.now) and not isinstance(
-            self._sink, OffsetStoringSink
-        )
+        was_read = bool(self._ids.noted.keys() & self._ids.now) and not isinstance(self._sink, OffsetStoringSink)
         begin = EARLIEST if stored or again or was_read else FROM[self._settings.start]
         missing = {target: begin for target in partitions if target not in stored}
         listed = self._client.list_offsets(missing, read_committed=True) if missing else {}
-        self._stored = {
-            target: stored[target] if target in stored else listed[target].offset for target in partitions
-        }
+        self._stored = {target: stored[target] if target in stored else listed[target].offset for target in partitions}
         self._read = dict(self._stored)
         is_now = begin == LATEST or bool(again and missing)
         if is_now:
@@ -373,9 +367,7 @@ class _Running:
         if traces is not None:
             name, ended_ms = self._context.name, self._context.clock.wall_ms()
             traces.export(
-                sink_spans(
-                    records, traces, name=name, group=self._group, began_ms=began_ms, ended_ms=ended_ms
-                )
+                sink_spans(records, traces, name=name, group=self._group, began_ms=began_ms, ended_ms=ended_ms)
             )
 
     def _store(self, records: list[SinkRecord], next_offsets: dict[TopicPartition, int]) -> None:
@@ -407,9 +399,7 @@ class _Running:
     def _decoded(self, piece: _Piece) -> Iterator[SinkRecord]:
         topic, partition = piece.target
         rows = piece.rows
-        columns = (
-            rows.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value", "headers")
-        )
+        columns = (rows.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value", "headers"))
         for offset, timestamp_ms, raw_key, raw_value, headers in zip(*columns, strict=True):
             key: Any = None
             value: Any = None
@@ -423,9 +413,7 @@ class _Running:
                 if self._key_fields is not None and raw_key is not None:
                     key_fields = self._key_fields(raw_key)
             except (ValueError, RecursionError) as error:
-                reason = (
-                    f"{'value' if raw_key is None or key is not None else 'key'} cannot be decoded: {error}"
-                )
+                reason = f"{'value' if raw_key is None or key is not None else 'key'} cannot be decoded: {error}"
             record = SinkRecord(
                 topic=topic,
                 partition=partition,
@@ -495,9 +483,7 @@ class _Running:
     def _positions(self) -> dict[TopicPartition, int]:
         """Returns the offsets behind everything that was stored, and behind aborted records that follow."""
         waiting = {piece.target for piece in self._waiting}
-        return {
-            target: self._stored[target] if target in waiting else self._read[target] for target in self._read
-        }
+        return {target: self._stored[target] if target in waiting else self._read[target] for target in self._read}
 
     def _report_progress(self) -> None:
         progress = self._context.progress

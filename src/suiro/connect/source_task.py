@@ -67,9 +67,7 @@ class SourceSettings:
         if self.key_format in SCHEMA_LANGUAGES:
             raise SettingError("key_format", "a source writes keys as json, string or bytes")
         if self.format in SCHEMA_LANGUAGES and self.format_schema is None:
-            raise SettingError(
-                "format_schema", f'is missing: format "{self.format}" needs the file of a schema'
-            )
+            raise SettingError("format_schema", f'is missing: format "{self.format}" needs the file of a schema')
         require_least(self, partitions=1, max_record_bytes=1)
         try:
             compression.codec_id(self.compression)
@@ -92,9 +90,7 @@ class SourceTask:
         outside = self._source.datasets() if isinstance(self._source, DatasetReporter) else ()
         registry = context.registry if self._settings.format in SCHEMA_LANGUAGES else None
         topics = topics_of(context.bootstrap_servers, registry, written)
-        return Datasets(
-            inputs=tuple(outside), outputs=(*topics, *topics_of(context.bootstrap_servers, None, dead))
-        )
+        return Datasets(inputs=tuple(outside), outputs=(*topics, *topics_of(context.bootstrap_servers, None, dead)))
 
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
@@ -257,12 +253,8 @@ class _Running:
         letters = []
         for record in rejected:
             headers = (*record.headers, (f"{ERROR_PREFIX}connector.name", self._context.name.encode()))
-            letter = Outgoing(
-                topic, _raw(record.key, limit // 4), _raw(record.value, limit // 2), headers, now
-            )
-            letters.append(
-                DeadLetter(letter, tuple(one for one in headers if one[0].startswith(ERROR_PREFIX)))
-            )
+            letter = Outgoing(topic, _raw(record.key, limit // 4), _raw(record.value, limit // 2), headers, now)
+            letters.append(DeadLetter(letter, tuple(one for one in headers if one[0].startswith(ERROR_PREFIX))))
         return letters
 
     def _position(self, polled: Polled) -> list[Outgoing]:

@@ -56,9 +56,7 @@ def decoder(key: str, name: str, registry: str | None) -> Decoder:
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")
 
 
-def encoder(
-    key: str, name: str, registry: str | None, *, subject: str, schema_file: Path | None = None
-) -> Encoder:
+def encoder(key: str, name: str, registry: str | None, *, subject: str, schema_file: Path | None = None) -> Encoder:
     match name:
         case "bytes" | "string":
             return _text
@@ -95,9 +93,7 @@ def plain_json(value: Any) -> Any:
 
 def json_text(value: Any, *, default: Callable[[Any], Any] = plain_json) -> str:
     """Returns compact JSON, with texts for the numbers that JSON does not have: "NaN", "Infinity" and "-Infinity"."""
-    encode = json.JSONEncoder(
-        separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default
-    ).encode
+    encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=default).encode
     try:
         return encode(value)
     except ValueError:

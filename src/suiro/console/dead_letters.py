@@ -39,9 +39,7 @@ GROUPS_MAX = 1_000
 OTHER_REASONS = "other reasons"
 TEXT_CHARS = 500
 """The longest exception and reason in a summary."""
-TARGETS_OF_KAFKA = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
-)
+TARGETS_OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 _TOPIC_HEADERS = frozenset(prefix + "topic" for prefix in PREFIXES)
 _PLACE_HEADERS = _TOPIC_HEADERS | {prefix + name for prefix in PREFIXES for name in ("partition", "offset")}
 _NAME = re.compile(r"dead|dlq", re.IGNORECASE)
@@ -73,8 +71,7 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
     """Uses the headers of the last error. Others are of an earlier error, or forged."""
     headers = record.headers
     said = {
-        name: (headers[at][1] or b"").decode(errors="backslashreplace")
-        for name, at in _last_error(headers).items()
+        name: (headers[at][1] or b"").decode(errors="backslashreplace") for name, at in _last_error(headers).items()
     }
     topic, partition = said.get("topic"), natural(said.get("partition", ""))
     origin = None
@@ -105,9 +102,7 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
 def origin_topics(record: LogRecord) -> set[str]:
     """Returns the source topics that the headers name, unchecked: several if the source is a dead letter itself."""
     return {
-        (value or b"").decode(errors="backslashreplace")
-        for name, value in record.headers
-        if name in _TOPIC_HEADERS
+        (value or b"").decode(errors="backslashreplace") for name, value in record.headers if name in _TOPIC_HEADERS
     }
 
 
@@ -135,14 +130,11 @@ def _last_error(headers: tuple[tuple[str, bytes | None], ...]) -> dict[str, int]
     return found
 
 
-def without_error(
-    headers: tuple[tuple[str, bytes | None], ...], instead: str
-) -> tuple[tuple[str, bytes | None], ...]:
+def without_error(headers: tuple[tuple[str, bytes | None], ...], instead: str) -> tuple[tuple[str, bytes | None], ...]:
     """Replaces the values of headers that describe the error, except those for the source of the record."""
     data = instead.encode()
     return tuple(
-        (name, data if name.startswith(PREFIXES) and name not in _PLACE_HEADERS else value)
-        for name, value in headers
+        (name, data if name.startswith(PREFIXES) and name not in _PLACE_HEADERS else value) for name, value in headers
     )
 
 
@@ -256,9 +248,7 @@ def _progress_of(line: bytes, group: str, topic_id: str) -> dict[int, Done]:
         said = parse_json(line, allow_nan=False, allow_half_pairs=False)
         if (said["group"], said["topic_id"]) != (group, topic_id):
             return {}
-        return {
-            int(partition): Done.parse(index(at), ranges) for partition, (at, ranges) in said["done"].items()
-        }
+        return {int(partition): Done.parse(index(at), ranges) for partition, (at, ranges) in said["done"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -364,11 +354,7 @@ def count_topics(client: Client) -> tuple[DeadLetterTopic, ...]:
 
 def _found(client: Client) -> list[TopicInfo]:
     return sorted(
-        (
-            info
-            for name, info in client.metadata().items()
-            if is_named_as_dead_letters(name) and not info.internal
-        ),
+        (info for name, info in client.metadata().items() if is_named_as_dead_letters(name) and not info.internal),
         key=lambda info: info.name,
     )
 

@@ -144,9 +144,7 @@ def decoder(
             return decode(data)
         except (ValueError, RecursionError) as error:
             text = data.hex()
-            return Decoded(
-                value=text, text=f"0x{text}", error=str(error) or type(error).__name__, format="hex"
-            )
+            return Decoded(value=text, text=f"0x{text}", error=str(error) or type(error).__name__, format="hex")
 
     return decoded
 
@@ -323,9 +321,7 @@ def _stays_in_json(value: Any, levels: int = 20) -> bool:
     if kind is float:
         return isfinite(value)
     if levels and kind is dict:
-        return set(map(type, value)) <= {str} and all(
-            _stays_in_json(item, levels - 1) for item in value.values()
-        )
+        return set(map(type, value)) <= {str} and all(_stays_in_json(item, levels - 1) for item in value.values())
     return levels > 0 and kind is list and all(_stays_in_json(item, levels - 1) for item in value)
 
 
@@ -371,9 +367,7 @@ class _Guessing:
     """Guesses the format of bytes. If they begin like a schema id that the registry does not have, another format is
     used."""
 
-    def __init__(
-        self, registry: str | None, is_exact: bool, is_shown: bool, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, registry: str | None, is_exact: bool, is_shown: bool, clock: Clock | None = None) -> None:
         self._registry = registry
         self._is_exact = is_exact
         self._is_shown = is_shown

@@ -73,9 +73,7 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
     places = sorted({*committed, *owners})
     known = _visible(client, sorted({topic for topic, _ in places})) if places else {}
     # A partition without a leader has no known end. The others are shown.
-    led = {
-        (name, one.partition) for name, info in known.items() for one in info.partitions if one.leader >= 0
-    }
+    led = {(name, one.partition) for name, info in known.items() for one in info.partitions if one.leader >= 0}
     there = [place for place in places if place in led]
     ends = client.list_offsets(dict.fromkeys(there, LATEST)) if there else {}
     behind = {

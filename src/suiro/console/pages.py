@@ -113,9 +113,7 @@ class _Reading:
         self._fetches = 0
         self._is_first = True
 
-    def forward(
-        self, partition: int, position: int, first: int, end: int, limit: int
-    ) -> tuple[list[LogEntry], int]:
+    def forward(self, partition: int, position: int, first: int, end: int, limit: int) -> tuple[list[LogEntry], int]:
         """Returns the records, and the offset of the next ones."""
         self._begin()
         entries: list[LogEntry] = []
@@ -128,9 +126,7 @@ class _Reading:
             at = following
         return entries, at
 
-    def backward(
-        self, partition: int, position: int, first: int, end: int, limit: int
-    ) -> tuple[list[LogEntry], int]:
+    def backward(self, partition: int, position: int, first: int, end: int, limit: int) -> tuple[list[LogEntry], int]:
         """Returns the records, and the offset before which there may be others. A log may have gaps of any size, so
         each step looks further back. If records are large, steps get smaller."""
         self._begin()
@@ -249,9 +245,7 @@ class _Reading:
                 yield LogEntry(record=made, batch=batch, transaction=state)
 
 
-def _states(
-    fetched: Fetched, headers: Sequence[tuple[int, BatchHeader]], is_stable: bool
-) -> list[Transaction | None]:
+def _states(fetched: Fetched, headers: Sequence[tuple[int, BatchHeader]], is_stable: bool) -> list[Transaction | None]:
     """Returns the state of each batch. Before the last stable offset the broker names aborted transactions. After it a
     later marker decides, and without a marker the transaction is open."""
     states: list[Transaction | None] = []

@@ -86,9 +86,7 @@ def parse_start(text: str) -> Start:
         # Python does not convert thousands of digits.
         if len(text) > OFFSET_CHARS_MAX or (number := int(text)) >= 1 << 63:
             raise UsageError(f"{text[:40]} is not an offset: the largest is 2^63 - 1")
-        return (
-            Start(kind="last", value=-number) if text.startswith("-") else Start(kind="offset", value=number)
-        )
+        return Start(kind="last", value=-number) if text.startswith("-") else Start(kind="offset", value=number)
     try:
         return Start(kind="time", value=parse_time(text))
     except (ValueError, OverflowError):
@@ -115,9 +113,7 @@ def start_offsets(
     )
     by_time = {}
     if start.kind == "time":
-        by_time = client.list_offsets(
-            dict.fromkeys(places, max(start.value, 0)), leader_wait_ms=leader_wait_ms
-        )
+        by_time = client.list_offsets(dict.fromkeys(places, max(start.value, 0)), leader_wait_ms=leader_wait_ms)
     found = {}
     for place in places:
         begins, ends = first[place].offset, end[place].offset
@@ -257,9 +253,7 @@ def chosen_of(
         raise CorruptRecordError(f"{topic}-{partition} is damaged: {error}") from error
 
 
-def _payloads(
-    position: int, fetched: Fetched, read_committed: bool
-) -> Iterator[tuple[BatchHeader, bytes | None]]:
+def _payloads(position: int, fetched: Fetched, read_committed: bool) -> Iterator[tuple[BatchHeader, bytes | None]]:
     """Yields the batches with records from the position on, and these, decompressed; None if nobody may see them."""
     aborted = sorted(fetched.aborted, key=lambda item: item[1]) if read_committed else []
     ended: set[int] = set()  # producers whose transaction here was aborted
@@ -318,9 +312,7 @@ def produce(
         waiting.clear()  # before sending, so that `finally` does not send a failed batch again
         size = 0
         # One batch for each partition: a batch is written as a whole or not at all.
-        client.produce(
-            {(topic, number): batches_of.encode(topic, number, batch) for number, batch in taken.items()}
-        )
+        client.produce({(topic, number): batches_of.encode(topic, number, batch) for number, batch in taken.items()})
         sent = sum(map(len, taken.values()))
         written += sent
         progress(written)
@@ -334,9 +326,7 @@ def produce(
                 flush()
             batch = waiting.setdefault(partition, [])
             batch.append(
-                Record(
-                    offset=len(batch), timestamp=timestamp, key=one.key, value=one.value, headers=one.headers
-                )
+                Record(offset=len(batch), timestamp=timestamp, key=one.key, value=one.value, headers=one.headers)
             )
             size += size_of(one)
             if len(batch) >= batch_records:
@@ -358,9 +348,7 @@ def bytes_of(record: LogRecord | OutgoingRecord) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers
 
 
-def produce_one(
-    client: Client, topic: str, record: OutgoingRecord, *, clock: Clock | None = None
-) -> tuple[int, int]:
+def produce_one(client: Client, topic: str, record: OutgoingRecord, *, clock: Clock | None = None) -> tuple[int, int]:
     """Returns (partition, offset)."""
     partition = _partition_of(topic, record, len(topic_info(client, topic).partitions), keyless=0)
     clock = clock or SystemClock()

@@ -112,9 +112,7 @@ class _Counts:
 class _Targets:
     """Finds the targets of dead letters among the current topics."""
 
-    def __init__(
-        self, client: Client, letters: Letters, *, by_key: bool, only: frozenset[str] | None = None
-    ) -> None:
+    def __init__(self, client: Client, letters: Letters, *, by_key: bool, only: frozenset[str] | None = None) -> None:
         self._client = client
         self._letters = letters
         self._by_key = by_key
@@ -144,9 +142,7 @@ class _Targets:
         if self._by_key and record is not None and record.key is not None:
             return (topic, partition_for_key(record.key, count)), record
         if partition >= count:
-            return (
-                f"topic {topic} has {count} partitions, and it comes from {partition}; --by-key finds another"
-            )
+            return f"topic {topic} has {count} partitions, and it comes from {partition}; --by-key finds another"
         return (topic, partition), record
 
     def _original(self, letter: DeadLetter) -> LogRecord | str | None:
@@ -376,12 +372,8 @@ class _Redrive:
             "topic_id": self._topic_id,
             "group": self._group,
             "records": self.records,
-            "from": {
-                str(partition): [end - 1 for _, end in taken] for partition, taken in self.taken.items()
-            },
-            "to": {
-                f"{topic}-{partition}": len(records) for (topic, partition), records in self._outgoing.items()
-            },
+            "from": {str(partition): [end - 1 for _, end in taken] for partition, taken in self.taken.items()},
+            "to": {f"{topic}-{partition}": len(records) for (topic, partition), records in self._outgoing.items()},
             "done": done,
         }
         value = json.dumps(line, separators=(",", ":")).encode()

@@ -149,9 +149,7 @@ def remove_user(client: Client, name: str, mechanism: str | None = None) -> Scra
     """Removes all passwords of a SCRAM user, or that of one mechanism. Returns the user as it was."""
     found = client.admin.describe_scram_users([name])
     if not found:
-        raise RefusedError(
-            f"there is no SCRAM user {name!r}; `suiro user list` names all", "RESOURCE_NOT_FOUND"
-        )
+        raise RefusedError(f"there is no SCRAM user {name!r}; `suiro user list` names all", "RESOURCE_NOT_FOUND")
     for each in [mechanism] if mechanism is not None else list(found[0].mechanisms):
         client.admin.delete_scram_user(name, mechanism=each)
     return found[0]

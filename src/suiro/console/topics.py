@@ -48,9 +48,7 @@ class TopicDetails:
 def list_topics(client: Client, *, internal: bool = False) -> tuple[TopicRow, ...]:
     """Returns the topics by name. `internal` adds those of the brokers themselves."""
     found = client.metadata()
-    return tuple(
-        TopicRow(**row_fields(found[name])) for name in sorted(found) if internal or not found[name].internal
-    )
+    return tuple(TopicRow(**row_fields(found[name])) for name in sorted(found) if internal or not found[name].internal)
 
 
 def row_fields(topic: TopicInfo) -> dict[str, Any]:
@@ -71,9 +69,7 @@ def topic_info(client: Client, name: str) -> TopicInfo:
     if found is not None:
         return found
     near = get_close_matches(name, client.metadata(), n=3)
-    hint = (
-        f"did you mean {' or '.join(repr(one) for one in near)}?" if near else "`suiro topic list` names all"
-    )
+    hint = f"did you mean {' or '.join(repr(one) for one in near)}?" if near else "`suiro topic list` names all"
     raise UnknownTopicError(f"topic {name!r} does not exist; {hint}", "UNKNOWN_TOPIC_OR_PARTITION")
 
 

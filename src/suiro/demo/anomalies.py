@@ -72,9 +72,7 @@ class Keys(Generic[K]):
     ) -> Iterator[Anomaly]:
         """Yields one anomaly for each kind. `texts` are for missing, repeated and unknown keys."""
         names: tuple[Name, Name, Name] = ("lost write", "duplicate", "unknown record")
-        for name, keys, text in zip(
-            names, (self.missing, self.again, self._found - self._wanted), texts, strict=True
-        ):
+        for name, keys, text in zip(names, (self.missing, self.again, self._found - self._wanted), texts, strict=True):
             if keys:
                 yield Anomaly(name, f"{len(keys)} {what} {text}: {some(sorted(map(text_of, keys)))}")
 

@@ -23,9 +23,7 @@ def carrier_delays(builder: StreamsBuilder) -> KTable:
     departures = (
         builder.stream(FLIGHTS, key=serdes.avro, value=serdes.avro)
         .select_key(col("carrier"))
-        .map_values(
-            struct(flights=lit(1), cancelled=CANCELLED, minutes=MINUTES, departed=DEPARTED), name="departure"
-        )
+        .map_values(struct(flights=lit(1), cancelled=CANCELLED, minutes=MINUTES, departed=DEPARTED), name="departure")
     )
     totals = departures.group_by_key(key=serdes.string, value=serdes.json, name="by-carrier").aggregate(
         dict, add, value=serdes.json, name="totals"

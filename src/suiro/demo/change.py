@@ -270,17 +270,13 @@ class Change:
 
     def retire(self) -> None:
         def topics() -> int:
-            return sum(
-                name.startswith((f"{VIEW}.v1", f"{VIEW}-v1-")) for name in self._stage.client.metadata()
-            )
+            return sum(name.startswith((f"{VIEW}.v1", f"{VIEW}-v1-")) for name in self._stage.client.metadata())
 
         self._show.command(f"suiro view retire {VIEW} 1 --yes")
         count = topics()
         self._views.retire(VIEW, 1, yes=True)
         self._stage.wait(lambda: not topics(), "v1's topics to be deleted")
-        self._show.done(
-            f"v1 is retired: {count} topics and its store are gone; this cannot be undone, so it asks"
-        )
+        self._show.done(f"v1 is retired: {count} topics and its store are gone; this cannot be undone, so it asks")
         self._answered_again("an answer for every caller after v1 is gone")
 
     def ended(self) -> ViewAccount:

@@ -82,9 +82,7 @@ class Check:
         try:
             return self._pipe.recv()
         except (EOFError, ConnectionResetError):
-            raise FatalError(
-                "the process that checks the records ended; it wrote why to standard error"
-            ) from None
+            raise FatalError("the process that checks the records ended; it wrote why to standard error") from None
 
 
 def _run(pipe: Connection, limit: int | None) -> None:

@@ -120,9 +120,7 @@ class Expected:
             **flight,
             "airline": self.airlines.get(flight["carrier"]),
             "destination": _columns(self.airports.get(flight["dest"]), "name", "lat", "lon", "tzone"),
-            "plane": _columns(
-                self.planes.get(flight["tailnum"]), "year", "type", "manufacturer", "model", "seats"
-            ),
+            "plane": _columns(self.planes.get(flight["tailnum"]), "year", "type", "manufacturer", "model", "seats"),
             "weather": _columns(weather, "temp", "wind_speed", "precip", "visib"),
         }
 

@@ -18,9 +18,7 @@ class Feed:
     """Runs on a thread from `start` to `stop`. `before` is the number of flights already in the table. `processed`
     returns how many the pipeline has processed, including those. At most `ahead` more are inserted."""
 
-    def __init__(
-        self, dsn: str, rows: pa.Table, *, before: int, ahead: int, processed: Callable[[], int]
-    ) -> None:
+    def __init__(self, dsn: str, rows: pa.Table, *, before: int, ahead: int, processed: Callable[[], int]) -> None:
         self._dsn = dsn
         self._rows = rows
         self._before = before

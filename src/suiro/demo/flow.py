@@ -122,9 +122,7 @@ class Flow:
         def is_over() -> bool:
             return self.feed.inserted >= self._until and look() is None
 
-        found = freeze_when(
-            self._system.capture, look, "change on its way", settle_s=COUNTS_SETTLE_S, until=is_over
-        )
+        found = freeze_when(self._system.capture, look, "change on its way", settle_s=COUNTS_SETTLE_S, until=is_over)
         if found is None:
             self._system.check()
         else:
@@ -156,9 +154,7 @@ class Flow:
 
     def _kill_driver(self) -> None:
         checkpoint = self._system.state_dir / APPLICATION
-        self._show.doing(
-            "waiting for a micro-batch whose transaction is open, to kill the Spark driver in it"
-        )
+        self._show.doing("waiting for a micro-batch whose transaction is open, to kill the Spark driver in it")
         found = self._freeze_driver(VALIDATED, REJECTED)
         micro_batch = unfinished_micro_batch(checkpoint)
         self._cpu_s += self._system.driver.cpu_seconds()  # it is gone with the process

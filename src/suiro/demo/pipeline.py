@@ -50,17 +50,11 @@ NO_ARRIVAL_DELAY = "departed, but has no arrival delay"
 def build(builder: StreamsBuilder) -> None:
     avro, json, text = serdes.avro, serdes.json, serdes.string
     id_, row = avro.with_(schema=FLIGHT_KEY), avro.with_(schema=FLIGHT)
-    airlines, airports, planes = (
-        builder.global_table(it, key=avro, value=avro) for it in (AIRLINES, AIRPORTS, PLANES)
-    )
+    airlines, airports, planes = (builder.global_table(it, key=avro, value=avro) for it in (AIRLINES, AIRPORTS, PLANES))
     weather = builder.global_table(WEATHER, key=text, value=json)
 
     flights = builder.stream(RAW, key=id_, value=row, timestamp=scheduled)
-    ways = (
-        flights.split()
-        .branch(lambda key, it: reason_to_reject(it) is None, "valid")
-        .default_branch("rejected")
-    )
+    ways = flights.split().branch(lambda key, it: reason_to_reject(it) is None, "valid").default_branch("rejected")
     ways["valid"].to(VALIDATED, key=id_, value=row)
     ways["rejected"].process_values(Reasons, name="reasons").to(REJECTED, key=id_, value=row)
 
@@ -78,9 +72,7 @@ def build(builder: StreamsBuilder) -> None:
         key=text, value=json, name="by-carrier"
     )
     (
-        by_carrier.aggregate(
-            lambda: [0] * 6, add, value=json, materialized=Materialized.as_("carrier-totals")
-        )
+        by_carrier.aggregate(lambda: [0] * 6, add, value=json, materialized=Materialized.as_("carrier-totals"))
         .to_stream()
         .map(lambda carrier, totals: (carrier, figures(carrier, *totals)))
         .to(DELAYS, key=text, value=json)

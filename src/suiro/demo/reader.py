@@ -64,9 +64,7 @@ class Notes:
         if len(self.errors) < ERRORS_KEPT:
             self.errors.append(why)
 
-    def answered(
-        self, caller: str, carrier: str, answer: dict[str, Any], asked_s: float, now_s: float
-    ) -> None:
+    def answered(self, caller: str, carrier: str, answer: dict[str, Any], asked_s: float, now_s: float) -> None:
         self.latencies[int((now_s - asked_s) * 10_000)] += 1
         version, cut, row = answer["version"], answer["cut"], answer["row"]
         value = None if row is None else row["value"]

@@ -100,9 +100,7 @@ def count_uncommitted(bootstrap_servers: str, topics: Sequence[str]) -> int:
     count = 0
     with Client(bootstrap_servers) as client:
         places = [
-            (name, item.partition)
-            for name, info in client.metadata(list(topics)).items()
-            for item in info.partitions
+            (name, item.partition) for name, info in client.metadata(list(topics)).items() for item in info.partitions
         ]
         at = _offsets(bootstrap_servers, places, EARLIEST)
         ends = _offsets(bootstrap_servers, places, LATEST)

@@ -106,12 +106,8 @@ class Stage:
     def driver_failed(self) -> None:
         """Restarts the driver, up to a limit."""
         if self.system.driver_starts >= DRIVER_STARTS_LIMIT:
-            raise FatalError(
-                f"the Spark driver failed {self.system.driver_starts} times; {self.system.driver.tail()}"
-            )
-        self.show.struck(
-            "the Spark driver gave up; starting it again", detail=f"see {self.system.driver.log_path}"
-        )
+            raise FatalError(f"the Spark driver failed {self.system.driver_starts} times; {self.system.driver.tail()}")
+        self.show.struck("the Spark driver gave up; starting it again", detail=f"see {self.system.driver.log_path}")
         self.system.driver.kill()
         self.system.start_driver()
 

@@ -219,9 +219,7 @@ class _Demo:
         records, hidden = self._check.finish()
         self.show.done(f"{records:,} records read back and compared", detail=f"{took():.1f} s after the end")
         counts, differences = self._check.verdict(receiver.taken, account)
-        self.show.done(
-            f"{len(account.answers['rows']):,} different answers of the view made again and compared"
-        )
+        self.show.done(f"{len(account.answers['rows']):,} different answers of the view made again and compared")
         return Outcome(
             counts=counts,
             differences=differences,
@@ -267,7 +265,5 @@ def _directory(data: Path | None) -> Path:
     data = where
     data.mkdir(parents=True, exist_ok=True)
     if any(data.iterdir()):
-        raise UsageError(
-            f"--data {data} is not empty; the demo counts from offset 0, so give it a new directory"
-        )
+        raise UsageError(f"--data {data} is not empty; the demo counts from offset 0, so give it a new directory")
     return data

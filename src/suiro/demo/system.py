@@ -195,9 +195,7 @@ class System:
         arguments = (command, *arguments, "--while-stdin-is-open")
         return self._start(command, "suiro", *arguments, environment=environment)
 
-    def _start(
-        self, name: str, module: str, *arguments: str, environment: dict[str, str] | None = None
-    ) -> Child:
+    def _start(self, name: str, module: str, *arguments: str, environment: dict[str, str] | None = None) -> Child:
         log_path = self.directory / f"{name if module == 'suiro' else module.rpartition('.')[2]}.log"
         child = Child(f"the {name}", module, *arguments, log_path=log_path, environment=environment)
         self.running[name] = child

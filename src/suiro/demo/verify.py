@@ -84,9 +84,7 @@ def verify(noted: Noted, delivered: Delivered) -> tuple[dict[str, int], list[str
     if counts[ENRICHED] != counts[VALIDATED]:
         differences.append(f"{ENRICHED} has {counts[ENRICHED]} records, {VALIDATED} {counts[VALIDATED]}")
     wrong = noted.wrong | {REJECTED: [*noted.wrong[REJECTED], *_wrong_headers(noted)]}
-    differences += (
-        f"{topic}: {len(each)} records differ: {some(each)}" for topic, each in wrong.items() if each
-    )
+    differences += (f"{topic}: {len(each)} records differ: {some(each)}" for topic, each in wrong.items() if each)
     differences += (f"{DELAYS}: {what}" for what in _wrong_delays(kept[DELAYS], expected))
     differences += (f"{ALERTS}: {what}" for what in _wrong_alerts(kept[ALERTS], expected))
     differences += (f"{ALERTS}: {what}" for what in _wrong_deliveries(delivered, kept[ALERTS]))
@@ -112,9 +110,7 @@ def _named(record: Read, what: str) -> str:
 def _difference(found: Row | None, wanted: Row) -> str:
     if found is None:
         return "has no value that can be read"
-    name = next(
-        name for name in (*wanted, *found) if found.get(name) != wanted.get(name) or name not in wanted
-    )
+    name = next(name for name in (*wanted, *found) if found.get(name) != wanted.get(name) or name not in wanted)
     return f"{name} is {found.get(name)!r}, expected {wanted.get(name)!r}"
 
 
@@ -173,9 +169,7 @@ def _wrong_alerts(alerts: Iterable[Read], expected: Expected) -> Iterable[str]:
             continue
         is_right = (value.get("carrier"), value.get("departed")) == (record.key, wanted.dep_count)
         if not is_right or not _close(value.get("mean_dep_delay"), wanted.mean_dep_delay):
-            yield (
-                f"{text(hour)} is {value}, expected {wanted.mean_dep_delay} minutes of {wanted.dep_count} flights"
-            )
+            yield (f"{text(hour)} is {value}, expected {wanted.mean_dep_delay} minutes of {wanted.dep_count} flights")
     for one in hours.anomalies("alerts", text_of=text):
         yield one.words
 

@@ -69,9 +69,7 @@ def _mean(row: Mapping[str, Any] | None) -> float:
 
 def most_apart(rows: Mapping[int, Rows]) -> str:
     """Returns the carrier with the largest difference between its two rows."""
-    return max(
-        sorted(rows[1]), key=lambda carrier: abs(_mean(rows[2].get(carrier)) - _mean(rows[1][carrier]))
-    )
+    return max(sorted(rows[1]), key=lambda carrier: abs(_mean(rows[2].get(carrier)) - _mean(rows[1][carrier])))
 
 
 class Facts(NamedTuple):
@@ -88,10 +86,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(departures: Mapping[str, Departures]) -> Facts:
-    rows = {
-        version: {name: row_of(version, each) or {} for name, each in departures.items()}
-        for version in (1, 2)
-    }
+    rows = {version: {name: row_of(version, each) or {} for name, each in departures.items()} for version in (1, 2)}
     means = [{name: _mean(row) for name, row in rows[version].items()} for version in (1, 2)]
     name = most_apart(rows)
     first, second = (1 + sum(mean > of[name] for mean in of.values()) for of in means)
@@ -217,9 +212,7 @@ def _reader(answers: Mapping[str, Any], flights: FlightLog) -> Iterator[str]:
     mixed = {caller: walk for caller, walk in answers["walks"].items() if not is_route(walk)}
     if mixed:
         yield f"{len(mixed)} callers saw a mix of versions: {some([f'{c}: {w}' for c, w in mixed.items()])}"
-    offsets = {
-        (version, cut): {int(p): end for p, end in ends.items()} for version, cut, ends in answers["cuts"]
-    }
+    offsets = {(version, cut): {int(p): end for p, end in ends.items()} for version, cut, ends in answers["cuts"]}
     wrong = [
         f"{carrier} of v{version} at cut {cut} is {row}, expected {wanted}"
         for version, cut, carrier, row in answers["rows"]

@@ -77,9 +77,7 @@ class Beside:
             # Later, a wrong setting is one in a file that has changed. It can be put right while this process goes on.
             if code > 0 and code != TRY_LATER and not has_run:
                 self._failed(
-                    ConfigError(
-                        f"the {self._name} beside this process ended with code {code}; its log says why"
-                    )
+                    ConfigError(f"the {self._name} beside this process ended with code {code}; its log says why")
                 )
                 return
             logger.error("the %s ended (%d); it is started again in %g s", self._name, code, backoff.pause_s)

@@ -14,9 +14,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Kind = Literal["counter", "gauge"]
 
 
-def family(
-    kind: Kind, name: str, text: str, labels: Sequence[str] = ()
-) -> CounterMetricFamily | GaugeMetricFamily:
+def family(kind: Kind, name: str, text: str, labels: Sequence[str] = ()) -> CounterMetricFamily | GaugeMetricFamily:
     """Return a family without samples. `add_metric(values of the labels, number)` adds one."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

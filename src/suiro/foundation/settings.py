@@ -114,12 +114,7 @@ def _typed(key: str, value: Any, hint: Any) -> Any:
         if option is Path and isinstance(value, str):
             return Path(value)
         # A file may have nan and inf, which are in no range.
-        if (
-            option is float
-            and isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and isfinite(value)
-        ):
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
             return float(value)
         if option is int and isinstance(value, int) and not isinstance(value, bool):
             return value
@@ -148,9 +143,7 @@ def with_environment(value: Any, key: str) -> Any:
 
         return _VARIABLE.sub(replaced, value)
     if isinstance(value, dict):
-        return {
-            name: with_environment(item, f"{key}.{name}" if key else name) for name, item in value.items()
-        }
+        return {name: with_environment(item, f"{key}.{name}" if key else name) for name, item in value.items()}
     if isinstance(value, list):
         return [with_environment(item, key) for item in value]
     return value
@@ -180,7 +173,5 @@ def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
     """`HOST:PORT` to listen on; without a host, all addresses. Raises `ConfigError`."""
     address = host_and_port(text)
     if address is None:
-        raise ConfigError(
-            f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 (port 0: a free one)"
-        )
+        raise ConfigError(f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 (port 0: a free one)")
     return address[0] or "0.0.0.0", address[1]

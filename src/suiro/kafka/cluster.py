@@ -327,14 +327,10 @@ def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> N
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + START_TIMEOUT_S * 1000
     missing = "brokers"
-    with Client(
-        ",".join(process.bootstrap_servers for process in processes.values()), settings=login
-    ) as client:
+    with Client(",".join(process.bootstrap_servers for process in processes.values()), settings=login) as client:
         while clock.monotonic_ms() < deadline_ms:
             try:
-                partitions = [
-                    (name, info) for name, topic in client.metadata().items() for info in topic.partitions
-                ]
+                partitions = [(name, info) for name, topic in client.metadata().items() for info in topic.partitions]
                 missing_brokers = set(processes) - client.brokers()
             except (KafkaError, TransientError) as error:
                 missing = str(error)
@@ -346,13 +342,9 @@ def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> N
                     latest = {(name, info.partition): LATEST for name, info in partitions}
                     client.list_offsets(latest, timeout_ms=left_ms)
                     return
-                missing = (
-                    f"{leaderless} partitions have no leader, brokers {sorted(missing_brokers)} are not there"
-                )
+                missing = f"{leaderless} partitions have no leader, brokers {sorted(missing_brokers)} are not there"
             sleep_s(_READY_POLL_S)
-    raise TransientError(
-        f"Kafka was not ready within {START_TIMEOUT_S} s: {missing}; the log is {some.log_path}"
-    )
+    raise TransientError(f"Kafka was not ready within {START_TIMEOUT_S} s: {missing}; the log is {some.log_path}")
 
 
 def _lock_directory(directory: Path) -> TextIOWrapper:
@@ -361,9 +353,7 @@ def _lock_directory(directory: Path) -> TextIOWrapper:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.close()
-        raise UsageError(
-            f"another `suiro kafka up` runs on {directory}; stop it, or give another --data"
-        ) from None
+        raise UsageError(f"another `suiro kafka up` runs on {directory}; stop it, or give another --data") from None
     return lock
 
 

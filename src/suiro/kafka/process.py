@@ -95,9 +95,7 @@ class KafkaUnavailable(UsageError):
 class KafkaProcess:
     """One running Apache Kafka. Made by `start`; it keeps its ports and its data over `restart`."""
 
-    def __init__(
-        self, directory: Path, *, java: str, classpath: str, heap: str, address: tuple[str, int]
-    ) -> None:
+    def __init__(self, directory: Path, *, java: str, classpath: str, heap: str, address: tuple[str, int]) -> None:
         self.directory = directory
         host, port = self._address = address
         self.bootstrap_servers = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -146,9 +144,7 @@ class KafkaProcess:
                 kafka.launch()
             except TransientError:
                 # The ports were free before Kafka was formatted; seconds later somebody else may have one of them.
-                if not (
-                    attempts_left and is_fresh and "Address already in use" in kafka.log_path.read_text()
-                ):
+                if not (attempts_left and is_fresh and "Address already in use" in kafka.log_path.read_text()):
                     raise
                 kafka.log_path.unlink()
                 shutil.rmtree(kafka.data_directory)  # the quorum's address is written in it
@@ -315,9 +311,7 @@ def _resolve_jars(target: Path, version: str) -> None:
     """Fills a folder next to `target`, then renames it: `target` is either absent or complete."""
     maven = shutil.which("mvn")
     if maven is None:
-        raise KafkaUnavailable(
-            f"Apache Kafka's jars are not in {target} and Maven's `mvn` is not on the PATH"
-        )
+        raise KafkaUnavailable(f"Apache Kafka's jars are not in {target} and Maven's `mvn` is not on the PATH")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="resolving-") as work:
         pom = Path(work) / "pom.xml"
         pom.write_text(POM.format(version=version))
@@ -325,9 +319,7 @@ def _resolve_jars(target: Path, version: str) -> None:
         command = [maven, "-q", "-B", "-f", str(pom)]
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={filled}"]
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
             raise KafkaUnavailable(f"Maven did not resolve Kafka's jars within {MAVEN_TIMEOUT_S} s") from None
         if done.returncode != 0:

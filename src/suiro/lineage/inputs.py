@@ -61,9 +61,7 @@ class Log(Protocol):
 class Inputs:
     """Reads again at every `read`, so that nothing has to be held."""
 
-    def __init__(
-        self, client: Client, ends: Mapping[TopicPartition, int], *, may_begin_later: bool = False
-    ) -> None:
+    def __init__(self, client: Client, ends: Mapping[TopicPartition, int], *, may_begin_later: bool = False) -> None:
         """`ends`: nothing from there on is read. `may_begin_later`: a beginning that is gone by retention is no error,
         but noted in `begin_later`."""
         self._client = client
@@ -77,9 +75,7 @@ class Inputs:
 
     def read(self, topology: Topology) -> Iterator[InputRecord]:
         """Raises `DataLossError` where the log does not hold its beginning any more, unless `may_begin_later`."""
-        ends = {
-            place: end for place, end in self._ends.items() if place[0] in topology.source_topics and end > 0
-        }
+        ends = {place: end for place, end in self._ends.items() if place[0] in topology.source_topics and end > 0}
         listed = self._client.list_offsets(dict.fromkeys(ends, EARLIEST))
         starts = {place: item.offset for place, item in listed.items()}
         compacted = self._compacted(sorted({topic for topic, _ in ends}))

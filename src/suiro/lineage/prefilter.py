@@ -110,9 +110,7 @@ class KeyPrefilter:
                 passing[place] = passes
             if len(self._paths[topic]) == 1:
                 those = [place for place in places if passing[place]]
-                decoded.update(
-                    zip(those, self._decoded(topic, [records[place] for place in those]), strict=False)
-                )
+                decoded.update(zip(those, self._decoded(topic, [records[place] for place in those]), strict=False))
         for place, record in enumerate(records):
             yield record, passing[place], decoded.get(place)
 

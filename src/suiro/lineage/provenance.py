@@ -46,9 +46,7 @@ class Link:
 
     __slots__ = ("change", "parents", "place", "trigger")
 
-    def __init__(
-        self, place: Place | None, parents: tuple[Link, ...] = (), trigger: Link | None = None
-    ) -> None:
+    def __init__(self, place: Place | None, parents: tuple[Link, ...] = (), trigger: Link | None = None) -> None:
         self.place = place
         self.parents = parents
         self.trigger = trigger

@@ -70,9 +70,7 @@ def topology_above(topology: Topology, store: str) -> Topology:
     names = {node.name for node in _writers(topology, store)}
     if not names:
         raise UsageError(f"no node of the topology writes store {store!r}")
-    tables = {
-        node.operator.store: node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)
-    }
+    tables = {node.operator.store: node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)}
     pending = list(names)
     while pending:
         node = topology.node(pending.pop())
@@ -171,16 +169,12 @@ class _Replay:
         places = sources_of(row[2]) if row[2] is not None else set()
         named = tuple(record for place, record in records.items() if place in places)
         # Such a table reads its row before, only to see which of both is newer.
-        is_of_one_record = all(
-            isinstance(node.operator, TableSource) for node in _writers(self.topology, self.store)
-        )
+        is_of_one_record = all(isinstance(node.operator, TableSource) for node in _writers(self.topology, self.store))
         if is_of_one_record and named and self._reproduces(row[1], named[-1:]):
             named = named[-1:]
         return self._found(row, named)
 
-    def _found(
-        self, row: tuple[Any, Any, Link | None] | None, records: tuple[InputRecord, ...]
-    ) -> RowSources:
+    def _found(self, row: tuple[Any, Any, Link | None] | None, records: tuple[InputRecord, ...]) -> RowSources:
         return RowSources(
             found=row is not None,
             value=None if row is None else row[1],

@@ -60,13 +60,9 @@ def admit(
 def _check_sizes(header: BatchHeader, config: LogConfig, *, origin: Origin) -> None:
     # A coordinator limits its own records. Refusing them here would stop a group or a transaction.
     if header.size > config.max_message_bytes and origin == "client":
-        raise BatchTooLargeError(
-            f"the batch has {header.size} bytes, max.message.bytes is {config.max_message_bytes}"
-        )
+        raise BatchTooLargeError(f"the batch has {header.size} bytes, max.message.bytes is {config.max_message_bytes}")
     if header.size > config.segment_bytes:
-        raise BatchesTooLargeError(
-            f"the batch has {header.size} bytes, segment.bytes is {config.segment_bytes}"
-        )
+        raise BatchesTooLargeError(f"the batch has {header.size} bytes, segment.bytes is {config.segment_bytes}")
 
 
 def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
@@ -87,9 +83,7 @@ def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) ->
         )
     if config.message_timestamp_type == "LogAppendTime":
         if header.is_log_append_time:
-            raise InvalidTimestampError(
-                "the batch claims to bear the log's time, which only the log can give"
-            )
+            raise InvalidTimestampError("the batch claims to bear the log's time, which only the log can give")
     else:
         latest = now_ms + config.message_timestamp_after_max_ms
         earliest = now_ms - config.message_timestamp_before_max_ms

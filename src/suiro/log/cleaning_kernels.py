@@ -42,9 +42,7 @@ OK, BAD_MAGIC, BAD_LENGTH, BAD_RECORD, BAD_CRC, MAP_FULL, GROW = range(7)
 # Columns of the batch table that `scan` fills, one row a batch. `payload` is where its records stand: in the
 # file's bytes, or, for compressed ones once the caller has unpacked them, in the unpacked bytes.
 POSITION, SIZE, BASE_OFFSET, LAST_OFFSET, ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP = range(7)
-COUNT, VERDICT, KEEP_EMPTY, EMPTY_TRANSACTION, ABORTED, UNPACKED, PAYLOAD, PAYLOAD_END, BATCH_COLUMNS = range(
-    7, 16
-)
+COUNT, VERDICT, KEEP_EMPTY, EMPTY_TRANSACTION, ABORTED, UNPACKED, PAYLOAD, PAYLOAD_END, BATCH_COLUMNS = range(7, 16)
 
 # Verdicts: look at the records, keep the batch (a marker), or leave out all records.
 FILTER, KEEP, DISCARD = range(3)
@@ -492,9 +490,7 @@ def filter_batches(
             if table[row, KEEP_EMPTY]:
                 kept[rows, OUT_START] = out_at
                 flags = attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
-                _put_header(
-                    out, out_at, data, position, np.int64(HEADER_SIZE), flags, np.int64(-1), max_timestamp, 0
-                )
+                _put_header(out, out_at, data, position, np.int64(HEADER_SIZE), flags, np.int64(-1), max_timestamp, 0)
                 out_at += HEADER_SIZE
                 kept[rows, OUT_END] = out_at
                 kept[rows, OUT_ROW] = row

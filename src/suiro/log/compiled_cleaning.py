@@ -87,9 +87,7 @@ class CompiledCleaning:
         self._aborted = aborted
         self._counts = counts
         self._throttle = throttle
-        self._map = OffsetMap(
-            memory_bytes=job.settings.dedupe_buffer_bytes, load_factor=job.settings.load_factor
-        )
+        self._map = OffsetMap(memory_bytes=job.settings.dedupe_buffer_bytes, load_factor=job.settings.load_factor)
         self._across = self._judge()
 
     @property
@@ -161,9 +159,7 @@ class CompiledCleaning:
             self._counts.bytes_read += len(data)
             yield _as_array(data), rows
 
-    def _filter(
-        self, data: _Bytes, unpacked: _Bytes, rows: _Int64s, target: CleanedSegment, index: _Index
-    ) -> None:
+    def _filter(self, data: _Bytes, unpacked: _Bytes, rows: _Int64s, target: CleanedSegment, index: _Index) -> None:
         """Write what stays of some batches."""
         counts = np.maximum(rows[:, kernels.COUNT], 0)  # that of a batch that is not looked into may lie
         payloads = rows[:, kernels.PAYLOAD_END] - rows[:, kernels.PAYLOAD]
@@ -202,9 +198,7 @@ class CompiledCleaning:
         self._throttle.spend(written)
 
 
-def _buffers(
-    data: _Bytes, rows: _Int64s, kept: _Int64s, out: memoryview
-) -> tuple[_Int64s, list[bytes | memoryview]]:
+def _buffers(data: _Bytes, rows: _Int64s, kept: _Int64s, out: memoryview) -> tuple[_Int64s, list[bytes | memoryview]]:
     """(size of each batch, the bytes of all) of what `filter_batches` wrote, records to be compressed packed."""
     sizes = kept[:, kernels.OUT_END] - kept[:, kernels.OUT_START]
     buffers: list[bytes | memoryview] = []
@@ -348,8 +342,7 @@ def _checked(rows: _Int64s) -> _Int64s:
     if lying.any():
         row = int(np.argmax(lying))
         raise CorruptRecordError(
-            f"the batch at offset {rows[row, kernels.BASE_OFFSET]} claims {counts[row]} records"
-            f" in {sizes[row]} bytes"
+            f"the batch at offset {rows[row, kernels.BASE_OFFSET]} claims {counts[row]} records in {sizes[row]} bytes"
         )
     return _read_only(rows)
 

@@ -95,9 +95,7 @@ class LogConfig:
             if field_name in known:
                 values[field_name] = value
         if settings.get("internal.segment.bytes") is not None:
-            values["segment_bytes"] = parse_topic_setting(
-                "internal.segment.bytes", settings["internal.segment.bytes"]
-            )
+            values["segment_bytes"] = parse_topic_setting("internal.segment.bytes", settings["internal.segment.bytes"])
         config = cls(**values)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError(

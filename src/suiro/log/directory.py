@@ -95,14 +95,10 @@ class DataDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.deleted_files = DeletedFiles()
         self._lock: FileHandle | None = lock
-        self._recovery_points = (
-            self._offsets_or_none(RECOVERY_POINTS, "every log is read from its start") or {}
-        )
+        self._recovery_points = self._offsets_or_none(RECOVERY_POINTS, "every log is read from its start") or {}
         self._log_starts = self._read_log_starts()
         self._written_starts: dict[TopicPartition, int] | None = None
-        self._cleaner_offsets = (
-            self._offsets_or_none(CLEANER_OFFSETS, "compacted logs are cleaned anew") or {}
-        )
+        self._cleaner_offsets = self._offsets_or_none(CLEANER_OFFSETS, "compacted logs are cleaned anew") or {}
         self._gaps: dict[TopicPartition, int] | None = None
         if (path / GAP_OFFSETS).exists():
             self._gaps = self._offsets_or_none(GAP_OFFSETS, "gaps that the logs have now count as cleaning's")
@@ -119,11 +115,7 @@ class DataDirectory:
             raise ConfigError(
                 f"the data directory {path} cannot be used: {error.strerror}"
                 f"{'' if error.filename is None else f': {error.filename}'}; "
-                + (
-                    "free space on its disk"
-                    if full
-                    else "choose a directory that the node's user may write to"
-                )
+                + ("free space on its disk" if full else "choose a directory that the node's user may write to")
             ) from error
 
     @classmethod
@@ -200,18 +192,11 @@ class DataDirectory:
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._log_starts.get(key, 0),
             deleted_files=self.deleted_files,
-            gaps_below=None
-            if self._gaps is None
-            else max(self._gaps.get(key, 0), self._cleaner_offsets.get(key, 0)),
+            gaps_below=None if self._gaps is None else max(self._gaps.get(key, 0), self._cleaner_offsets.get(key, 0)),
             note_gaps=self._write_gaps,
         )
         noted, first = self._log_starts.get(key, 0), log.segments[0].base_offset
-        if (
-            self.clean_shutdown
-            and self._gaps is not None
-            and first > noted
-            and not config.remote_storage_enable
-        ):
+        if self.clean_shutdown and self._gaps is not None and first > noted and not config.remote_storage_enable:
             logger.error("%s", missing(folder, noted, first))  # A clean stop notes where each log begins.
         log.cleaned_offset = self._cleaner_offsets.get(key)
         self.logs[key] = log
@@ -236,9 +221,7 @@ class DataDirectory:
         for log in self.logs.values():
             log.lead_anew(epoch)
 
-    def check_copy(
-        self, place: PartitionPlace, target: Path, *, config: LogConfig, clock: Clock
-    ) -> PartitionLog:
+    def check_copy(self, place: PartitionPlace, target: Path, *, config: LogConfig, clock: Clock) -> PartitionLog:
         """Copy a partition of another data directory into a folder of this one, and check every batch.
 
         Returns the closed log. Raises ConfigError if a batch is damaged or missing. Gaps are no damage in a topic that
@@ -334,9 +317,7 @@ class DataDirectory:
 
     def write_cleaner_offsets(self) -> None:
         """Write down how far each compacted log is clean."""
-        offsets = {
-            key: log.cleaned_offset for key, log in self.logs.items() if log.cleaned_offset is not None
-        }
+        offsets = {key: log.cleaned_offset for key, log in self.logs.items() if log.cleaned_offset is not None}
         self._cleaner_offsets = offsets
         self._write_offsets(CLEANER_OFFSETS, offsets)
 

@@ -23,9 +23,7 @@ TIME_ENTRY = struct.Struct(">qi")
 _CHUNK_BYTES = 4096
 
 
-def floor_of(
-    entry: struct.Struct, data: bytes | bytearray, value: int, *, column: int = 0
-) -> tuple[int, int] | None:
+def floor_of(entry: struct.Struct, data: bytes | bytearray, value: int, *, column: int = 0) -> tuple[int, int] | None:
     """The last of some entries whose column is at most `value`, or None."""
     places = range(0, len(data) - entry.size + 1, entry.size)
     found = bisect_right(places, value, key=lambda place: entry.unpack_from(data, place)[column])
@@ -116,9 +114,7 @@ class EntryFile:
                 low = middle
             else:
                 high = middle
-        return floor_of(
-            self._entry, os.pread(self.handle, (high - low) * size, low * size), value, column=column
-        )
+        return floor_of(self._entry, os.pread(self.handle, (high - low) * size, low * size), value, column=column)
 
     def flush(self) -> None:
         """Hand the newest entries to the operating system. Raises OSError where the disk is full."""

@@ -70,9 +70,7 @@ class LogRetention:
         log.check_open()
         offset = log.log_end_offset if offset == -1 else offset
         if not 0 <= offset <= log.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"cannot delete before {offset}: the log ends at {log.log_end_offset}"
-            )
+            raise OffsetOutOfRangeError(f"cannot delete before {offset}: the log ends at {log.log_end_offset}")
         if offset > log.log_start_offset:
             self.start_at(offset)
             self.delete_oldest(len(log.kept_segments) - len(log.kept_segments.from_offset(offset)))

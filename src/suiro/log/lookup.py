@@ -80,20 +80,14 @@ def largest_timestamp(segments: Iterable[Segment]) -> int:
     return max((segment.max_timestamp for segment in segments), default=NO_TIMESTAMP)
 
 
-def last_batches_of(
-    segments: Sequence[Segment], producer_id: int, producer_epoch: int
-) -> list[AppendedBatch]:
+def last_batches_of(segments: Sequence[Segment], producer_id: int, producer_epoch: int) -> list[AppendedBatch]:
     """A producer's last batches of one epoch as they stand in the log, oldest first."""
     found: list[AppendedBatch] = []
     for segment in reversed(segments):
         here = [
-            AppendedBatch(
-                header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
-            )
+            AppendedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
             for _, header in segment.headers()
-            if header.producer_id == producer_id
-            and header.producer_epoch == producer_epoch
-            and not header.is_control
+            if header.producer_id == producer_id and header.producer_epoch == producer_epoch and not header.is_control
         ]
         found = (here + found)[-BATCHES_REMEMBERED:]
         # The epoch's first batch has sequence 0: nothing older can belong to it.

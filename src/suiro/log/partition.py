@@ -111,9 +111,7 @@ class PartitionLog:
         self.gaps_below = end if gaps_below is None else gaps_below
         self.found_gaps = opened.gaps
         self.retention = LogRetention(self, clock=clock, deleted_files=self._deleted_files)
-        self.cleaning = LogCleaning(
-            self, clock=clock, note_gaps=note_gaps, delete_files=self.retention.delete_files
-        )
+        self.cleaning = LogCleaning(self, clock=clock, note_gaps=note_gaps, delete_files=self.retention.delete_files)
         self._reported: set[str] = set()
         self.leader_epochs.correct(opened.leader_epochs, log_end_offset=end)
         self.leader_epoch = max(self.leader_epochs.latest, 0)
@@ -257,9 +255,7 @@ class PartitionLog:
         ((_, header),) = admit(batch, self.config, origin="coordinator", now_ms=now_ms)
         offset = self.log_end_offset
         segment = self._write(memoryview(batch), header, now_ms)
-        first_offset = self._producers.add_marker(
-            producer_id, producer_epoch, coordinator_epoch, timestamp=now_ms
-        )
+        first_offset = self._producers.add_marker(producer_id, producer_epoch, coordinator_epoch, timestamp=now_ms)
         if first_offset is not None and not commit:
             entry = AbortedTransaction(producer_id, first_offset, offset, self.last_stable_offset)
             segment.transaction_index.add(entry)
@@ -351,9 +347,7 @@ class PartitionLog:
 
     # Read
 
-    def read(
-        self, offset: int, *, max_bytes: int, read_committed: bool, min_one_batch: bool = True
-    ) -> ReadResult:
+    def read(self, offset: int, *, max_bytes: int, read_committed: bool, min_one_batch: bool = True) -> ReadResult:
         """Returns the batches from the one that holds `offset` on, up to the high watermark or last stable offset.
 
         The first batch is whole even if it is larger than `max_bytes`, unless `min_one_batch` is off. Raises

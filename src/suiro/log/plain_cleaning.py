@@ -123,9 +123,7 @@ class PlainCleaning:
                             continue
                         written, max_timestamp, records = made
                         target.append([written])
-                        target.add_entries(
-                            *index.entries(len(written), batch.header.last_offset, max_timestamp)
-                        )
+                        target.add_entries(*index.entries(len(written), batch.header.last_offset, max_timestamp))
                         self._counts.bytes_written += len(written)
                         self._counts.records_kept += records
                         self._throttle.spend(len(written))
@@ -208,9 +206,7 @@ class PlainCleaning:
         at, end = 0, len(payload)
         for _ in range(header.count):
             start = at
-            at, delta_at, timestamp_delta, rest, offset_delta, key, key_size, value_size = _record(
-                payload, at, end
-            )
+            at, delta_at, timestamp_delta, rest, offset_delta, key, key_size, value_size = _record(payload, at, end)
             if at < 0:
                 raise _no_records(header)
             offset = int64(header.base_offset + offset_delta)
@@ -223,9 +219,7 @@ class PlainCleaning:
                 if value_size < 0 and header.has_delete_horizon and self._job.now_ms >= header.base_timestamp:
                     continue
             timestamp = (
-                header.max_timestamp
-                if header.is_log_append_time
-                else int64(header.base_timestamp + timestamp_delta)
+                header.max_timestamp if header.is_log_append_time else int64(header.base_timestamp + timestamp_delta)
             )
             if not kept.places:
                 kept.first_timestamp = timestamp

@@ -125,9 +125,7 @@ def replay_batch(
         if len(marker.value) < CONTROL_VALUE.size:
             raise segment.damaged(position, f"a transaction marker has a value of {len(marker.value)} bytes")
         coordinator_epoch = CONTROL_VALUE.unpack_from(marker.value)[1]
-    first_offset = producers.add_marker(
-        header.producer_id, header.producer_epoch, coordinator_epoch, timestamp=now_ms
-    )
+    first_offset = producers.add_marker(header.producer_id, header.producer_epoch, coordinator_epoch, timestamp=now_ms)
     if first_offset is None or kind != "abort":
         return None
     first_unstable = producers.first_unstable_offset
@@ -188,9 +186,7 @@ def _replay_and_index(
 ) -> None:
     """Add a batch to the producer state and to the indexes of its segment. Raises DamagedLogError before it does."""
     aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
-    segment.add_to_indexes(
-        position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
-    )
+    segment.add_to_indexes(position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp)
     if aborted is not None:
         segment.transaction_index.add(aborted)
 

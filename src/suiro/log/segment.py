@@ -94,9 +94,7 @@ class Segment:
             return self.max_timestamp
         return int(self.path.stat().st_mtime * 1000)
 
-    def is_due(
-        self, config: LogConfig, *, size: int, last_offset: int, max_timestamp: int, now_ms: int
-    ) -> bool:
+    def is_due(self, config: LogConfig, *, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether a batch is too much, too late or too far for this segment and belongs in a new one."""
         if self.size == 0:
             return False
@@ -110,9 +108,7 @@ class Segment:
             or last_offset - self.base_offset > MAX_INT
         )
 
-    def append(
-        self, buffers: Sequence[bytes | memoryview], size: int, *, last_offset: int, max_timestamp: int
-    ) -> None:
+    def append(self, buffers: Sequence[bytes | memoryview], size: int, *, last_offset: int, max_timestamp: int) -> None:
         """Write one batch. Raises StorageError with the segment as it was before, or TornSegmentError."""
         position = self.size
         try:
@@ -238,9 +234,7 @@ class Segment:
         cut."""
         largest = self.max_timestamp
         try:
-            return any(
-                header.max_timestamp > largest for _, header in self.headers(self.last_indexed_position())
-            )
+            return any(header.max_timestamp > largest for _, header in self.headers(self.last_indexed_position()))
         except DamagedLogError:
             return False
 

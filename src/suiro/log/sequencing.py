@@ -44,9 +44,7 @@ def check_batch(
     return None
 
 
-def check_together(
-    producers: ProducerStates, headers: Sequence[BatchHeader], *, offset: int, sequenced: bool
-) -> None:
+def check_together(producers: ProducerStates, headers: Sequence[BatchHeader], *, offset: int, sequenced: bool) -> None:
     """Try several batches on a copy, so that none is written if one is refused. Raises a LogError."""
     trial = producers.copy_of(header.producer_id for header in headers)
     for header in headers:

@@ -31,12 +31,7 @@ def is_sound(data: bytes, *, base_offset: int, end_offset: int) -> bool:
         return False
     reached = base_offset
     for version, producer_id, first, last, _ in _ENTRY.iter_unpack(data):
-        if (
-            version != _VERSION
-            or producer_id < 0
-            or not 0 <= first <= last
-            or not reached <= last < end_offset
-        ):
+        if version != _VERSION or producer_id < 0 or not 0 <= first <= last or not reached <= last < end_offset:
             return False
         reached = last + 1
     return True

@@ -129,9 +129,7 @@ def _scan(
     if status == kernels.BAD_RECORD:
         raise CorruptRecordError(f"the batch at byte {place} ends before it begins")
     if status == kernels.COMPRESSED_CONTROL:
-        raise CorruptRecordError(
-            f"the control batch at byte {place} is compressed, which no Kafka broker writes"
-        )
+        raise CorruptRecordError(f"the control batch at byte {place} is compressed, which no Kafka broker writes")
     return table[:rows], next_offset
 
 
@@ -159,8 +157,7 @@ def _payloads(data: _Bytes, table: _Int64s) -> tuple[_Bytes, _Int64s, int | None
     if lying.any():
         row = int(np.argmax(lying))
         raise CorruptRecordError(
-            f"the batch at offset {table[row, kernels.BASE_OFFSET]} claims {counts[row]} records"
-            f" in {sizes[row]} bytes"
+            f"the batch at offset {table[row, kernels.BASE_OFFSET]} claims {counts[row]} records in {sizes[row]} bytes"
         )
     stopped_at = int(table[fit, kernels.BASE_OFFSET]) if fit < len(table) else None
     return data, table[:fit], stopped_at
@@ -187,9 +184,7 @@ def _unpacked(data: _Bytes, table: _Int64s, codecs: _Int64s) -> tuple[_Bytes, _I
     return _read_only(np.frombuffer(b"".join(parts), dtype=np.uint8)), table, fit
 
 
-def _columns(
-    data: _Bytes, table: _Int64s, start_offset: int, end_offset: int, headers: bool
-) -> pa.RecordBatch:
+def _columns(data: _Bytes, table: _Int64s, start_offset: int, end_offset: int, headers: bool) -> pa.RecordBatch:
     claimed = int(table[:, kernels.COUNT].sum())
     size = int((table[:, kernels.END] - table[:, kernels.START]).sum())
     offsets = np.empty(claimed, np.int64)
@@ -214,9 +209,7 @@ def _columns(
     status, row, rows, null_keys, null_values, header_count, name_bytes, header_bytes = result.tolist()
     if status != kernels.OK:
         what = "bytes left over" if status == kernels.LEFT_OVER else "a record whose lengths do not fit"
-        raise CorruptRecordError(
-            f"the batch at offset {table[row, kernels.BASE_OFFSET]} is corrupt: it has {what}"
-        )
+        raise CorruptRecordError(f"the batch at offset {table[row, kernels.BASE_OFFSET]} is corrupt: it has {what}")
     columns = {
         "key": keys.array(rows, null_keys),
         "value": values.array(rows, null_values),
@@ -255,9 +248,7 @@ def _headers(data: _Bytes, places: _Int64s, count: int, name_bytes: int, value_b
     structs = pa.StructArray.from_arrays(
         [name_array, values.array(count, null_values)], fields=list(HEADERS_TYPE.value_type)
     )
-    return pa.Array.from_buffers(
-        HEADERS_TYPE, len(places), [None, pa.py_buffer(list_offsets)], children=[structs]
-    )
+    return pa.Array.from_buffers(HEADERS_TYPE, len(places), [None, pa.py_buffer(list_offsets)], children=[structs])
 
 
 def _int64_column(values: _Int64s) -> pa.Array:
@@ -426,9 +417,7 @@ class _BinaryIn:
             try:
                 array = array.cast(pa.binary())
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise UsageError(
-                    f"{name} must be binary or string, 2 GB at most; got {array.type}: {error}"
-                ) from error
+                raise UsageError(f"{name} must be binary or string, 2 GB at most; got {array.type}: {error}") from error
         bitmap, offsets, data = array.buffers()
         has_nulls = array.null_count > 0
         return cls(
@@ -479,9 +468,7 @@ class _HeadersIn:
             raise UsageError("a header or its key is null; only a header's value may be")
         return cls(
             _read_only(
-                np.subtract(
-                    _int32s(array.buffers()[1], array.offset, rows + 1), np.int32(first), dtype=np.int32
-                )
+                np.subtract(_int32s(array.buffers()[1], array.offset, rows + 1), np.int32(first), dtype=np.int32)
             ),
             True,
             _BinaryIn.of(structs.field(0), last - first, "header keys"),

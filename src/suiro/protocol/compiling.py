@@ -70,9 +70,7 @@ class _Cache(FunctionCache):
         return (*super()._index_key(sig, codegen), _digest(*_SHARED, *own))
 
 
-_SHARED = tuple(
-    Path(__file__).with_name(name) for name in ("compiling.py", "kernel_numbers.py", "record_batch.py")
-)
+_SHARED = tuple(Path(__file__).with_name(name) for name in ("compiling.py", "kernel_numbers.py", "record_batch.py"))
 
 
 @cache

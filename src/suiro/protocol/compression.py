@@ -78,9 +78,7 @@ def decompress(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYT
     return b"".join(decompressed_parts(codec, data, limit=limit))
 
 
-def decompressed_parts(
-    codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYTES
-) -> Iterator[bytes]:
+def decompressed_parts(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[bytes]:
     """Yields the same in parts, one at a time, because a few crafted bytes can become half a gigabyte."""
     name = codec_name(codec)
     try:

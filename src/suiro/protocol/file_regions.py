@@ -90,18 +90,14 @@ class FileRegion(NamedTuple):
         """
         path = f"/proc/{self.process}/fd/{self.descriptor}"
         try:
-            self._check(
-                os.stat(path)
-            )  # first: in another container the name may be that of a pipe or a terminal
+            self._check(os.stat(path))  # first: in another container the name may be that of a pipe or a terminal
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise FileUnreachableError(str(error)) from error
         try:
             self._check(os.fstat(descriptor))
             first = self.position - self.position % mmap.ALLOCATIONGRANULARITY
-            mapped = mmap.mmap(
-                descriptor, self.position + self.length - first, offset=first, prot=mmap.PROT_READ
-            )
+            mapped = mmap.mmap(descriptor, self.position + self.length - first, offset=first, prot=mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise FileUnreachableError(str(error)) from error
         finally:
@@ -115,9 +111,7 @@ class FileRegion(NamedTuple):
         if (found.st_dev, found.st_ino) != (self.device, self.inode):
             raise FileUnreachableError(f"/proc/{self.process}/fd/{self.descriptor} is not the node's file")
         if not self.length or self.position + self.length > found.st_size:
-            raise FileUnreachableError(
-                f"the file has {found.st_size} bytes, not {self.length} at {self.position}"
-            )
+            raise FileUnreachableError(f"the file has {found.st_size} bytes, not {self.length} at {self.position}")
 
 
 @cache

@@ -126,9 +126,7 @@ def _replaced(frame: Bytes, position: int, end: int, sections: list[tuple[int, i
 
 def _fits(frame: Bytes, position: int, size: int) -> int:
     if size > len(frame) - position:
-        raise ValueError(
-            f"at byte {position} it claims {size} more, and has {max(0, len(frame) - position)} left"
-        )
+        raise ValueError(f"at byte {position} it claims {size} more, and has {max(0, len(frame) - position)} left")
     return position
 
 
@@ -279,9 +277,7 @@ def _tags(known: dict[int, _Check]) -> _Check:
             if tag in known:
                 before = 0 if sections is None else len(sections)
                 if known[tag](frame, position) != position + size:  # kio goes by the value, not by the size
-                    raise ValueError(
-                        f"at byte {position} tag {tag} claims {size} bytes, and its value has others"
-                    )
+                    raise ValueError(f"at byte {position} tag {tag} claims {size} bytes, and its value has others")
                 if sections is not None:
                     field = _replaced(frame, position, position + size, sections[before:])
                     del sections[before:]

@@ -191,9 +191,7 @@ def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, r
     result[3] = at
 
 
-@compiled(
-    BYTES_IN, TABLE_IN, INT, INT, INT64S_OUT, INT64S_OUT, *COLUMN_OUT, *COLUMN_OUT, INT64S_OUT, INT64S_OUT
-)
+@compiled(BYTES_IN, TABLE_IN, INT, INT, INT64S_OUT, INT64S_OUT, *COLUMN_OUT, *COLUMN_OUT, INT64S_OUT, INT64S_OUT)
 def read_records(
     data, table, start_offset, end_offset, offsets, timestamps, key_offsets, key_data, key_bitmap,
     value_offsets, value_data, value_bitmap, header_places, result,
@@ -283,9 +281,7 @@ def read_records(
 
 
 @compiled(BYTES_IN, INT64S_IN, INT32S_OUT, INT32S_OUT, BYTES_OUT, *COLUMN_OUT, INT64S_OUT)
-def read_headers(
-    data, places, list_offsets, name_offsets, names, value_offsets, values, value_bitmap, result
-):
+def read_headers(data, places, list_offsets, name_offsets, names, value_offsets, values, value_bitmap, result):
     """Copy the headers of records that `read_records` has checked. result = null values, names all ASCII."""
     rows = np.int64(0)
     name_at = np.int64(0)
@@ -380,9 +376,7 @@ def find_by_time(data, is_last, left, base_offset, base_timestamp, timestamp, fr
 
 
 @compiled(BYTES_IN, INT, BOOL, INT, BOOL, INT, INT, INT, TABLE_OUT, INT64S_OUT)
-def check_records(
-    data, count, keyed, base_timestamp, log_append_time, max_timestamp, earliest, latest, table, result
-):
+def check_records(data, count, keyed, base_timestamp, log_append_time, max_timestamp, earliest, latest, table, result):
     """Whether `data` is `count` whole records, and which of them have no key (if they must be `keyed`) or a timestamp
     outside of earliest..latest; one below 0 is none, and passes.
 
@@ -496,9 +490,7 @@ def write_batches(
                 if _is_null(header_bitmap, header_first_bit, header_nulls, header):
                     fixed += 1
                 else:
-                    fixed += _field_size(
-                        np.int64(header_offsets[header + 1]) - np.int64(header_offsets[header])
-                    )
+                    fixed += _field_size(np.int64(header_offsets[header + 1]) - np.int64(header_offsets[header]))
         fixed += varlong_size(last_header - first_header)
         timestamp = timestamps[row]
         at = ends[partition]

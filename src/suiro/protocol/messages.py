@@ -84,9 +84,7 @@ def read_body(message_class: Any, frame: bytes, position: int = 0) -> tuple[Any,
     return _reader(message_class)(frame, position)  # type: ignore[no-any-return]
 
 
-def read_request(
-    frame: bytes, api_key: int, version: int, *, max_elements: int | None = None
-) -> tuple[Any, Any]:
+def read_request(frame: bytes, api_key: int, version: int, *, max_elements: int | None = None) -> tuple[Any, Any]:
     """(header, request) of one request frame whose first four bytes named `api_key` and `version`.
 
     Garbage raises; arrays with more than `max_elements` together raise `TooManyElementsError` before any is made.

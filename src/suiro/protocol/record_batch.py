@@ -160,8 +160,7 @@ def verify(buf: BytesLike, position: int, header: BatchHeader) -> None:
     left = len(memoryview(buf)) - position
     if header.size > left:
         raise CorruptRecordError(
-            f"the batch at byte {position} (offset {header.base_offset}) is cut:"
-            f" {left} of {header.size} bytes"
+            f"the batch at byte {position} (offset {header.base_offset}) is cut: {left} of {header.size} bytes"
         )
     crc = crc_of(buf, position, header)
     if crc != header.crc:

@@ -74,9 +74,7 @@ def check_records(
     return Findings(count, tuple(RefusedRecord(place, time, bool(a), bool(b)) for place, time, a, b in rows))
 
 
-def _checked_one_by_one(
-    payload: bytes, header: BatchHeader, keyed: bool, earliest: int, latest: int
-) -> Findings:
+def _checked_one_by_one(payload: bytes, header: BatchHeader, keyed: bool, earliest: int, latest: int) -> Findings:
     count, named = 0, []
     for place, record in enumerate(iter_records(payload, header)):
         keyless = keyed and record.key is None

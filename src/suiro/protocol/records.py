@@ -120,9 +120,7 @@ def encode_batch(
     return pack_header(header, crc_tail=crc32c(payload)) + payload
 
 
-def decode_batch(
-    buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
-) -> tuple[Record, ...]:
+def decode_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> tuple[Record, ...]:
     """All records of the batch at `position`, control records too. The CRC is not checked (`verify` does).
 
     Raises `CorruptRecordError` for a torn batch and for lengths that lie, `TooMuchError` where the records are
@@ -138,8 +136,7 @@ def iter_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESS
     view = memoryview(buf)[position : position + header.size]
     if len(view) < header.size:
         raise CorruptRecordError(
-            f"the batch at byte {position} (offset {header.base_offset}) is cut:"
-            f" {len(view)} of {header.size} bytes"
+            f"the batch at byte {position} (offset {header.base_offset}) is cut: {len(view)} of {header.size} bytes"
         )
     yield from iter_records(decompress(header.compression, view[HEADER_SIZE:], limit=limit), header)
 

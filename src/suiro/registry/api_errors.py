@@ -8,9 +8,7 @@ from suiro.errors import UsageError
 
 INVALID_SCHEMA = 42201
 
-_COMPATIBILITIES = (
-    "none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive"
-)
+_COMPATIBILITIES = "none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive"
 
 
 class ApiError(UsageError):
@@ -48,8 +46,7 @@ def incompatible(subject: str, messages: Sequence[str]) -> ApiError:
     return ApiError(
         409,
         409,
-        f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
-        f"details: [{details}]",
+        f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: [{details}]',
     )
 
 

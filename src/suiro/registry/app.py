@@ -207,9 +207,7 @@ async def _body(request: Request) -> Any:
         if b"\\u" in data:
             compact_json(body).encode()
     except UnicodeEncodeError:
-        raise ApiError(
-            422, 422, "The request holds half of a surrogate pair, which is no character"
-        ) from None
+        raise ApiError(422, 422, "The request holds half of a surrogate pair, which is no character") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, 400, f"The request's body is not JSON: {error}") from None
     return body

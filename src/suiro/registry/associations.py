@@ -61,17 +61,13 @@ def check(body: Mapping[str, Any]) -> None:
         raise unprocessable("'schema' is a JSON object")
     types = [one.get("associationType") or DEFAULT_ASSOCIATION for one in asked]
     if len(set(types)) < len(types):
-        raise unprocessable(
-            "a resource has one association of each type, and 'associations' names a type twice"
-        )
+        raise unprocessable("a resource has one association of each type, and 'associations' names a type twice")
 
 
 def named(body: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[str, str]:
     """Returns the type and the subject of an association that is asked for."""
     type_ = one.get("associationType") or DEFAULT_ASSOCIATION
-    return type_, normal(
-        one.get("subject") or f":.{body['resourceNamespace']}:{body['resourceName']}-{type_}"
-    )
+    return type_, normal(one.get("subject") or f":.{body['resourceNamespace']}:{body['resourceName']}-{type_}")
 
 
 def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> Decision[dict[str, Any]]:
@@ -136,9 +132,7 @@ def delete(
     changes: list[Change] = []
     for one in _of_resource(state, "resourceId", resource_id, resource_type, types):
         if one.get("frozen") and not cascade:
-            raise ApiError(
-                409, 40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true"
-            )
+            raise ApiError(409, 40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true")
         changes.append(Change(association_key(one), None))
         if cascade and one.get("lifecycle") == STRONG and state.versions(one["subject"]):
             changes += deletion.delete_subject(state, one["subject"], permanent=False).changes

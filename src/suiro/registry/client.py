@@ -103,9 +103,7 @@ class RegistryClient:
             try:
                 verify = ssl.create_default_context(cafile=ca)
             except OSError as error:  # includes ssl.SSLError
-                raise ConfigError(
-                    f"registry {base}: the certificates in {ca} cannot be used: {error}"
-                ) from None
+                raise ConfigError(f"registry {base}: the certificates in {ca} cannot be used: {error}") from None
         elif not any(base.startswith("https:") for base in self._urls):
             # A context that trusts nobody: reading the system's certificates takes as long as a few requests.
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

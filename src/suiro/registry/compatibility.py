@@ -51,9 +51,7 @@ def imports_of(state: State, references: Sequence[dict[str, Any]], parent: str) 
                 "register it first"
             )
         if place in above:
-            raise invalid_schema(
-                f"Reference {one['name']!r} leads back to itself: {subject} version {version}"
-            )
+            raise invalid_schema(f"Reference {one['name']!r} leads back to itself: {subject} version {version}")
         if place not in visited:
             for inner in schema.references:
                 visit(inner, schema.subject, above | {place})

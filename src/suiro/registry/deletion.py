@@ -23,9 +23,7 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Decision[l
         raise subject_not_found(subject)
     if permanent:
         if live:
-            raise ApiError(
-                404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
-            )
+            raise ApiError(404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
         for one in all_versions:
             _refuse_referenced(state, one, permanent=True)
         changes = [Change(Key.schema(subject, one.version), None) for one in all_versions]

@@ -227,16 +227,12 @@ def _latest_with_metadata(state: State, call: Call) -> Any:
         raise unprocessable(f"{len(keys)} parameters 'key', {len(values)} 'value': each key has one value")
     properties = dict(zip(keys, values, strict=True))
     subject = call.aliased(state)
-    return _shown(
-        state, call, queries.latest_with_metadata(state, subject, properties, deleted=call.flag("deleted"))
-    )
+    return _shown(state, call, queries.latest_with_metadata(state, subject, properties, deleted=call.flag("deleted")))
 
 
 @_reading
 def _schemas(state: State, call: Call) -> Any:
-    found = queries.list_schemas(
-        state, call.prefix(), **call.deleted_or_not(), latest_only=call.flag("latestOnly")
-    )
+    found = queries.list_schemas(state, call.prefix(), **call.deleted_or_not(), latest_only=call.flag("latestOnly"))
     return [queries.version_json(state, one, form="", work=call.work) for one in call.paged(found)]
 
 
@@ -330,9 +326,7 @@ def _verdict(storage: Storage, call: Call) -> Any:
 
 @_reading
 def _config(state: State, call: Call) -> Any:
-    return _without_subject(
-        settings.config_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal"))
-    )
+    return _without_subject(settings.config_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal")))
 
 
 def _update_config(storage: Storage, call: Call) -> Any:

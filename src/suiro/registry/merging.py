@@ -78,10 +78,6 @@ def check_rule_set(rule_set: Any) -> None:
             if not rule.get("type"):
                 raise invalid_rule_set(f"Rule {name!r} has no type")
             if rule.get("kind") is not None and rule["kind"] not in _KINDS:
-                raise invalid_rule_set(
-                    f"Rule {name!r}: kind is one of {', '.join(_KINDS)}, not {rule['kind']!r}"
-                )
+                raise invalid_rule_set(f"Rule {name!r}: kind is one of {', '.join(_KINDS)}, not {rule['kind']!r}")
             if rule.get("mode") is not None and rule["mode"] not in _MODES:
-                raise invalid_rule_set(
-                    f"Rule {name!r}: mode is one of {', '.join(_MODES)}, not {rule['mode']!r}"
-                )
+                raise invalid_rule_set(f"Rule {name!r}: mode is one of {', '.join(_MODES)}, not {rule['mode']!r}")

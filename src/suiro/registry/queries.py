@@ -95,9 +95,7 @@ def version_or_none(state: State, subject: str, version: int, *, deleted: bool) 
     return None if found is None or (found.deleted and not deleted) else found
 
 
-def latest_with_metadata(
-    state: State, subject: str, properties: dict[str, str], *, deleted: bool
-) -> StoredSchema:
+def latest_with_metadata(state: State, subject: str, properties: dict[str, str], *, deleted: bool) -> StoredSchema:
     for one in reversed(state.versions(subject, deleted=deleted)):
         has = (one.metadata or {}).get("properties") or {}
         if all(has.get(name) == value for name, value in properties.items()):
@@ -129,9 +127,7 @@ def with_id(state: State, schema_id: int, subject: str | None) -> list[StoredSch
     return sorted(found, key=lambda one: (one.subject, one.version))
 
 
-def by_id(
-    state: State, schema_id: int, subject: str | None, *, form: str, max_id: bool, work: Work
-) -> dict[str, Any]:
+def by_id(state: State, schema_id: int, subject: str | None, *, form: str, max_id: bool, work: Work) -> dict[str, Any]:
     found = with_id(state, schema_id, subject)
     in_subject = [one for one in found if subject and one.subject == subject]
     schema = in_subject[-1] if in_subject else found[0]

@@ -80,8 +80,7 @@ class Request:
             text=body.get("schema") or "",
             type=body.get("schemaType") or AVRO,
             references=tuple(
-                {"name": one["name"], "subject": one["subject"], "version": one["version"]}
-                for one in references
+                {"name": one["name"], "subject": one["subject"], "version": one["version"]} for one in references
             ),
             metadata=body.get("metadata"),
             rule_set=body.get("ruleSet"),
@@ -314,9 +313,7 @@ class _Asked:
         found = [
             one
             for one in self._state.with_content(context, candidate.content)
-            if one.subject == self._subject
-            and one.type == candidate.parsed.type
-            and (self._deleted or not one.deleted)
+            if one.subject == self._subject and one.type == candidate.parsed.type and (self._deleted or not one.deleted)
         ]
         if found:
             return max(found, key=lambda one: one.version)
@@ -345,9 +342,7 @@ class _Asked:
     def is_meant(self, found: StoredSchema | None) -> TypeGuard[StoredSchema]:
         """Whether the schema is already registered, with the id and version of the request if it names them."""
         request = self._request
-        return (
-            found is not None and request.id in (-1, found.id) and request.version in (0, -1, found.version)
-        )
+        return found is not None and request.id in (-1, found.id) and request.version in (0, -1, found.version)
 
     def problems(self, candidate: _Candidate, against: Sequence[StoredSchema]) -> list[str]:
         """Returns why the candidate breaks the subject's level; empty if it does not."""
@@ -380,9 +375,7 @@ def _version(state: State, subject: str, request: Request, *, importing: bool) -
     if importing:
         return request.version
     if request.version != following:
-        raise invalid_schema(
-            f"Version is not one more than previous version: {request.version} after {following - 1}"
-        )
+        raise invalid_schema(f"Version is not one more than previous version: {request.version} after {following - 1}")
     return following
 
 
@@ -393,9 +386,7 @@ def _id(state: State, subject: str, candidate: _Candidate, request: Request) -> 
             if one.content != candidate.content or one.type != candidate.parsed.type:
                 raise not_permitted(f"Overwrite new schema with id {request.id} is not permitted.")
         return request.id
-    same = [
-        one for one in state.with_content(context, candidate.content) if one.type == candidate.parsed.type
-    ]
+    same = [one for one in state.with_content(context, candidate.content) if one.type == candidate.parsed.type]
     schema_id = same[0].id if same else state.next_id(context)
     if schema_id > MAX_NUMBER:
         raise not_permitted(

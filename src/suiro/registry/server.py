@@ -44,9 +44,7 @@ class RegistryConfig:
         return Tls.of(self.tls_certificate, self.tls_key, options="--tls-certificate and --tls-key")
 
 
-def serve(
-    config: RegistryConfig, *, listener: socket.socket | None = None, while_stdin_is_open: bool = False
-) -> None:
+def serve(config: RegistryConfig, *, listener: socket.socket | None = None, while_stdin_is_open: bool = False) -> None:
     """Runs until SIGTERM or SIGINT; with `while_stdin_is_open` also until its standard input closes.
 
     `listener` is a socket that already listens. Prints the ready line on stdout. Raises `ConfigError`.

@@ -180,9 +180,7 @@ def _refuse_override(state: State, subject: str | None) -> None:
         raise not_permitted(f"Subject {subject or 'global'} is in read-only mode")
 
 
-def update_mode(
-    state: State, subject: str | None, body: Mapping[str, Any], *, force: bool
-) -> Decision[dict[str, Any]]:
+def update_mode(state: State, subject: str | None, body: Mapping[str, Any], *, force: bool) -> Decision[dict[str, Any]]:
     if subject is not None:
         check_name(subject)
     mode = body.get("mode")
@@ -191,12 +189,7 @@ def update_mode(
     if str(mode).upper() not in MODES:
         raise ApiError(422, 42204, f"Invalid mode {mode!r}. Valid values are {', '.join(MODES)}.")
     mode = str(mode).upper()
-    if (
-        mode == IMPORT
-        and mode_in_scope(state, subject) != IMPORT
-        and not force
-        and _has_schemas(state, subject)
-    ):
+    if mode == IMPORT and mode_in_scope(state, subject) != IMPORT and not force and _has_schemas(state, subject):
         raise not_permitted("Cannot import since found existing subjects; delete them, or use force=true")
     value = {"subject": subject, "mode": mode} if subject is not None else {"mode": mode}
     return Decision({"mode": mode}, (Change(Key.of_subject(records.MODE, subject), value),))

@@ -231,9 +231,7 @@ class Storage:
                 )
             )
         except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            logger.warning(
-                "offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error
-            )
+            logger.warning("offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error)
 
     def write(self, decide: Callable[[State], Decision[T]]) -> T:
         """Calls `decide` with all earlier writes, appends its changes, reads them back and returns its result.
@@ -301,16 +299,10 @@ class Storage:
         assert self._identity is not None
         offset = self._produce(records, self._identity.id, self._identity.epoch, self._sequence)
         self._sequence += len(records)
-        self._wait_until_read(
-            offset + len(records) if offset >= 0 else self._log_end(self._writer, self._timeout_ms)
-        )
+        self._wait_until_read(offset + len(records) if offset >= 0 else self._log_end(self._writer, self._timeout_ms))
 
-    def _produce(
-        self, records: Sequence[Record], producer_id: int, producer_epoch: int, sequence: int
-    ) -> int:
-        batch = encode_batch(
-            records, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence
-        )
+    def _produce(self, records: Sequence[Record], producer_id: int, producer_epoch: int, sequence: int) -> int:
+        batch = encode_batch(records, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence)
         target = (self.topic, PARTITION)
         return self._writer.produce({target: batch}, timeout_ms=self._timeout_ms)[target]
 

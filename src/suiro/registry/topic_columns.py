@@ -25,9 +25,7 @@ def columns_of_topic(registry: str | None, topic: str) -> tuple[Column, ...]:
     return () if schema is None else columns_of_schema(registry, schema)
 
 
-def columns_of_schema(
-    registry: str | None, schema: Schema, message_name: str | None = None
-) -> tuple[Column, ...]:
+def columns_of_schema(registry: str | None, schema: Schema, message_name: str | None = None) -> tuple[Column, ...]:
     """`registry` has the schemas that this one refers to. `message_name` names a message of a Protobuf schema; None is
     the first."""
     if schema.type != PROTOBUF:

@@ -87,9 +87,7 @@ class Work:
 
     def formatted(self, parsed: Parsed, form: str) -> str:
         """Raises `NotComputed` and `InvalidSchema`."""
-        found: str = self._ask(
-            ("format", id(parsed), form), lambda: format_of(parsed.type).formatted(parsed, form)
-        )
+        found: str = self._ask(("format", id(parsed), form), lambda: format_of(parsed.type).formatted(parsed, form))
         return found
 
     @staticmethod

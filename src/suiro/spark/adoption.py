@@ -99,18 +99,14 @@ def _query_id(checkpoint: str) -> str:
 def _planned(checkpoint: str, batch_id: int) -> PlannedOffsets:
     planned = read_planned(checkpoint, batch_id)
     if planned is None:
-        raise UsageError(
-            f"{checkpoint}/offsets/{batch_id} is not there; adopt the whole checkpoint, not a part of it"
-        )
+        raise UsageError(f"{checkpoint}/offsets/{batch_id} is not there; adopt the whole checkpoint, not a part of it")
     return planned
 
 
 def _of_connector(checkpoint: str, batch_id: int) -> PlannedOffsets:
     planned = _planned(checkpoint, batch_id)
     if planned.positions:
-        raise UsageError(
-            f"the query of {checkpoint} has read with format suiro already: there is nothing to adopt"
-        )
+        raise UsageError(f"the query of {checkpoint} has read with format suiro already: there is nothing to adopt")
     if not _positions(planned):
         raise UsageError(
             f"no source of {checkpoint} is Spark's Kafka connector: micro-batch {batch_id} has the offsets "

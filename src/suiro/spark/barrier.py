@@ -209,9 +209,7 @@ class BarrierCommitter:
                 "they sent is aborted"
             )
         failures = [
-            failure
-            for failure in (ticket.failure, *(report.failure for report in reports))
-            if failure is not None
+            failure for failure in (ticket.failure, *(report.failure for report in reports)) if failure is not None
         ]
         for kind in (FencedError, FatalError, UsageError):
             for failure in failures:

@@ -60,9 +60,7 @@ def send_from_tasks(rows: DataFrame, options: SinkOptions, identity: MicroBatchI
             except Exception as error:
                 if _CAME_TO_NOTHING not in str(error):
                     raise
-                raise TransientError(
-                    f"the tasks that send micro-batch {plan.batch_id} died: {error}"
-                ) from error
+                raise TransientError(f"the tasks that send micro-batch {plan.batch_id} died: {error}") from error
             return [pickle.loads(row.report) for row in found]
 
         return run

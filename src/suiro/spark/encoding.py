@@ -59,9 +59,7 @@ def encode_rows(
     clock: Clock,
 ) -> None:
     """As `encoded_rows`, into a file or a message."""
-    for batch in encoded_rows(
-        rows, options, partition_count=partition_count, task_index=task_index, clock=clock
-    ):
+    for batch in encoded_rows(rows, options, partition_count=partition_count, task_index=task_index, clock=clock):
         writer.add(*batch)
 
 
@@ -141,9 +139,7 @@ def _chosen(partitions: np.ndarray, column: pa.Array, topic: str, count: int) ->
     given = ~pc.is_null(column).to_numpy(zero_copy_only=False)
     wrong = chosen[given & ((chosen < 0) | (chosen >= count))]
     if len(wrong):
-        raise UsageError(
-            f"column partition holds {int(wrong[0])}; topic {topic!r} has partitions 0 to {count - 1}"
-        )
+        raise UsageError(f"column partition holds {int(wrong[0])}; topic {topic!r} has partitions 0 to {count - 1}")
     return np.where(given, chosen, partitions)
 
 

@@ -43,9 +43,7 @@ def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
         check_schema(rows.schema, parsed)
         identity = MicroBatchIdentity.of_rows(rows, batch_id)
         if not identity.query_id:
-            raise UsageError(
-                "exactly_once(...) was called outside of foreachBatch: there is no query to be exact for"
-            )
+            raise UsageError("exactly_once(...) was called outside of foreachBatch: there is no query to be exact for")
         destination = parsed.bootstrap_servers, parsed.application_id, parsed.sink_name
         if _written.get(destination) == identity:
             # A second transaction of one micro-batch finds the marker of the first and is left out, its rows with it.

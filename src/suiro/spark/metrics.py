@@ -161,9 +161,7 @@ def query_metrics(query: Any) -> QueryMetrics:
         "processed_rows_per_second": float(progress["processedRowsPerSecond"] or 0),
     }
     lag: dict[TopicPartition, int] = {}
-    values["follows"] = float(
-        any("@follows" in (source["endOffset"] or "") for source in progress["sources"])
-    )
+    values["follows"] = float(any("@follows" in (source["endOffset"] or "") for source in progress["sources"]))
     for source in progress["sources"]:
         lag |= _lag(source["endOffset"], source["latestOffset"])
     return QueryMetrics(query=query.name or query_id, values=values, lag=lag, sinks=sinks)
@@ -222,15 +220,12 @@ def _samples(item: QueryMetrics, name: str) -> Iterator[tuple[list[str], float]]
 def _lag(end: Any, latest: Any) -> dict[TopicPartition, int]:
     """Of sources of ours; the offsets of others mean something else."""
     try:
-        done, there = (
-            json.loads(value) if isinstance(value, str) else dict(value or {}) for value in (end, latest)
-        )
+        done, there = (json.loads(value) if isinstance(value, str) else dict(value or {}) for value in (end, latest))
         if "@ids" not in there:
             return {}
         read = Positions.from_json(done).offsets
         return {
-            place: max(0, offset - read.get(place, 0))
-            for place, offset in Positions.from_json(there).offsets.items()
+            place: max(0, offset - read.get(place, 0)) for place, offset in Positions.from_json(there).offsets.items()
         }
     except (ValueError, TypeError, AttributeError):
         return {}

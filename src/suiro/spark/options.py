@@ -134,9 +134,7 @@ class SourceOptions:
             max_offsets_per_trigger=high,
             min_offsets_per_trigger=low,
             max_bytes_per_trigger=_whole(given, "maxBytesPerTrigger", low=1),
-            max_trigger_delay_ms=_duration(
-                "maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)
-            ),
+            max_trigger_delay_ms=_duration("maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
             min_partitions=_whole(given, "minPartitions", low=1),
             max_records_per_partition=_whole(given, "maxRecordsPerPartition", low=1),
             fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
@@ -204,15 +202,11 @@ class SinkOptions:
             staging_directory=given.get("staging.dir"),
             producer_tasks=_whole(given, "producer.tasks", low=1),
             missing_marker=_chosen(given, "marker.missing", MissingMarker, MissingMarker.FAIL),
-            missing_checkpoint=_chosen(
-                given, "checkpoint.missing", MissingCheckpoint, MissingCheckpoint.FAIL
-            ),
+            missing_checkpoint=_chosen(given, "checkpoint.missing", MissingCheckpoint, MissingCheckpoint.FAIL),
             checkpoint_location=given.get("checkpointlocation"),
             compression=COMPRESSIONS[own["compression.type"]],
             max_batch_bytes=_number("kafka.batch.size", own["batch.size"], low=1024),
-            transaction_timeout_ms=_number(
-                "kafka.transaction.timeout.ms", own["transaction.timeout.ms"], low=1
-            ),
+            transaction_timeout_ms=_number("kafka.transaction.timeout.ms", own["transaction.timeout.ms"], low=1),
         )
 
     def for_format(self) -> SinkOptions:
@@ -239,9 +233,7 @@ class SinkOptions:
         return self
 
 
-def _split(
-    options: Mapping[str, str], *, known: list[str], side: str
-) -> tuple[dict[str, str], dict[str, str]]:
+def _split(options: Mapping[str, str], *, known: list[str], side: str) -> tuple[dict[str, str], dict[str, str]]:
     names = {name.lower(): name for name in known}
     given: dict[str, str] = {}
     kafka: dict[str, str] = {}
@@ -253,9 +245,7 @@ def _split(
             given[lower] = value
         elif lower not in _SHARED | _NO_EFFECT:
             near = difflib.get_close_matches(lower, names, n=1)
-            hint = (
-                f"; did you mean {names[near[0]]}?" if near else f"; known are {', '.join(known)} and kafka.*"
-            )
+            hint = f"; did you mean {names[near[0]]}?" if near else f"; known are {', '.join(known)} and kafka.*"
             raise ConfigError(f'format "suiro" has no {side} option {name!r}{hint}')
     return given, kafka
 
@@ -309,9 +299,7 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
 
 def _bound(given: Mapping[str, str], word: str) -> Bound | None:
     by_time, by_topic = f"{word}OffsetsByTimestamp", f"{word}Offsets"
-    strategy = given.get(
-        f"{word}offsetsbytimestampstrategy", "error" if word == "starting" else "latest"
-    ).lower()
+    strategy = given.get(f"{word}offsetsbytimestampstrategy", "error" if word == "starting" else "latest").lower()
     if strategy not in ("error", "latest"):
         raise ConfigError(f"option {by_time}Strategy: {strategy!r} is neither error nor latest")
     latest = strategy == "latest"

@@ -179,9 +179,7 @@ class Planner:
             replayed=is_replayed,
         )
 
-    def _present(
-        self, start: Positions
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], _Known]:
+    def _present(self, start: Positions) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], _Known]:
         """The positions of `start` that still mean something, and the ends of all partitions."""
         known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
         continued = self._continued(start, known)
@@ -226,9 +224,7 @@ class Planner:
             if place not in known.partitions:
                 self._lost(f"{_name(place)} is gone; offsets up to {stop} were planned")
             elif not _same_topic(end.topic_ids, known.topic_ids, place[0]):
-                self._lost(
-                    f"topic {place[0]!r} was deleted and made again; its offsets up to {stop} are gone"
-                )
+                self._lost(f"topic {place[0]!r} was deleted and made again; its offsets up to {stop} are gone")
             elif place not in continued or continued[place] != stop:
                 wanted[place] = stop
         earliest = self._list(list(wanted), EARLIEST)
@@ -245,14 +241,10 @@ class Planner:
                     "read"
                 )
             if first < earliest[place]:
-                self._lost(
-                    f"{_name(place)} begins at {earliest[place]} now; offsets from {first} were planned"
-                )
+                self._lost(f"{_name(place)} begins at {earliest[place]} now; offsets from {first} were planned")
                 first = earliest[place]
             if reachable[place] < stop or first > stop:
-                self._lost(
-                    f"{_name(place)} ends at {reachable[place]}; offsets {first} to {stop} were planned"
-                )
+                self._lost(f"{_name(place)} ends at {reachable[place]}; offsets {first} to {stop} were planned")
                 stop = reachable[place]
             if first < stop:
                 found.append(OffsetRange(topic=place[0], partition=place[1], start=first, end=stop))
@@ -271,9 +263,7 @@ class Planner:
                 pieces.append(OffsetRange(topic=item.topic, partition=item.partition, start=first, end=stop))
         return pieces
 
-    def _look(
-        self, *, max_age_ms: int, missing_ok: bool = False, topics: Collection[str] | None = None
-    ) -> _Known:
+    def _look(self, *, max_age_ms: int, missing_ok: bool = False, topics: Collection[str] | None = None) -> _Known:
         known = self._known
         now = self._clock.monotonic_ms()
         if known is not None and now - known.read_at_ms < max_age_ms:
@@ -296,10 +286,7 @@ class Planner:
             places &= set(subscription.assigned)
         ids = {name: info.topic_id.hex for name, info in infos.items() if info.topic_id is not None}
         leaders = frozenset(
-            item.leader
-            for name, info in infos.items()
-            for item in info.partitions
-            if (name, item.partition) in places
+            item.leader for name, info in infos.items() for item in info.partitions if (name, item.partition) in places
         )
         self._known = _Known(frozenset(places), ids, leaders, now)
         return self._known
@@ -316,9 +303,7 @@ class Planner:
     def _list(self, places: Collection[TopicPartition], what: int) -> dict[TopicPartition, int]:
         if not places:
             return {}
-        listed = self.client.list_offsets(
-            dict.fromkeys(places, what), read_committed=self._options.read_committed
-        )
+        listed = self.client.list_offsets(dict.fromkeys(places, what), read_committed=self._options.read_committed)
         return {place: item.offset for place, item in listed.items()}
 
     def _resolve(self, bound: Bound, known: _Known, option: str) -> dict[TopicPartition, int]:
@@ -328,19 +313,13 @@ class Planner:
         if bound.timestamps:
             times = self._complete(bound.timestamps, places, f"{option}ByTimestamp")
             return self._at_time(times, bound, option)
-        said = (
-            self._complete(bound.offsets, places, option)
-            if bound.offsets
-            else dict.fromkeys(places, bound.default)
-        )
+        said = self._complete(bound.offsets, places, option) if bound.offsets else dict.fromkeys(places, bound.default)
         offsets = {place: offset for place, offset in said.items() if offset >= 0}
         for word in (EARLIEST, LATEST):
             offsets.update(self._list([place for place, offset in said.items() if offset == word], word))
         return offsets
 
-    def _at_time(
-        self, times: Mapping[TopicPartition, int], bound: Bound, option: str
-    ) -> dict[TopicPartition, int]:
+    def _at_time(self, times: Mapping[TopicPartition, int], bound: Bound, option: str) -> dict[TopicPartition, int]:
         listed = self.client.list_offsets(times, read_committed=self._options.read_committed)
         later = [place for place, item in listed.items() if item.offset < 0]
         if later and not bound.none_is_latest:
@@ -349,9 +328,7 @@ class Planner:
                 f"option {option}: no record is as young as the time given for {named}; give an earlier time, or "
                 f"set {option}ByTimestampStrategy to latest to begin at the end there"
             )
-        return {place: item.offset for place, item in listed.items() if item.offset >= 0} | self._list(
-            later, LATEST
-        )
+        return {place: item.offset for place, item in listed.items() if item.offset >= 0} | self._list(later, LATEST)
 
     @staticmethod
     def _complete(
@@ -379,9 +356,7 @@ class Planner:
             if place not in known.partitions:
                 self._lost(f"{_name(place)} is gone; it was read up to {offset}")
             elif not _same_topic(start.topic_ids, known.topic_ids, topic):
-                self._lost(
-                    f"topic {topic!r} was deleted and made again; partition {place[1]} was at {offset}"
-                )
+                self._lost(f"topic {topic!r} was deleted and made again; partition {place[1]} was at {offset}")
             else:
                 kept[place] = offset
         return kept

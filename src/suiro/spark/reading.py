@@ -28,9 +28,7 @@ FETCH_BYTES_MAX = 1 << 30
 
 _log = logging.getLogger(__name__)
 
-_HEADERS = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
+_HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 ARROW_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -155,9 +153,7 @@ class _Step:
             ) from error
         end = self._wanted.end
         lost_until = min(error.log_start_offset, end) if error.log_start_offset > position else end
-        _log.warning(
-            "data was lost, going on: %s holds no offsets %d to %d", self._name, position, lost_until
-        )
+        _log.warning("data was lost, going on: %s holds no offsets %d to %d", self._name, position, lost_until)
         return lost_until
 
     def _shaped(self, rows: pa.RecordBatch, data: Any) -> pa.RecordBatch:

@@ -157,9 +157,7 @@ class RecordSizes:
         """A broker leaves out a partition whose first batch is larger than the limit, but never the first partition
         that has records. Such a one keeps the size that is known of it until it comes first."""
         found = self._asked(offsets, PARTITION_BYTES_MAX)
-        while left := {
-            place: at for place, at in offsets.items() if place not in found and place not in self._sizes
-        }:
+        while left := {place: at for place, at in offsets.items() if place not in found and place not in self._sizes}:
             more = self._asked(left, BATCH_BYTES_MAX)
             if not more:
                 break
@@ -199,9 +197,7 @@ def sample_of(data: Any, position: int) -> Sample:
             first, end = min(first, header.base_offset), header.next_offset
             time_ms = header.max_timestamp if time_ms is None else time_ms
             if not header.is_control:
-                size += _uncompressed(
-                    memoryview(data)[at + HEADER_SIZE : at + header.size], header.compression
-                )
+                size += _uncompressed(memoryview(data)[at + HEADER_SIZE : at + header.size], header.compression)
             if size >= ENOUGH_BYTES:
                 break
     except CorruptRecordError as error:

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_CHECKPOINT_FILES = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # The second compiler is for what runs often. With Java's own limits (a fifth of these) it takes a third of all
@@ -201,8 +199,6 @@ def _without_checksum_files(spark: SparkSession) -> None:
     context = spark.sparkContext
     jvm = context._jvm
     assert jvm is not None
-    local = jvm.org.apache.hadoop.fs.FileSystem.get(
-        jvm.java.net.URI("file:///"), context._jsc.hadoopConfiguration()
-    )
+    local = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI("file:///"), context._jsc.hadoopConfiguration())
     local.setWriteChecksum(False)
     local.setVerifyChecksum(False)

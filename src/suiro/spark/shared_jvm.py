@@ -86,9 +86,7 @@ def _run(
     say: Callable[..., None],
 ) -> int:
     master = f"local[{TASK_SLOTS}]"
-    with java_started_early(
-        master=master, settings=settings, topologies_only=True, pass_fds=(lock.fileno(),)
-    ):
+    with java_started_early(master=master, settings=settings, topologies_only=True, pass_fds=(lock.fileno(),)):
         spark = spark_session("suiro", master=master, settings=settings, topologies_only=True)
         programs = _Programs(spark, say)
         threading.Thread(target=programs.answer, args=(asked,), daemon=True).start()

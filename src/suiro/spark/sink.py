@@ -150,9 +150,7 @@ def commit_sent(
 
 
 @contextmanager
-def _in_use(
-    options: SinkOptions, identity: MicroBatchIdentity, areas: Iterable[StagingArea] = ()
-) -> Iterator[_Sink]:
+def _in_use(options: SinkOptions, identity: MicroBatchIdentity, areas: Iterable[StagingArea] = ()) -> Iterator[_Sink]:
     """The sink of a query. Gives up its waits if the query is stopped; the next one then gets a new sink.
 
     A driver may run several queries at once. Two with one application id must fence each other as two drivers do: with
@@ -275,9 +273,7 @@ class _Sink:
             counts.add(outcome, writes.record_count, writes.size_bytes)
         return outcome
 
-    def process_sent(
-        self, plan: Plan, planned: PlannedOffsets, run_stage: Callable[[], Sequence[Report]]
-    ) -> Outcome:
+    def process_sent(self, plan: Plan, planned: PlannedOffsets, run_stage: Callable[[], Sequence[Report]]) -> Outcome:
         with self._counted(plan) as counts:
             outcome, reports = self._of_tasks.process(plan, self._source_offsets(planned), run_stage)
             records = sum(report.record_count for report in reports)
@@ -289,9 +285,7 @@ class _Sink:
         """Around one transaction, which is counted whatever its outcome."""
         counts, committer = self._counts, self._committer
         if counts is None or (counts.query_id, counts.run_id) != (plan.lineage, plan.run_id):
-            counts = self._counts = SinkCounts.open(
-                plan.lineage, plan.run_id, self.destination.transactional_id
-            )
+            counts = self._counts = SinkCounts.open(plan.lineage, plan.run_id, self.destination.transactional_id)
             counts.remove_abandoned(self._clock.wall_ms() / 1000)
             self._forget_topics()
         before = replace(committer.counts)
@@ -404,6 +398,4 @@ def _sweep(messages: Sequence[CommitMessage], batch_id: int) -> None:
 
 
 def _staging_areas(messages: Sequence[CommitMessage]) -> set[StagingArea]:
-    return {
-        StagingArea(Path(item.staging_directory)) for item in messages if item.staging_directory is not None
-    }
+    return {StagingArea(Path(item.staging_directory)) for item in messages if item.staging_directory is not None}

@@ -211,13 +211,9 @@ class StreamReader(PlanningReader):
         positions = Positions.from_json(start)
         self._tell_progress(positions)
         max_offsets, max_bytes = self._limits(limit)
-        end = self._planner.latest(
-            positions, max_offsets=max_offsets, max_bytes=max_bytes, frozen=self._frozen
-        )
+        end = self._planner.latest(positions, max_offsets=max_offsets, max_bytes=max_bytes, frozen=self._frozen)
         # The very same value tells Spark that there is nothing new.
-        if (
-            end.offsets == positions.offsets or self._waits_for_more(positions, end)
-        ) and not positions.initial:
+        if (end.offsets == positions.offsets or self._waits_for_more(positions, end)) and not positions.initial:
             return start
         self._planned_at_ms = SystemClock().monotonic_ms()
         return replace(end, behind=frozenset()).to_json()
@@ -240,9 +236,7 @@ class StreamReader(PlanningReader):
         if group is None or done.initial or done == self._told:
             return
         try:
-            self._connected.offset_commit(
-                group, {place: (offset, "") for place, offset in done.offsets.items()}
-            )
+            self._connected.offset_commit(group, {place: (offset, "") for place, offset in done.offsets.items()})
             self._told = done
         except WAITED_FOR as error:
             _log.warning("progress is not in group %s yet: %s", group, error)
@@ -260,9 +254,7 @@ class StreamReader(PlanningReader):
         return _read(self._options, partition.value, waits=True)
 
 
-def _read(
-    options: SourceOptions, wanted: OffsetRange | None, *, waits: bool = False
-) -> Iterator[pa.RecordBatch]:
+def _read(options: SourceOptions, wanted: OffsetRange | None, *, waits: bool = False) -> Iterator[pa.RecordBatch]:
     if wanted is None:  # how Spark says that there is no partition at all
         return
     from suiro.spark.connections import lease

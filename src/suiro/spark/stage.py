@@ -96,9 +96,7 @@ class StageOfTask:
             return None
         records = self._writer.finish()
         faults.reach("task_staged", self.identity.batch_id)
-        return CommitMessage(
-            records, self.identity, None if self._area is None else str(self._area.directory)
-        )
+        return CommitMessage(records, self.identity, None if self._area is None else str(self._area.directory))
 
 
 def stage(

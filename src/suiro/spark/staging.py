@@ -207,9 +207,7 @@ class StagingArea:
         """Removes other queries' directories that nobody touched for a day: their drivers were killed and did not come
         back."""
         try:
-            others = [
-                path for path in self.directory.parent.iterdir() if path.is_dir() and path != self.directory
-            ]
+            others = [path for path in self.directory.parent.iterdir() if path.is_dir() and path != self.directory]
         except OSError:
             return
         for path in others:

@@ -119,9 +119,7 @@ class RetryingClient:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> Mapping[TopicPartition, Any]:
-        return self._run(
-            "list offsets", lambda: self._client.list_offsets(wanted, read_committed=read_committed)
-        )
+        return self._run("list offsets", lambda: self._client.list_offsets(wanted, read_committed=read_committed))
 
     def fetch(self, offsets: Mapping[TopicPartition, int], **limits: Any) -> Mapping[TopicPartition, Any]:
         what = "fetch " + ", ".join(f"{topic}-{partition}" for topic, partition in offsets)

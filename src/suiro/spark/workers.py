@@ -41,9 +41,7 @@ def require_same_python(spark: SparkSession) -> None:
     if program is None:
         raise UsageError(f"Spark's workers would run {given!r}, which is not on the path; {what_to_do}")
     try:
-        look = subprocess.run(
-            [program, "-c", _LOOK], capture_output=True, text=True, timeout=LOOK_S, check=False
-        )
+        look = subprocess.run([program, "-c", _LOOK], capture_output=True, text=True, timeout=LOOK_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         _log.warning("cannot tell whether %s, which Spark's workers run, has suiro: %s", program, error)
         return
@@ -51,8 +49,6 @@ def require_same_python(spark: SparkSession) -> None:
     drivers = ".".join(map(str, sys.version_info[:2]))
     if version != drivers:
         said = f"Python {version}" if version else "no Python that starts"
-        raise UsageError(
-            f"Spark's workers run {program}, which is {said}, and this is {drivers}; {what_to_do}"
-        )
+        raise UsageError(f"Spark's workers run {program}, which is {said}, and this is {drivers}; {what_to_do}")
     if look.returncode != 0:
         raise UsageError(f"Spark's workers run {program}, which has no suiro; {what_to_do}")

@@ -112,9 +112,7 @@ def arrow_type(kind: Any) -> pa.DataType:
 def _field(values: list[Any], name: str) -> list[Any]:
     for value in values:
         if not isinstance(value, dict):
-            raise TypeError(
-                f"the value is a {type(value).__name__}, not a dict that may have the field {name!r}"
-            )
+            raise TypeError(f"the value is a {type(value).__name__}, not a dict that may have the field {name!r}")
     return [value.get(name) for value in values]
 
 
@@ -178,9 +176,7 @@ def _arrow(answer: Any) -> Any:
             return {str(name): pa.Array.from_pandas(answer[name]) for name in answer.columns}
         return pa.Array.from_pandas(answer)
     if package == "polars":
-        return (
-            {name: answer[name].to_arrow() for name in answer.columns} if has_columns else answer.to_arrow()
-        )
+        return {name: answer[name].to_arrow() for name in answer.columns} if has_columns else answer.to_arrow()
     if package == "numpy" and getattr(answer, "ndim", 0) == 1:
         return pa.array(answer)
     if isinstance(answer, list):
@@ -192,10 +188,7 @@ def _arrow(answer: Any) -> Any:
 
 
 def _values(columns: list[Any], gives: Columns) -> list[Any]:
-    lists = [
-        column.cast(arrow_type(kind)).to_pylist()
-        for column, (_, kind) in zip(columns, gives.fields, strict=True)
-    ]
+    lists = [column.cast(arrow_type(kind)).to_pylist() for column, (_, kind) in zip(columns, gives.fields, strict=True)]
     if gives.is_value:
         return list(lists[0])
     names = [name for name, _ in gives.fields]

@@ -115,9 +115,7 @@ class _Batch:
         self._results: list[Any] = [None] * len(values)
         self._end = len(values)  # rows behind it are not wanted
         self._rows = iter(range(len(values)))
-        self._busy: dict[
-            Any, deque[int]
-        ] = {}  # by key of a call that is under way: the rows that wait for it
+        self._busy: dict[Any, deque[int]] = {}  # by key of a call that is under way: the rows that wait for it
         self._free: deque[int] = deque()  # rows whose turn has come
         self._workers: dict[asyncio.Task[None], int] = {}  # and the row of each
         self._broken: BaseException | None = None
@@ -301,9 +299,7 @@ class _LoopThread:
         for task in left:
             task.cancel()
         with suppress(BaseException):
-            self.loop.run_until_complete(
-                asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), END_S)
-            )
+            self.loop.run_until_complete(asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), END_S))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
 
     def end(self) -> None:

@@ -72,8 +72,7 @@ def _parse(text: str, what: str) -> Fraction:
     factor = _UNITS.get(name) or (_UNITS.get(name[:-1]) if len(name) > 3 and name.endswith("s") else None)
     if factor is None:
         raise UsageError(
-            f"{what} is {text!r}, whose unit {unit!r} is unknown; "
-            "use ms, seconds, minutes, hours, days or weeks"
+            f"{what} is {text!r}, whose unit {unit!r} is unknown; use ms, seconds, minutes, hours, days or weeks"
         )
     return Fraction(f"{sign}{number}") * factor
 

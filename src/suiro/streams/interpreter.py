@@ -209,9 +209,7 @@ class Interpreter:
 
     def _enqueue(self, node: Node, record: Record, origin: Origin) -> None:
         self._queued += 1
-        self._queues.setdefault((node.name, origin.topic), deque()).append(
-            (self._queued, node, record, origin)
-        )
+        self._queues.setdefault((node.name, origin.topic), deque()).append((self._queued, node, record, origin))
 
     def _run(self) -> None:
         queues = self._queues

@@ -253,11 +253,7 @@ class Task:
             self._outputs.dead_letter(policy.removeprefix("dead-letter:"), record, self.origin, error)
         else:
             place = self.origin
-            where = (
-                f"{place.topic}-{place.partition} offset {place.offset}"
-                if place
-                else "a punctuation or earlier"
-            )
+            where = f"{place.topic}-{place.partition} offset {place.offset}" if place else "a punctuation or earlier"
             raise ProcessingError(
                 f"operator {node.name} failed on a record of {where}, key {record.key!r}, timestamp "
                 f"{record.timestamp}: {described(error)}. Fix the function, or set "

@@ -51,9 +51,7 @@ class TimeWindows:
         _check_length(self, self.retention_ms)
 
     @classmethod
-    def of_size(
-        cls, size: Duration, *, advance: Duration | None = None, grace: Duration | None = None
-    ) -> TimeWindows:
+    def of_size(cls, size: Duration, *, advance: Duration | None = None, grace: Duration | None = None) -> TimeWindows:
         """Start inclusive, end exclusive. Without an advance they tumble. Raises `ConfigError` for a size that is not
         positive, and for an advance beyond it.
 
@@ -249,6 +247,4 @@ def _grace(duration: Duration | None) -> int:
 def _check_length(windows: Windows | JoinWindows, length_ms: int) -> None:
     """Times are 64 bits, and so is what windows and their grace take of them."""
     if length_ms > LONGEST_MS:
-        raise ConfigError(
-            f"{windows!r} and their grace together do not fit into 64 bits of ms; give a shorter grace"
-        )
+        raise ConfigError(f"{windows!r} and their grace together do not fit into 64 bits of ms; give a shorter grace")

@@ -18,9 +18,7 @@ def write_options(size: int) -> pa.ipc.IpcWriteOptions:
     return _PLAIN if size < COMPRESSED_BYTES_MIN else _COMPRESSED
 
 
-def write_columns(
-    head: bytes, columns: pa.RecordBatch | None, options: pa.ipc.IpcWriteOptions = _PLAIN
-) -> bytes:
+def write_columns(head: bytes, columns: pa.RecordBatch | None, options: pa.ipc.IpcWriteOptions = _PLAIN) -> bytes:
     padded = head + bytes(-len(head) % _ALIGNED)
     if columns is None:
         return padded

@@ -76,9 +76,7 @@ class BufferedRecords:
             yield input_partition, input_, _NUMBER.unpack(number)[0], columns
 
     def put(self, input_partition: InputPartition, input_: str, number: int, columns: pa.RecordBatch) -> None:
-        self._rows.put(
-            buffered_prefix(input_partition, input_) + _NUMBER.pack(number), pack_buffered(columns)
-        )
+        self._rows.put(buffered_prefix(input_partition, input_) + _NUMBER.pack(number), pack_buffered(columns))
 
     def add(self, input_partition: InputPartition, input_: str, number: int, columns: pa.RecordBatch) -> int:
         """From this number on, in as many rows as it takes. The number that follows."""

@@ -15,9 +15,7 @@ from suiro.streams.serdes.block_forms import Failed, decode_rows, encode_rows
 _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
-def write_changes(
-    serde: Serde, topic: str, changes: Sequence[Change | None]
-) -> tuple[list[bytes | None], Failed]:
+def write_changes(serde: Serde, topic: str, changes: Sequence[Change | None]) -> tuple[list[bytes | None], Failed]:
     """The bytes; None for each that is None or failed."""
     new, wrong_new = encode_rows(serde, [None if change is None else change.new for change in changes], topic)
     old, wrong = encode_rows(serde, [None if change is None else change.old for change in changes], topic)
@@ -47,9 +45,7 @@ def read_changes(serde: Serde, topic: str, data: Sequence[bytes | None]) -> list
     old, wrong = decode_rows(serde, [side[1] for side in sides], topic)
     if wrong:
         return None
-    return [
-        None if item is None else Change(one, other) for item, one, other in zip(data, new, old, strict=True)
-    ]
+    return [None if item is None else Change(one, other) for item, one, other in zip(data, new, old, strict=True)]
 
 
 def read_change(serde: Serde, topic: str, data: bytes) -> Change:

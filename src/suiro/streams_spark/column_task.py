@@ -81,8 +81,7 @@ class ColumnTask(StreamTask):
 
     def _aggregate(self, columnar: ColumnarAggregate, messages: list[ShuffleMessage]) -> None:
         payloads = [
-            self._prepared(columnar, input_partition, columns)
-            for input_partition, columns in self._take_buffered()
+            self._prepared(columnar, input_partition, columns) for input_partition, columns in self._take_buffered()
         ]
         for input_partition, item in by_input_partition(messages):
             if item.kind == "combined":

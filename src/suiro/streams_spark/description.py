@@ -72,9 +72,7 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
         differences = [one for one in differences if one.kind != "topology"]
     if differences:
         raise TopologyError(_message(plan, checkpoint, differences))
-    moved = [
-        number for number, level in old.get("buffers", {}).items() if new["buffers"].get(number) != level
-    ]
+    moved = [number for number, level in old.get("buffers", {}).items() if new["buffers"].get(number) != level]
     if moved and is_begun and may_buffer(checkpoint):
         raise TopologyError(
             f"the last micro-batch of {plan.application_id!r} left records in the log. Others may wait for them in the "
@@ -146,9 +144,7 @@ def _operator(node: Node) -> Entry:
 def _bounds(windows: Any) -> Entry:
     """Of the windows' shape: how long one waits for late records may change."""
     return {
-        field.name: getattr(windows, field.name)
-        for field in dataclasses.fields(windows)
-        if field.name != "grace_ms"
+        field.name: getattr(windows, field.name) for field in dataclasses.fields(windows) if field.name != "grace_ms"
     }
 
 

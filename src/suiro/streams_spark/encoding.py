@@ -20,9 +20,7 @@ Failing = Callable[[int, Exception], None]
 """Is told of a row that cannot be encoded; raises where the policy is to fail."""
 
 
-def encoded_for(
-    sink: Sink, block: Block, failed: Failing, partition_count: Callable[[str], int]
-) -> list[Parcel]:
+def encoded_for(sink: Sink, block: Block, failed: Failing, partition_count: Callable[[str], int]) -> list[Parcel]:
     """One parcel for each topic."""
     if isinstance(sink.topic, str):
         return [_encoded(sink, sink.topic, block, None, failed, partition_count)]

@@ -9,9 +9,7 @@ from typing import Any
 from suiro.errors import SuiroError
 
 _MODULES = ("suiro.streams.errors", "suiro.streams.serdes", "suiro.errors")
-_LINE = re.compile(
-    r"^\s*(?:Caused by: |[\w.]+: )*suiro\.[\w.]+\.(?P<name>[A-Z]\w+): (?P<message>.*)$", re.MULTILINE
-)
+_LINE = re.compile(r"^\s*(?:Caused by: |[\w.]+: )*suiro\.[\w.]+\.(?P<name>[A-Z]\w+): (?P<message>.*)$", re.MULTILINE)
 
 
 def cause_of(failure: BaseException) -> BaseException:

@@ -70,9 +70,7 @@ class GlobalTable:
         self._read_bytes_max = read_bytes_max
         self._decoded_bytes_max = decoded_bytes_max
         self._keys_max = keys_max
-        self._read: OrderedDict[tuple[InputPartition, int, int], tuple[pa.RecordBatch, RowsRead]] = (
-            OrderedDict()
-        )
+        self._read: OrderedDict[tuple[InputPartition, int, int], tuple[pa.RecordBatch, RowsRead]] = OrderedDict()
         self._read_bytes = 0
         self._decoded: dict[bytes, tuple[bytes, Any, Copy, int]] = {}
         self._decoded_bytes = 0

@@ -153,9 +153,7 @@ class KafkaStreams:
         """Returns when the query runs. Raises `TopologyError` if the topology does not fit the existing topics or
         state, and `CheckpointError` if the application has run before with another state directory."""
         if self._state != "CREATED":
-            raise UsageError(
-                f"{self.application_id} is {self._state}; make a new KafkaStreams to start again"
-            )
+            raise UsageError(f"{self.application_id} is {self._state}; make a new KafkaStreams to start again")
         from suiro.spark import require_classic, spark_session
         from suiro.streams_spark.program import check_picklable
         from suiro.streams_spark.rebuild import Boundary

@@ -68,9 +68,7 @@ def _samples(client: Client, counts: Mapping[str, int]) -> Iterator[tuple[str, t
     text. Asks the log for all topics together."""
     from suiro.client import EARLIEST
 
-    places = [
-        (topic, partition) for topic, count in counts.items() if count > 1 for partition in range(count)
-    ]
+    places = [(topic, partition) for topic, count in counts.items() if count > 1 for partition in range(count)]
     limits: dict[str, Any] = {"timeout_ms": TIMEOUT_MS, "leader_wait_ms": 0}
     fetched: Mapping[TopicPartition, Any] = {}
     try:

@@ -326,9 +326,7 @@ class _Waiting:
             if self.times:
                 found["time"] = pa.array(self.times[rows], pa.int64())
             if self.headers:
-                found["headers"] = headers_array(
-                    [self.headers.get(row, ()) for row in range(rows.start, rows.stop)]
-                )
+                found["headers"] = headers_array([self.headers.get(row, ()) for row in range(rows.start, rows.stop)])
             yield found
 
 

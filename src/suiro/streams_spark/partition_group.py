@@ -52,9 +52,7 @@ class PartitionGroup:
                 [queue.reached_in_hand for queue in queues],
                 [index for index, queue in enumerate(queues) if queue.has_more],
             )
-            yield from together(
-                [queue.take(count) for queue, count in zip(queues, counts, strict=True) if count]
-            )
+            yield from together([queue.take(count) for queue, count in zip(queues, counts, strict=True) if count])
         return False
 
     def _records(self) -> Iterator[TakenRow]:
@@ -87,9 +85,7 @@ class PartitionGroup:
     def times(self) -> dict[str, int]:
         """The time that each input has reached by the ticks of its input partitions, limited by every input partition
         that has more records in the log. Call it when `blocks` is exhausted."""
-        limit = min(
-            (q.reached for q in self._queues if q.behind or q.paused is not None or q.has_head), default=None
-        )
+        limit = min((q.reached for q in self._queues if q.behind or q.paused is not None or q.has_head), default=None)
         found: dict[str, int] = {}
         for queue in self._queues:
             time = queue.tick if limit is None else min(queue.tick, limit)
@@ -114,9 +110,7 @@ class PartitionGroup:
     def buffered_from(self) -> list[tuple[InputPartition, int, int]]:
         """Input partitions of topics whose records wait: offset and time of the first one."""
         return [
-            (queue.input_partition, *queue.buffered_from)
-            for queue in self._queues
-            if queue.buffered_from is not None
+            (queue.input_partition, *queue.buffered_from) for queue in self._queues if queue.buffered_from is not None
         ]
 
     @property

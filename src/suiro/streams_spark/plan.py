@@ -162,9 +162,7 @@ class Plan:
             for spec in sub.stores:
                 if spec.logged:
                     configs = _changelog_configs(spec.kind, spec.retention_ms)
-                    found.append(
-                        InternalTopic(name=self.changelog(spec.name), partitions=tasks, configs=configs)
-                    )
+                    found.append(InternalTopic(name=self.changelog(spec.name), partitions=tasks, configs=configs))
         for node in self.topology.nodes:
             if isinstance(node.operator, Repartition) and node.operator.asked_for:
                 configs = {"cleanup.policy": "delete", "segment.bytes": str(50 << 20)}
@@ -176,9 +174,7 @@ class Plan:
 def plan(topology: Topology, application_id: str, partition_counts: Mapping[str, int]) -> Plan:
     """`partition_counts`: of every source topic. Raises `TopologyError` for what cannot be run."""
     subs = topology.sub_topologies
-    writers = {
-        node.name: sub for sub in subs for node in sub.outputs if isinstance(node.operator, Repartition)
-    }
+    writers = {node.name: sub for sub in subs for node in sub.outputs if isinstance(node.operator, Repartition)}
     levels = _levels(subs, writers)
     tasks = _task_counts(subs, writers, partition_counts)
     _check_co_partitioning(subs, partition_counts, tasks)
@@ -264,9 +260,7 @@ def _joins(sub: SubTopology) -> list[str]:
     ]
 
 
-def _check_co_partitioning(
-    subs: tuple[SubTopology, ...], counts: Mapping[str, int], tasks: Mapping[int, int]
-) -> None:
+def _check_co_partitioning(subs: tuple[SubTopology, ...], counts: Mapping[str, int], tasks: Mapping[int, int]) -> None:
     for sub in subs:
         joins = _joins(sub)
         if not joins:
@@ -297,8 +291,7 @@ def _follows_time(sub: SubTopology) -> bool:
         "StreamGlobalTableJoin",
     }
     return any(
-        not isinstance(node.operator, timeless) and type(node.operator).__name__ not in names
-        for node in sub.nodes
+        not isinstance(node.operator, timeless) and type(node.operator).__name__ not in names for node in sub.nodes
     )
 
 

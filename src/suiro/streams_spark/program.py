@@ -96,6 +96,5 @@ def _functions(node: Node) -> list[tuple[str, Any]]:
     return [
         (field.name, value)
         for field in fields(node.operator)
-        if (value := getattr(node.operator, field.name)) is not None
-        and not isinstance(value, str | int | bool)
+        if (value := getattr(node.operator, field.name)) is not None and not isinstance(value, str | int | bool)
     ]

@@ -134,9 +134,7 @@ def boundary_of(
         return None
     if rebuild:
         # Whoever still writes with this application id is fenced, and what it left open is over.
-        client.transaction(
-            Destination.of(sink).transactional_id, timeout_ms=sink.transaction_timeout_ms
-        ).init()
+        client.transaction(Destination.of(sink).transactional_id, timeout_ms=sink.transaction_timeout_ms).init()
     committed = _committed(client, sink, is_stable=rebuild)
     if not committed:
         _look_for_records(client, sink, internal_topics, rebuild=rebuild)
@@ -151,9 +149,7 @@ def boundary_of(
     return boundary
 
 
-def committed_boundary(
-    client: Any, sink: SinkOptions, topics: Collection[str], *, is_stable: bool
-) -> Boundary | None:
+def committed_boundary(client: Any, sink: SinkOptions, topics: Collection[str], *, is_stable: bool) -> Boundary | None:
     """Returns the boundary that the group has committed now; None if it has committed nothing. `is_stable`: wait for a
     transaction that may change it."""
     committed = _committed(client, sink, is_stable=is_stable)
@@ -165,9 +161,7 @@ def _of_topics(committed: Mapping[TopicPartition, Any], topics: Collection[str])
     return Boundary(
         offsets={place: item.offset for place, item in found.items()},
         waiting={
-            place: int(item.metadata)
-            for place, item in found.items()
-            if item.metadata.removeprefix("-").isdecimal()
+            place: int(item.metadata) for place, item in found.items() if item.metadata.removeprefix("-").isdecimal()
         },
     )
 

@@ -249,11 +249,7 @@ def with_extracted(columns: pa.RecordBatch, first: int) -> pa.RecordBatch:
     """Adds the time that the extractor gave for the first record."""
     times = pa.concat_arrays([pa.array([first], pa.int64()), pa.nulls(columns.num_rows - 1, pa.int64())])
     index = columns.schema.get_field_index("extracted")
-    return (
-        columns.append_column("extracted", times)
-        if index < 0
-        else columns.set_column(index, "extracted", times)
-    )
+    return columns.append_column("extracted", times) if index < 0 else columns.set_column(index, "extracted", times)
 
 
 def _first_of(columns: pa.RecordBatch) -> tuple[int, int] | None:

@@ -38,9 +38,7 @@ class ReadColumns:
     row_bytes: int = 0
 
     @classmethod
-    def of_one(
-        cls, record: Record, origin: Origin, carried: int = NO_TIME, *, row_bytes: int = 0
-    ) -> ReadColumns:
+    def of_one(cls, record: Record, origin: Origin, carried: int = NO_TIME, *, row_bytes: int = 0) -> ReadColumns:
         """`carried`: the time of its input partition; `NO_TIME`: the record's own."""
         return cls(
             [record.key],
@@ -140,9 +138,7 @@ class CarriedReader:
         def origin(row: int) -> Origin:
             return Origin(topic, partition, -1, timestamps[row], () if headers is None else headers[row])
 
-        return ReadColumns(
-            keys, values, timestamps, headers, times, origin, columns.nbytes // max(len(keys), 1)
-        )
+        return ReadColumns(keys, values, timestamps, headers, times, origin, columns.nbytes // max(len(keys), 1))
 
 
 def blocks_of(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -182,6 +178,4 @@ def items(columns: pa.RecordBatch) -> Iterator[Any]:
     if "offset" not in names:
         return zip(timestamps, columns.column("time").to_pylist(), keys, values, headers, strict=False)
     extracted = columns.column("extracted").to_pylist() if "extracted" in names else repeat(None)
-    return zip(
-        columns.column("offset").to_pylist(), timestamps, keys, values, headers, extracted, strict=False
-    )
+    return zip(columns.column("offset").to_pylist(), timestamps, keys, values, headers, extracted, strict=False)

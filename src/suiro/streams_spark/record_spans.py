@@ -34,9 +34,7 @@ class RecordTracer:
         self._clock = clock
         self._spans: list[RecordSpan] = []
 
-    def traced(
-        self, chunks: Iterator[pa.RecordBatch], input_partition: InputPartition
-    ) -> Iterator[pa.RecordBatch]:
+    def traced(self, chunks: Iterator[pa.RecordBatch], input_partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The chunks, with other headers where a record is traced."""
         for columns in chunks:
             yield self._traced(columns, input_partition)
@@ -72,9 +70,7 @@ class RecordTracer:
         changed = _with_headers(headers.type, names, values, lengths, sorted(written), added)
         return columns.set_column(columns.schema.get_field_index("headers"), "headers", changed)
 
-    def _parents(
-        self, values: pa.Array, places: np.ndarray, rows: np.ndarray
-    ) -> dict[int, tuple[int, Parent]]:
+    def _parents(self, values: pa.Array, places: np.ndarray, rows: np.ndarray) -> dict[int, tuple[int, Parent]]:
         """Row -> place of the header, and what it says, of sampled traces. The last header of a name counts."""
         if not len(places):
             return {}
@@ -89,14 +85,10 @@ class RecordTracer:
                 found[int(rows[at])] = int(places[at]), parent
         return found
 
-    def _roots(
-        self, columns: pa.RecordBatch, input_partition: InputPartition, rows: np.ndarray
-    ) -> np.ndarray:
+    def _roots(self, columns: pa.RecordBatch, input_partition: InputPartition, rows: np.ndarray) -> np.ndarray:
         """Records without a traceparent that the sampler chose: by a hash of their place, so a repetition chooses the
         same ones."""
-        place = (
-            f"{self._tracing.application_id}\0{input_partition.group}\0{input_partition.partition}".encode()
-        )
+        place = f"{self._tracing.application_id}\0{input_partition.group}\0{input_partition.partition}".encode()
         seed = np.uint64(int.from_bytes(blake2b(place, digest_size=8).digest()))
         mixed = columns.column("offset").to_numpy(zero_copy_only=False).astype(np.uint64) ^ seed
         with np.errstate(over="ignore"):
@@ -136,16 +128,12 @@ def _with_headers(
     if written:
         mask = np.zeros(len(values), np.bool_)
         mask[[place for place, _ in written]] = True
-        values = pc.replace_with_mask(
-            values, pa.array(mask), pa.array([value for _, value in written], values.type)
-        )
+        values = pc.replace_with_mask(values, pa.array(mask), pa.array([value for _, value in written], values.type))
     if added:
         ends = np.cumsum(lengths)
         rows = [row for row, _ in added]
         order = np.insert(np.arange(len(values)), ends[rows], np.arange(len(values), len(values) + len(rows)))
-        names = pa.concat_arrays([names, pa.array([TRACEPARENT] * len(rows), names.type)]).take(
-            pa.array(order)
-        )
+        names = pa.concat_arrays([names, pa.array([TRACEPARENT] * len(rows), names.type)]).take(pa.array(order))
         new = pa.array([value for _, value in added], values.type)
         values = pa.concat_arrays([values, new]).take(pa.array(order))
         lengths = lengths.copy()

@@ -112,9 +112,7 @@ def switch(
     marker = _own_marker(checkpoint)
     destination = Destination.of(sink)
     reach("before_switch", marker.batch_id)
-    transactions = client.transaction(
-        destination.transactional_id, timeout_ms=destination.transaction_timeout_ms
-    )
+    transactions = client.transaction(destination.transactional_id, timeout_ms=destination.transaction_timeout_ms)
     transactions.init()
     reach("after_switch_fence", marker.batch_id)
     # No other request in between, for the other one fences as soon as it notices. If the answer to an earlier attempt

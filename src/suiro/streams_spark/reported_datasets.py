@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from suiro.streams.serdes import Serde
     from suiro.streams_spark.kafka_streams import KafkaStreams
 
-_LEAVES_VALUES = (
-    Branch | Filter | Merge | Peek | Repartition | SelectKey | Suppress | TableFilter | TableSource
-) | (ToStream | GlobalTableSource)
+_LEAVES_VALUES = (Branch | Filter | Merge | Peek | Repartition | SelectKey | Suppress | TableFilter | TableSource) | (
+    ToStream | GlobalTableSource
+)
 
 
 @contextmanager
@@ -184,8 +184,7 @@ class TopologyDatasets:
             case _Whole(topics=topics):
                 known = columns or next((inputs[one].columns for one in topics if inputs[one].columns), ())
                 origins = {
-                    column.name: tuple(self._origin(topic, column.name, True) for topic in topics)
-                    for column in known
+                    column.name: tuple(self._origin(topic, column.name, True) for topic in topics) for column in known
                 }
                 return replace(dataset, columns=known, origins=origins)
         return dataset if columns else replace(dataset, columns=self._of_batches(node.parents[0]))

@@ -65,9 +65,7 @@ class RunCounts:
 
     dropped: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
-    last: deque[tuple[int, Counter[str], int]] = field(
-        default_factory=lambda: deque(maxlen=LAST_MICRO_BATCHES)
-    )
+    last: deque[tuple[int, Counter[str], int]] = field(default_factory=lambda: deque(maxlen=LAST_MICRO_BATCHES))
     tasks: dict[tuple[int, int], TaskReport] = field(default_factory=dict)
 
     def add(self, batch_id: int, reports: Iterable[Report], *, retries: int = 0) -> None:

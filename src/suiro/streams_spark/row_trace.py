@@ -59,9 +59,7 @@ class RowTracer:
         """`key` and `window` as `ApplicationStatus.rows` gives them. Raises `UsageError`, `TransientError` and
         `FatalError`."""
         if len(key) >= TEXT_CHARS:
-            raise UsageError(
-                f"a key of {TEXT_CHARS} characters or more is shown cut, and is no name of a row"
-            )
+            raise UsageError(f"a key of {TEXT_CHARS} characters or more is shown cut, and is no name of a row")
         if not self._turn.acquire(blocking=False):
             raise TransientError("the input records of another row are being looked for; try again")
         try:
@@ -78,9 +76,7 @@ class RowTracer:
 
     def _run(self, asked: bytes) -> dict[str, Any]:
         command = [sys.executable, "-m", "suiro.streams_spark.row_trace"]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._process = process
         try:
             found, _ = process.communicate(asked, timeout=SECONDS + KILLED_AFTER_S)

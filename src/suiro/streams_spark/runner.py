@@ -91,9 +91,9 @@ def start_query(
                 timeMode="None",
             )
     small = DriverTask.where_it_serves(program, text, master=spark.sparkContext.master or "")
-    writer = rows.writeStream.foreachBatch(
-        _commits(program, counts, trailing_record, small, traces)
-    ).outputMode("append")
+    writer = rows.writeStream.foreachBatch(_commits(program, counts, trailing_record, small, traces)).outputMode(
+        "append"
+    )
     writer = writer.queryName(program.plan.application_id).option("checkpointLocation", str(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)

@@ -144,9 +144,7 @@ class ApplicationServer:
                 return error_answer(_status_of(error), str(error))
             except Exception as error:
                 logger.exception("a request failed")
-                return error_answer(
-                    500, f"the application's page failed: {type(error).__name__}; its log says more"
-                )
+                return error_answer(500, f"the application's page failed: {type(error).__name__}; its log says more")
 
         return await asyncio.get_running_loop().run_in_executor(threads, made)
 

@@ -132,9 +132,7 @@ class ShuffleMessage:
     @classmethod
     def _read(cls, data: bytes) -> ShuffleMessage:
         if data[:1] != bytes((FORMAT_VERSION,)):
-            raise ValueError(
-                f"it has format {data[:1].hex() or 'none'}, this release reads {FORMAT_VERSION:02x}"
-            )
+            raise ValueError(f"it has format {data[:1].hex() or 'none'}, this release reads {FORMAT_VERSION:02x}")
         _, kind, flags, partition, sequence, time, clock, paused, *lengths = _HEAD.unpack_from(data)
         if kind >= len(_KINDS) or flags & ~_FLAGS:
             raise ValueError(f"there is no kind {kind} with flags {flags:#x}")
@@ -183,9 +181,7 @@ def by_input_partition(messages: Iterable[ShuffleMessage]) -> list[tuple[InputPa
 def rows_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     """As a Spark source gives them."""
     for some in in_batches(rows):
-        columns = [
-            pa.array([row[index] for row in some], _ARROW_SCHEMA.field(index).type) for index in range(3)
-        ]
+        columns = [pa.array([row[index] for row in some], _ARROW_SCHEMA.field(index).type) for index in range(3)]
         yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
 
 

@@ -26,10 +26,7 @@ def follow_sources(plan: Plan, sub: SubTopology, state: TaskState) -> None:
     """Raises `TopologyError` where records wait for an input that is not there any more."""
     inputs = {node.name for node in sub.inputs}
     sources = {
-        topic: node.name
-        for node in sub.inputs
-        if isinstance(node.operator, Source)
-        for topic in node.operator.topics
+        topic: node.name for node in sub.inputs if isinstance(node.operator, Source) for topic in node.operator.topics
     }
     tables = {topic: readers[0][1].name for topic, readers in plan.global_inputs.items()}
     cuts = {node.name for node in sub.inputs if isinstance(node.operator, Repartition)}

@@ -44,9 +44,7 @@ from suiro.streams_spark.taking import Letters, all_taken
 from suiro.streams_spark.work import InputRange, Work
 
 
-def work_rows(
-    program: Program, work: Work, *, in_driver: Mapping[str, str] | None = None
-) -> Iterator[list[Row]]:
+def work_rows(program: Program, work: Work, *, in_driver: Mapping[str, str] | None = None) -> Iterator[list[Row]]:
     """`in_driver`: the properties that a task of Spark would have."""
     bootstrap_servers, settings = program.connection
     reading = ReadSettings(
@@ -210,9 +208,7 @@ class _Here:
         for reason, count in self._task.dropped.items():
             self._topics.drop(reason, count)
         self._topics.note_rows(self._task.rows)
-        condition = condition_after(
-            is_behind=item.behind, is_at_boundary=item.paused is not None, is_buffered=False
-        )
+        condition = condition_after(is_behind=item.behind, is_at_boundary=item.paused is not None, is_buffered=False)
         return self._outputs.finish(self._cuts, condition, tells=item.tells)
 
 

@@ -27,9 +27,7 @@ def salts_expression(widths: list[int]) -> str:
     """SQL over the columns sub and bucket (the task's partition).
 
     The names are those of the checkpoint. `widths`: the tasks of each sub-topology; other rows have salt 0."""
-    rows = [
-        f"array({','.join(str(salt_of(sub, b)) for b in range(width))})" for sub, width in enumerate(widths)
-    ]
+    rows = [f"array({','.join(str(salt_of(sub, b)) for b in range(width))})" for sub, width in enumerate(widths)]
     return f"coalesce(get(get(array({','.join(rows)}), sub), bucket), 0)"
 
 

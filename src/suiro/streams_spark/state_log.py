@@ -48,9 +48,7 @@ take about twice as much. A task whose map is not kept loads all of its state in
 
 _HEAD = struct.Struct(">HI")
 _ITEM = struct.Struct(">qI")
-_SCHEMA = pa.schema(
-    [("map", pa.dictionary(pa.int32(), pa.string())), ("key", pa.binary()), ("value", pa.binary())]
-)
+_SCHEMA = pa.schema([("map", pa.dictionary(pa.int32(), pa.string())), ("key", pa.binary()), ("value", pa.binary())])
 
 
 class StateHandle(Protocol):
@@ -368,10 +366,7 @@ def _last_of_each(parts: Sequence[tuple[pa.Array, pa.Array]]) -> ColumnChanges:
         for column, waiting in zip(part, some, strict=True):
             waiting.append(column.filter(wanted))
         # All of them may be more than an array takes.
-        if (
-            start == len(slots)
-            or sum(each.nbytes for waiting in some for each in waiting) > SEGMENT_BYTES_MAX
-        ):
+        if start == len(slots) or sum(each.nbytes for waiting in some for each in waiting) > SEGMENT_BYTES_MAX:
             for waiting, arrays in zip(some, found, strict=True):
                 arrays.append(pa.concat_arrays(waiting))
                 waiting.clear()

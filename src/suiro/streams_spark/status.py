@@ -316,9 +316,7 @@ class ApplicationStatus:
             closing = None if oldest is None else self._copies.pop(oldest)
         if closing is not None:
             closing.store.close()
-        made = _Copy(
-            self._streams.open_store(name, max_bytes=STORE_BYTES_MAX), self._clock.monotonic_ms(), asking=1
-        )
+        made = _Copy(self._streams.open_store(name, max_bytes=STORE_BYTES_MAX), self._clock.monotonic_ms(), asking=1)
         with self._lock:
             if not self._stopping.is_set():
                 self._copies[name] = made

@@ -54,9 +54,7 @@ from suiro.streams_spark.taking import Letters
 class StreamTask:
     """Runs a sub-topology over blocks."""
 
-    def __init__(
-        self, program: Program, number: int, partition: int, state: TaskState, topics: Topics
-    ) -> None:
+    def __init__(self, program: Program, number: int, partition: int, state: TaskState, topics: Topics) -> None:
         plan = program.plan
         self._program = program
         self._topology = plan.topology
@@ -244,6 +242,4 @@ class StreamTask:
         if isinstance(node.operator, Source):
             return TopicReader(self._reader(node), input_partition)
         assert isinstance(node.operator, Repartition)
-        return CarriedReader(
-            node.operator, self._program.plan.repartition_topic(node.operator), self._partition
-        )
+        return CarriedReader(node.operator, self._program.plan.repartition_topic(node.operator), self._partition)

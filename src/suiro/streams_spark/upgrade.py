@@ -95,9 +95,7 @@ def _described(topology: Topology) -> dict[str, Any]:
     return describe_state(plan(topology, "upgrade", dict.fromkeys(topology.source_topics, _PARTITIONS)))
 
 
-def _alike(
-    name: str, own: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]], kind: str
-) -> str:
+def _alike(name: str, own: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]], kind: str) -> str:
     """Names of the other topology that could be meant: of the same kind and shape, wherever they are."""
     places = ("sub-topology", "level", "stores")
     entry = own[f"{kind}s"][name]

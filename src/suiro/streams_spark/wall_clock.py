@@ -45,9 +45,7 @@ def _scheduled(topology: Topology, sub: SubTopology, settings: TaskSettings) -> 
             maps={name: OrderedMap() for name in (*(spec.name for spec in sub.stores), TIMES)},
             outputs=_Nowhere(),
             settings=settings,
-            global_stores={
-                name: open_store(topology.store(name), OrderedMap()) for name in sub.global_tables
-            },
+            global_stores={name: open_store(topology.store(name), OrderedMap()) for name in sub.global_tables},
         )
     except Exception as error:  # noqa: BLE001 - a user's function raises anything
         # It may work in the worker. If it does not, the worker's error says so.

@@ -143,8 +143,7 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
         facets["schema"] = _facet("schema", fields=[_column(one) for one in dataset.columns])
     if dataset.origins:
         fields = {
-            _text(name): {"inputFields": [_origin(one) for one in origins]}
-            for name, origins in dataset.origins.items()
+            _text(name): {"inputFields": [_origin(one) for one in origins]} for name, origins in dataset.origins.items()
         }
         facets["columnLineage"] = _facet("columnLineage", fields=fields)
     return {"namespace": _text(dataset.namespace), "name": _text(dataset.name), "facets": facets}

@@ -75,16 +75,12 @@ def exporter_to(
             raise
         _log.warning("%s are not exported to OTEL_EXPORTER_OTLP_ENDPOINT: %s", signal, error)
         return None
-    pairs = given.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_HEADERS") or given.get(
-        "OTEL_EXPORTER_OTLP_HEADERS", ""
-    )
+    pairs = given.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_HEADERS") or given.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     headers = _pairs("OTEL_EXPORTER_OTLP_HEADERS", pairs)
     try:
         require_headers(headers)
     except SettingError:
-        raise ConfigError(
-            "OTEL_EXPORTER_OTLP_HEADERS has characters that an HTTP header cannot have"
-        ) from None
+        raise ConfigError("OTEL_EXPORTER_OTLP_HEADERS has characters that an HTTP header cannot have") from None
     attributes = {
         "service.name": service,
         **_pairs("OTEL_RESOURCE_ATTRIBUTES", given.get("OTEL_RESOURCE_ATTRIBUTES", "")),
@@ -107,9 +103,7 @@ def _pairs(name: str, text: str) -> dict[str, str]:
     return found
 
 
-def push_metrics(
-    families: Callable[[], Iterable[Metric]], where: str | None, service: str
-) -> MetricsPush | None:
+def push_metrics(families: Callable[[], Iterable[Metric]], where: str | None, service: str) -> MetricsPush | None:
     """Pushes until `stop`, each OTEL_METRIC_EXPORT_INTERVAL (ms), by default a minute. `where`, None and errors: as
     `exporter_to` has them."""
     exporter = exporter_to(where, "metrics", service)
@@ -171,9 +165,7 @@ class MetricsPush:
         )
 
 
-def encode_metrics(
-    families: Iterable[Metric], attributes: Mapping[str, str], *, since_ns: int, now_ns: int
-) -> bytes:
+def encode_metrics(families: Iterable[Metric], attributes: Mapping[str, str], *, since_ns: int, now_ns: int) -> bytes:
     """Counters as cumulative sums, gauges as gauges, summaries with their quantiles. Names are those of Prometheus,
     a counter's without `_total`, as OpenTelemetry's rules for both have it."""
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest

@@ -57,9 +57,7 @@ class LineageRun:
         self.run_id = new_run_id(self._clock.wall_ms())
         self._end_of_killed()
         self._put("START")
-        self._thread = threading.Thread(
-            target=self._report, args=(interval_s,), name="telemetry-run", daemon=True
-        )
+        self._thread = threading.Thread(target=self._report, args=(interval_s,), name="telemetry-run", daemon=True)
         self._thread.start()
 
     def complete(self) -> None:

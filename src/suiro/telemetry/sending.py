@@ -67,9 +67,7 @@ class _Queued:
 class EventSender:
     """Thread-safe. `sent` and `dropped` count events since the start."""
 
-    def __init__(
-        self, target: Target, *, first_pause_s: float = FIRST_PAUSE_S, queue_max: int = QUEUE_MAX
-    ) -> None:
+    def __init__(self, target: Target, *, first_pause_s: float = FIRST_PAUSE_S, queue_max: int = QUEUE_MAX) -> None:
         self._target = target
         self._queue_max = queue_max
         self._first_pause_s = first_pause_s

@@ -48,9 +48,7 @@ def parent_of(value: bytes | None) -> Parent | None:
     if value is None or len(value) < _LENGTH:
         return None
     found = _FORM.match(value)
-    if found is None or (
-        len(value) > _LENGTH and (value[:2] == b"00" or value[_LENGTH : _LENGTH + 1] != b"-")
-    ):
+    if found is None or (len(value) > _LENGTH and (value[:2] == b"00" or value[_LENGTH : _LENGTH + 1] != b"-")):
         return None
     return Parent(*(part.decode() for part in found.groups()))
 
@@ -133,9 +131,7 @@ def traces_to(where: str | None, service: str, environment: Mapping[str, str] | 
     if exporter is None:
         return None
     if sampler not in _RATIOS:
-        raise ConfigError(
-            f"OTEL_TRACES_SAMPLER={sampler[:40]}: expected always_off or one of {', '.join(_RATIOS)}"
-        )
+        raise ConfigError(f"OTEL_TRACES_SAMPLER={sampler[:40]}: expected always_off or one of {', '.join(_RATIOS)}")
     ratio = _RATIOS[sampler]
     if ratio is None:
         text = given.get("OTEL_TRACES_SAMPLER_ARG", "1")

@@ -26,9 +26,7 @@ __all__ = ["BatchesDifferError", "TopologyTestDriver", "node"]
 
 
 # The package is a pytest plugin, and pytest imports it at every start.
-__getattr__ = on_first_use(
-    __name__, {"batch_cuts": "BatchesDifferError", "topology_test_driver": "TopologyTestDriver"}
-)
+__getattr__ = on_first_use(__name__, {"batch_cuts": "BatchesDifferError", "topology_test_driver": "TopologyTestDriver"})
 
 
 class node:

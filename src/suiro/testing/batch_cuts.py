@@ -33,9 +33,7 @@ class BatchCuts:
     def __init__(self, cuts: int | Sequence[Sequence[int]], seed: int) -> None:
         if not isinstance(cuts, int):
             if not all(sizes and all(isinstance(size, int) and size > 0 for size in sizes) for sizes in cuts):
-                raise UsageError(
-                    f"cuts={cuts!r}: give a number of cuts to draw, or lists of sizes of batches"
-                )
+                raise UsageError(f"cuts={cuts!r}: give a number of cuts to draw, or lists of sizes of batches")
         elif isinstance(cuts, bool) or cuts < 1:
             raise UsageError(f"cuts={cuts!r}: give at least 1")
         self._cuts, self._seed = cuts, seed
@@ -100,9 +98,7 @@ def _results(function: BatchFunction, records: Sequence[Record]) -> list[Any]:
     )
 
 
-def _compare(
-    name: str, records: Sequence[Record], first: int, found: Sequence[Any], alone: Sequence[Any]
-) -> None:
+def _compare(name: str, records: Sequence[Record], first: int, found: Sequence[Any], alone: Sequence[Any]) -> None:
     for place, got in enumerate(found, start=first):
         if not _is_same(got, alone[place]):
             record, end = records[place], first + len(found) - 1

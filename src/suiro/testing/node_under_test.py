@@ -77,9 +77,7 @@ class FaultRules:
 
         self._add(api, Delay(ms), topic, None, times)
 
-    def drop(
-        self, api: str, *, handled: bool = False, topic: str | None = None, times: int | None = 1
-    ) -> None:
+    def drop(self, api: str, *, handled: bool = False, topic: str | None = None, times: int | None = 1) -> None:
         """Closes the connection instead of answering, before the request is handled or, with `handled`, after."""
         from suiro.broker import Drop
 
@@ -102,9 +100,7 @@ class FaultRules:
 
         self._node.call(clear)
 
-    def _add(
-        self, api: str, fault: Fault, topic: str | None, partition: int | None, times: int | None
-    ) -> None:
+    def _add(self, api: str, fault: Fault, topic: str | None, partition: int | None, times: int | None) -> None:
         from suiro.broker import Faults, Rule
 
         if times is not None and times < 1:

@@ -180,9 +180,7 @@ class TestInputTopic:
         self._key, self._value = key, value
         self._timestamp_ms = start_timestamp_ms
 
-    def pipe_input(
-        self, key: Any, value: Any, timestamp_ms: int | None = None, headers: Headers = ()
-    ) -> None:
+    def pipe_input(self, key: Any, value: Any, timestamp_ms: int | None = None, headers: Headers = ()) -> None:
         """Without a timestamp, the last one given (`advance_time` moves it)."""
         if timestamp_ms is not None:
             self._timestamp_ms = timestamp_ms
@@ -212,9 +210,7 @@ class TestInputTopic:
 class TestOutputTopic:
     __test__ = False
 
-    def __init__(
-        self, driver: TopologyTestDriver, topic: str, key: Serde | None, value: Serde | None
-    ) -> None:
+    def __init__(self, driver: TopologyTestDriver, topic: str, key: Serde | None, value: Serde | None) -> None:
         self._driver = driver
         self._topic = topic
         self._key, self._value = key, value

@@ -132,9 +132,7 @@ class TopicTable(Generic[S, R]):
     def wait(self, reached: Callable[[], bool], timeout_ms: int) -> bool:
         """Wait until `reached()` is true, and return its last value. Also returns if the table stops or fails."""
         with self.changed:
-            self.changed.wait_for(
-                lambda: reached() or self.is_stopping or self.failure is not None, timeout_ms / 1000
-            )
+            self.changed.wait_for(lambda: reached() or self.is_stopping or self.failure is not None, timeout_ms / 1000)
             return reached()
 
     def pause(self, seconds: float) -> None:
@@ -256,9 +254,7 @@ class TopicTable(Generic[S, R]):
             is_at_end = all(self.positions[partition] >= self._end(part) for partition, part in parts.items())
             if self._validate is not None and is_at_end and (rows or not self.is_current):
                 self._validate(self._loading)
-            is_new = (
-                not self.is_current and self._has_reached_ends() and (is_at_end or self._validate is None)
-            )
+            is_new = not self.is_current and self._has_reached_ends() and (is_at_end or self._validate is None)
             if is_new:
                 self.state, self.is_current = self._loading, True
             self.changed.notify_all()

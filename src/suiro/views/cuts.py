@@ -68,18 +68,12 @@ class Cut:
 
     def offsets_of(self, topics: Collection[str]) -> frozenset[tuple[TopicPartition, int]]:
         """The input offsets of these topics. A partition at offset 0 is left out: an older cut may not have it yet."""
-        return frozenset(
-            (place, offset) for place, offset in self.inputs.items() if place[0] in topics and offset
-        )
+        return frozenset((place, offset) for place, offset in self.inputs.items() if place[0] in topics and offset)
 
     def covers(self, other: Cut) -> bool:
         """This cut reflects everything that the other reflects of the topics that this one reads."""
         topics = self.topics
-        return all(
-            self.inputs.get(place, 0) >= offset
-            for place, offset in other.inputs.items()
-            if place[0] in topics
-        )
+        return all(self.inputs.get(place, 0) >= offset for place, offset in other.inputs.items() if place[0] in topics)
 
     def meets(self, other: Cut) -> bool:
         """Both reflect the same records of the topics that both read, of which there is at least one."""
@@ -202,9 +196,7 @@ class CutWriter:
         inputs = {place: offset for item in positions for place, offset in item.offsets.items()}
         return _CutRecord(self, inputs, frozenset(place for item in positions for place in item.behind))
 
-    def made(
-        self, inputs: Mapping[TopicPartition, int], behind: frozenset[TopicPartition], *, is_fresh: bool
-    ) -> Cut:
+    def made(self, inputs: Mapping[TopicPartition, int], behind: frozenset[TopicPartition], *, is_fresh: bool) -> Cut:
         if is_fresh or self._last is None:
             last = last_cut(self._client, self.cuts_topic)
             self._last = (-1, 0) if last is None else (last.number, last.time_ms)

@@ -209,9 +209,7 @@ def topology_of(definition: ViewDefinition, output_topic: str) -> Topology:
             )
     table.to_stream(name="view-rows").to(output_topic, key=key, value=value, name="view-output")
     topology = builder.build()
-    shared = [
-        node for node in topology.nodes if isinstance(node.operator, Sink) and node.name != "view-output"
-    ]
+    shared = [node for node in topology.nodes if isinstance(node.operator, Sink) and node.name != "view-output"]
     if shared:
         raise TopologyError(
             f"view {definition.name!r} also writes topics of its own ({', '.join(node.name for node in shared)}): two "
@@ -243,9 +241,7 @@ class RowCodec:
         if self._is_windowed and plain[-2:] == WINDOW_COLUMNS:
             plain = plain[:-2]
         if not plain:
-            raise TopologyError(
-                f"the key of {self._topic} has no columns but its window's; name those of its key too"
-            )
+            raise TopologyError(f"the key of {self._topic} has no columns but its window's; name those of its key too")
         self._names = plain
         self.key = plain + WINDOW_COLUMNS if self._is_windowed else plain
         """All key columns, including those of a window."""

@@ -178,9 +178,7 @@ def version_for(view: View, caller: str) -> int | None:
     routing = view.routing
     if routing.serving is None or routing.candidate is None or routing.share == 0:
         return routing.serving
-    return (
-        routing.candidate if _place(view.name, routing.candidate, caller) < routing.share else routing.serving
-    )
+    return routing.candidate if _place(view.name, routing.candidate, caller) < routing.share else routing.serving
 
 
 def _place(view: str, candidate: int, caller: str) -> int:

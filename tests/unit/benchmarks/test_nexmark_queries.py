@@ -48,8 +48,7 @@ BY_EXPRESSIONS = (0, 1, 2, 3, 8, 11, 13, 14, 18, 20)
 
 @pytest.mark.parametrize(
     ("form", "query"),
-    [("functions", f"q{number}") for number in NUMBERS]
-    + [("expressions", f"q{number}") for number in BY_EXPRESSIONS],
+    [("functions", f"q{number}") for number in NUMBERS] + [("expressions", f"q{number}") for number in BY_EXPRESSIONS],
 )
 def test_a_query_gives_what_sql_gives(
     nexmark: dict[str, ModuleType], events: list[Any], answers: Any, form: str, query: str

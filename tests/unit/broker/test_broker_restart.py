@@ -37,9 +37,7 @@ def offset(value: int, clock: ManualClock) -> OffsetValue:
 
 def begin(broker: Broker, transactional_id: str = "id") -> tuple[int, int]:
     """A transaction with the group's partition and t-0 in it."""
-    code, producer_id, epoch = broker.transactions.init_producer_id(
-        transactional_id, timeout_ms=60_000, expected=None
-    )
+    code, producer_id, epoch = broker.transactions.init_producer_id(transactional_id, timeout_ms=60_000, expected=None)
     assert code is ErrorCode.none
     offsets = broker.groups.partition_of("g")
     code = broker.transactions.add_partitions(
@@ -105,9 +103,7 @@ def test_a_decision_is_finished_at_the_next_start(tmp_path: Path, monkeypatch: p
         broker.create_topic("t")
         producer = begin(broker)
         broker.groups.offsets.commit("g", {PLACE: offset(2, clock)}, producer=producer)
-        monkeypatch.setattr(
-            broker.transactions, "_complete", lambda _: None
-        )  # killed before the first marker
+        monkeypatch.setattr(broker.transactions, "_complete", lambda _: None)  # killed before the first marker
         end(broker, producer, commit=True)
         assert broker.groups.offsets.store.undecided("g") == {PLACE}
     with started(tmp_path, clock) as broker:
@@ -146,9 +142,7 @@ def test_a_long_offsets_log_is_shortened_at_a_start(tmp_path: Path) -> None:
         with started(tmp_path, clock) as broker:
             log = broker.groups.partition_of("g").log
             assert (log.log_start_offset, log.log_end_offset) == (13_000, 14_000)
-            assert {entry.value.offset for entry in broker.groups.offsets.store.committed("g").values()} == {
-                12
-            }
+            assert {entry.value.offset for entry in broker.groups.offsets.store.committed("g").values()} == {12}
 
 
 def test_offsets_expire_with_their_group_and_go_with_their_topic(tmp_path: Path) -> None:
@@ -183,9 +177,7 @@ def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
     assert ProducerIds(tmp_path).take() > first
 
 
-def test_a_topic_that_could_not_be_made_whole_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_could_not_be_made_whole_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     open_partition = DataDirectory.open_partition
 
@@ -215,9 +207,7 @@ def test_retention_of_one_partition_that_fails_holds_up_no_other(
     with started(tmp_path, clock) as broker:
         topic = broker.create_topic("t", partitions=3, configs={"retention.ms": "1000"})
         for partition in topic.partitions:
-            partition.log.append(
-                encode_batch([Record(offset=0, timestamp=clock.wall_ms(), key=b"k", value=b"v")])
-            )
+            partition.log.append(encode_batch([Record(offset=0, timestamp=clock.wall_ms(), key=b"k", value=b"v")]))
         clock.advance(5000)
 
         def broken(*_: object) -> int:
@@ -268,9 +258,7 @@ def test_a_marker_that_cleaning_has_emptied_keeps_no_node_from_starting(tmp_path
         clean_log(log, clock.wall_ms(), compiled=False)  # the first commit's records go
         committed(broker, producer, 3)
         log.roll()
-        clean_log(
-            log, clock.wall_ms(), compiled=False
-        )  # its marker has nothing left to mark, and gets its time
+        clean_log(log, clock.wall_ms(), compiled=False)  # its marker has nothing left to mark, and gets its time
         clock.advance(day_ms + 1)
         committed(broker, producer, 4)
         log.roll()
@@ -388,18 +376,14 @@ def test_offsets_of_a_topic_that_was_deleted_to_make_room_do_not_come_back(
     clock = ManualClock()
     with started(tmp_path, clock, crash=True) as broker:
         first = broker.create_topic("t", partitions=2)
-        old = OffsetValue(
-            offset=5, leader_epoch=0, metadata="", commit_ms=clock.wall_ms(), topic_id=first.topic_id
-        )
+        old = OffsetValue(offset=5, leader_epoch=0, metadata="", commit_ms=clock.wall_ms(), topic_id=first.topic_id)
         broker.groups.offsets.commit("g", {PLACE: old, ("t", 1): old})
         with monkeypatch.context() as patch:
             patch.setattr(PartitionLog, "append", _full)
             broker.delete_topic(first)
         assert broker.groups.offsets.store.committed("g") == {}
         second = broker.create_topic("t", partitions=2)
-        new = OffsetValue(
-            offset=1, leader_epoch=0, metadata="", commit_ms=clock.wall_ms(), topic_id=second.topic_id
-        )
+        new = OffsetValue(offset=1, leader_epoch=0, metadata="", commit_ms=clock.wall_ms(), topic_id=second.topic_id)
         if how == "retried":
             broker.groups.expire_offsets()
         if how == "committed":

@@ -113,9 +113,7 @@ def test_all_turns_of_a_request_count_against_the_quota_of_its_client() -> None:
 
 def handled(peer: Peer, handler: Any, *, quotas: Any = None) -> bool:
     """One request to this handler. Whether it is answered."""
-    node = SimpleNamespace(
-        clock=ManualClock(), quotas=quotas, faults=None, metrics=Metrics(), settings=NodeSettings()
-    )
+    node = SimpleNamespace(clock=ManualClock(), quotas=quotas, faults=None, metrics=Metrics(), settings=NodeSettings())
     dispatcher = Dispatcher(node)  # type: ignore[arg-type]
     dispatcher._handlers[API_VERSIONS_KEY] = handler
     request = request_class(API_VERSIONS_KEY, 0)()

@@ -72,9 +72,7 @@ def test_names_that_nobody_knows_are_kept(state: ClusterState) -> None:
 def test_a_stored_setting_that_no_longer_fits_does_not_keep_the_node_from_starting(
     state: ClusterState,
 ) -> None:
-    state.write(
-        SECTION, {"broker": {"num.partitions": "3", "log.retention.ms": "5", "message.max.bytes": "no"}}
-    )
+    state.write(SECTION, {"broker": {"num.partitions": "3", "log.retention.ms": "5", "message.max.bytes": "no"}})
     settings = DynamicSettings(NodeSettings(), state)
     assert settings.effective == NodeSettings(log_retention_ms=5)
 

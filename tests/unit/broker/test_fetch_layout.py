@@ -36,9 +36,7 @@ def test_kio_reads_what_we_lay_out(file: FileHandle, version: int, read_committe
         log_start_offset=3,
         aborted=[(7, 11), (8, 12)] if read_committed else [],
     )
-    empty = ReadResult(
-        regions=[], size=0, high_watermark=1, last_stable_offset=1, log_start_offset=0, aborted=[]
-    )
+    empty = ReadResult(regions=[], size=0, high_watermark=1, last_stable_offset=1, log_start_offset=0, aborted=[])
 
     def wanted(topic: str | UUID, index: int, result: ReadResult | None, code: ErrorCode) -> Wanted:
         return Wanted(key=(topic, index), offset=0, max_bytes=0, code=code, result=result)

@@ -59,9 +59,7 @@ class World:
         self.take(self.group.join(request, token, now=self.now, new_member_id=lambda: f"m{next(self._ids)}"))
         return self.answers.get(token)
 
-    def sync(
-        self, token: str, member_id: str, generation: int, assignments: dict[str, bytes] | None = None
-    ) -> Any:
+    def sync(self, token: str, member_id: str, generation: int, assignments: dict[str, bytes] | None = None) -> Any:
         request = SyncRequest(member_id=member_id, generation=generation, assignments=assignments or {})
         self.take(self.group.sync(request, token, now=self.now))
         return self.answers.get(token)
@@ -72,9 +70,7 @@ class World:
         return code.name
 
     def heartbeat(self, member_id: str, generation: int) -> str:
-        return self.group.heartbeat(
-            member_id=member_id, instance_id=None, generation=generation, now=self.now
-        ).name
+        return self.group.heartbeat(member_id=member_id, instance_id=None, generation=generation, now=self.now).name
 
     def pass_time(self, ms: int) -> None:
         """Tick at every deadline on the way, as the coordinator's timer does."""
@@ -304,10 +300,7 @@ def test_offset_records_are_kafkas() -> None:
     assert encode_offset_value(of_topic) == encoded[:-1] + b"\x01\x00\x10" + topic_id.bytes
     assert decode_offset_value(encode_offset_value(of_topic)) == of_topic
     expiring = replace(value, expire_ms=99, leader_epoch=-1)
-    assert (
-        encode_offset_value(expiring).hex()
-        == "00010000000000000009000178" + "0000000000000005" + "00" * 7 + "63"
-    )
+    assert encode_offset_value(expiring).hex() == "00010000000000000009000178" + "0000000000000005" + "00" * 7 + "63"
     assert decode_offset_value(encode_offset_value(expiring)) == expiring
     assert decode_key(key) == OffsetKey(group="g", topic="t", partition=3)
     assert decode_offset_value(encoded) == value

@@ -45,8 +45,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def batch_of(*entries: tuple[bytes, bytes | None], producer_id: int = -1) -> bytes:
     records = [
-        Record(offset=index, timestamp=NOW_MS, key=key, value=value)
-        for index, (key, value) in enumerate(entries)
+        Record(offset=index, timestamp=NOW_MS, key=key, value=value) for index, (key, value) in enumerate(entries)
     ]
     return encode_batch(
         records,
@@ -97,9 +96,7 @@ def test_settings_that_kafka_does_not_have_stay_behind(stopped: Path, tmp_path: 
         "listener.name.plaintext.max.unauthenticated.connections": "6",
         "group.max.bytes": "100000000",
     }
-    hand_over(
-        stopped, tmp_path / "kafka", listen="127.0.0.1:0", settings={**only_here, "fetch.max.bytes": "7000"}
-    )
+    hand_over(stopped, tmp_path / "kafka", listen="127.0.0.1:0", settings={**only_here, "fetch.max.bytes": "7000"})
     (stopped / "handed-over").unlink()
     settings = read_properties(tmp_path / "kafka" / "broker-1" / "server.properties")
     assert settings["fetch.max.bytes"] == "7000"
@@ -261,9 +258,7 @@ def test_of_transactions_counts_what_was_committed(source: PartitionLog, tmp_pat
     assert log.ongoing_transaction(9) == 2
 
 
-def test_a_transaction_with_offsets_ends_in_all_of_their_partitions(
-    source: PartitionLog, tmp_path: Path
-) -> None:
+def test_a_transaction_with_offsets_ends_in_all_of_their_partitions(source: PartitionLog, tmp_path: Path) -> None:
     def entry(name: str, *partitions: tuple[str, int]) -> tuple[bytes, bytes]:
         transaction = Transaction(
             transactional_id=name,

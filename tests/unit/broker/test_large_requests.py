@@ -90,8 +90,7 @@ def test_credentials_of_many_users() -> None:
 
 def test_transactions_of_many_producers() -> None:
     known = [
-        Transaction(transactional_id=f"t{number}", producer_id=Number(number), timeout_ms=1)
-        for number in range(COUNT)
+        Transaction(transactional_id=f"t{number}", producer_id=Number(number), timeout_ms=1) for number in range(COUNT)
     ]
     exchange: Any = Exchange(transactions=known)
     Number.compared = 0
@@ -140,9 +139,7 @@ def test_a_setting_that_is_a_long_list(operation: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(incremental_alter_configs, "list_default", lambda *_: "")
     Name.compared = 0
     had, given = (",".join(f"{letter}{number}" for number in range(COUNT)) for letter in "ab")
-    change = SimpleNamespace(
-        name="listeners", config_operation=incremental_alter_configs._Op[operation], value=given
-    )
+    change = SimpleNamespace(name="listeners", config_operation=incremental_alter_configs._Op[operation], value=given)
     broker: Any = None
     content = incremental_alter_configs._changed(broker, ResourceKind.BROKER, {"listeners": had}, [change])
     assert content == {"listeners": f"{had},{given}" if operation == "APPEND" else had}

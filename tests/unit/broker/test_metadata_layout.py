@@ -30,9 +30,7 @@ def test_kio_reads_what_we_lay_out(version: int, throttle_ms: int) -> None:
     topics = list(TOPICS)
     if version >= 12:
         topics.append(_Described(code=ErrorCode.unknown_topic_id, topic_id=TOPIC_ID))
-    response = _layout(
-        version, topics, node=(7, "höst", 65_535), cluster_id="of-us", cluster_operations=-(2**31)
-    )
+    response = _layout(version, topics, node=(7, "höst", 65_535), cluster_id="of-us", cluster_operations=-(2**31))
     (data,) = encode(response, 99, throttle_ms)
     assert isinstance(data, bytes)
     assert int.from_bytes(data[:4], "big") == len(data) - 4

@@ -14,10 +14,7 @@ BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
 
 def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float | HistogramView]:
     return {
-        labels: value
-        for shown in metrics.snapshot()
-        if shown.family.name == name
-        for labels, value in shown.samples
+        labels: value for shown in metrics.snapshot() if shown.family.name == name for labels, value in shown.samples
     }
 
 

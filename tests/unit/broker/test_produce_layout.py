@@ -19,9 +19,7 @@ TIME_MS = 1_700_000_000_123
 
 
 def written(base_offset: int, *, time: int) -> _Write:
-    outcome = Appended(
-        base_offset=base_offset, last_offset=base_offset + 9, log_append_time=time, log_start_offset=3
-    )
+    outcome = Appended(base_offset=base_offset, last_offset=base_offset + 9, log_append_time=time, log_start_offset=3)
     return _Write(partition=None, records=b"", outcome=outcome)  # type: ignore[arg-type]
 
 

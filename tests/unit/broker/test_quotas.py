@@ -127,9 +127,7 @@ def test_long_client_ids_are_told_apart_and_take_no_room(store: QuotaStore, quot
         ("user= client-id=", [False, False]),
     ],
 )
-def test_who_shares_a_measurement(
-    store: QuotaStore, quotas: ClientQuotas, text: str, shared: list[bool]
-) -> None:
+def test_who_shares_a_measurement(store: QuotaStore, quotas: ClientQuotas, text: str, shared: list[bool]) -> None:
     put(store, text, 1000)
     assert quotas.record(session(), "c", "produce", 10_000) == 0
     same_user = quotas.record(session(), "d", "produce", 10)

@@ -97,9 +97,7 @@ def test_a_connection_is_not_idle_while_an_answer_or_a_request_is_on_its_way() -
                 return True
 
         server = Server(loop=loop, sink=Sink(), clock=clock, metrics=Metrics(), settings=lambda: settings)
-        server.listen(
-            [Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)]
-        )
+        server.listen([Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)])
         reader, writer = await asyncio.open_connection(
             server.listeners[0].host, server.listeners[0].port, limit=1 << 16
         )
@@ -154,9 +152,7 @@ def test_a_connection_is_not_idle_while_its_request_waits_for_those_of_others(la
                 return True
 
         server = Server(loop=loop, sink=Sink(), clock=clock, metrics=Metrics(), settings=lambda: settings)
-        server.listen(
-            [Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)]
-        )
+        server.listen([Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)])
         turns = server._context.turns
         for client in large:
             turns.begin_large(client)
@@ -189,9 +185,7 @@ def test_files_of_slow_consumers_leave_some_descriptors_where_connections_leave_
     async def run() -> None:
         loop, settings = asyncio.get_running_loop(), NodeSettings()
         sink: Any = SimpleNamespace()
-        server = Server(
-            loop=loop, sink=sink, clock=ManualClock(), metrics=Metrics(), settings=lambda: settings
-        )
+        server = Server(loop=loop, sink=sink, clock=ManualClock(), metrics=Metrics(), settings=lambda: settings)
         others: Any = dict.fromkeys(range(server._most_by_descriptors))
         server.connections = others
         monkeypatch.setattr(module.descriptors, "open_now", lambda: 1000)

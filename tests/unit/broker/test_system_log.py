@@ -55,9 +55,7 @@ def partition_of(log: PartitionLog) -> Partition:
     return cast(Partition, SimpleNamespace(log=log, topic="__consumer_offsets", index=0, grown=lambda: None))
 
 
-def test_a_full_disk_puts_the_compaction_off_and_not_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_puts_the_compaction_off_and_not_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path / "__transaction_state-0")
     for _ in range(11):
         log.append(batch(1000), origin="coordinator")

@@ -136,9 +136,7 @@ def test_one_bad_folder_keeps_all_out(tmp_path: Path, spoil: str, says: str) -> 
     assert "good" not in topics_of(node) if node.exists() else True
 
 
-def test_a_death_before_the_list_names_them_leaves_no_topic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_death_before_the_list_names_them_leaves_no_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = source(tmp_path / "kafka", "flights-0")
 
     def dies(*_: object) -> None:

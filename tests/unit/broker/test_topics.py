@@ -263,9 +263,7 @@ def test_settings_that_come_while_a_topic_grows(tmp_path: Path) -> None:
             stepped(steps, 3)
         assert [one.log.config.retention_ms for one in topic.partitions] == [5] * 4
     with registry(tmp_path) as topics:
-        assert [(one.name, len(one.partitions), one.configs) for one in topics] == [
-            ("t", 4, {"retention.ms": "5"})
-        ]
+        assert [(one.name, len(one.partitions), one.configs) for one in topics] == [("t", 4, {"retention.ms": "5"})]
 
 
 def test_a_name_is_free_again_when_all_of_its_topic_is_removed(tmp_path: Path) -> None:

@@ -42,9 +42,7 @@ APPLICATION = {
         "edges": [{"from": "in", "to": "sum-03"}],
     },
 }  # fmt: skip
-OLD = {
-    name: value for name, value in APPLICATION.items() if name not in ("held", "retries", "aborts", "batches")
-}
+OLD = {name: value for name, value in APPLICATION.items() if name not in ("held", "retries", "aborts", "batches")}
 OLD["stores"] = [{"name": "counts"}]
 ROWS = {"rows": [{"key": "c0", "value": "34", "window": [0, 1000]}], "next": 1, "offsets": {"0": 18}}
 EXPLAINED = {
@@ -161,9 +159,7 @@ def test_why_there_is_nothing_to_show(
     assert "secret" not in told.err
 
 
-def test_those_that_answer_are_listed_beside_one_that_does_not(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_those_that_answer_are_listed_beside_one_that_does_not(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         app.main(["list", "--app", "http://127.0.0.1:1", "--app", url, "--app", f"{url}/none"])
     assert stopped.value.code == 1
@@ -193,9 +189,7 @@ def versions(place: Path, **changes: str) -> list[str]:
     return [str(place / folder / "words.py") for folder in changes]
 
 
-def test_an_upgrade_is_told_of_two_files_with_one_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_upgrade_is_told_of_two_files_with_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = versions(tmp_path, old="", new=".filter(lambda key, value: True)")
     assert app.main(["upgrade", *files]) == 0
     told = capsys.readouterr()

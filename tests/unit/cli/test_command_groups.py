@@ -21,9 +21,7 @@ class Place:
 
 
 @group.command
-def move(
-    name: Annotated[str, Argument("NAME")], place: Place, quick: Annotated[bool, Option()] = False
-) -> None:
+def move(name: Annotated[str, Argument("NAME")], place: Place, quick: Annotated[bool, Option()] = False) -> None:
     """Move a thing."""
     found.clear()
     found.update(locals())

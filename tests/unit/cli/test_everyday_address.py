@@ -25,9 +25,7 @@ from suiro.errors import DeadlineExceededError
 from suiro.registry import registry_client
 
 
-def test_the_default_is_the_address_of_a_node_without_options(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_default_is_the_address_of_a_node_without_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("SUIRO_BOOTSTRAP_SERVERS", "SUIRO_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

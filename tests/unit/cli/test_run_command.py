@@ -77,9 +77,7 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("stderr", "lines"), [(_Terminal(), 2), (io.StringIO(), 1)], ids=["terminal", "pipe"]
-)
+@pytest.mark.parametrize(("stderr", "lines"), [(_Terminal(), 2), (io.StringIO(), 1)], ids=["terminal", "pipe"])
 def test_on_a_terminal_the_start_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, lines: int
 ) -> None:
@@ -122,9 +120,7 @@ def test_another_emit_is_a_wrong_call(more: list[str], tmp_path: Path) -> None:
     assert "invalid choice: 'sometimes'" in result.err
 
 
-def test_topics_that_are_missing_are_named_all_at_once_with_what_to_do(
-    node: InProcessNode, tmp_path: Path
-) -> None:
+def test_topics_that_are_missing_are_named_all_at_once_with_what_to_do(node: InProcessNode, tmp_path: Path) -> None:
     path = written(tmp_path, "streams_app_no_topics", f"def build(builder):\n    {PASSES}")
     arguments = ["run", str(path), "--bootstrap-servers", node.bootstrap_servers]
     found = suiro(*arguments, "--state-dir", str(tmp_path / "state"))
@@ -141,9 +137,7 @@ def test_topics_that_are_missing_are_named_all_at_once_with_what_to_do(
         ("def build(:", "SyntaxError"),
     ],
 )
-def test_what_the_file_itself_raises_is_shown_with_its_own_lines(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_what_the_file_itself_raises_is_shown_with_its_own_lines(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, "streams_app_failing", text)
     sys.modules.pop("streams_app_failing", None)
     found = suiro("run", str(path))
@@ -199,9 +193,7 @@ class EndlessStreams:
     exception = None
     replacement = None
 
-    def __init__(
-        self, failure: Exception | None = None, *, is_told: bool = True, number: int = signal.SIGTERM
-    ) -> None:
+    def __init__(self, failure: Exception | None = None, *, is_told: bool = True, number: int = signal.SIGTERM) -> None:
         self.asked = 0
         self._state = "CREATED"
         self._failure = failure

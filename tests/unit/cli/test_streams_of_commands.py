@@ -46,9 +46,7 @@ def test_an_output_that_takes_nothing_is_told_once(words: str) -> None:
 
 
 def test_what_the_locale_cannot_write_is_escaped(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text(
-        '[source."wärme"]\nkind = "files"\nfolder = "."\ntopic = "t"\n', encoding="utf-8"
-    )
+    (tmp_path / "c.toml").write_text('[source."wärme"]\nkind = "files"\nfolder = "."\ntopic = "t"\n', encoding="utf-8")
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = _shell(f"suiro connect check {tmp_path / 'c.toml'}", **locale)
     assert (done.stdout, done.stderr) == ("source.w\\xe4rme: files\n", "")

@@ -84,9 +84,7 @@ def test_a_text_in_json_stays_a_text(value: bytes, printed: Printed) -> None:
         ('{"headers": [["a", {"hex": "zz"}]]}', "non-hexadecimal number"),
     ],
 )
-def test_what_no_record_can_have_is_a_wrong_line(
-    line: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_record_can_have_is_a_wrong_line(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         _from_json(line, 7, TEXT, TEXT, None)
     assert stopped.value.code == 2
@@ -95,9 +93,7 @@ def test_what_no_record_can_have_is_a_wrong_line(
     assert said in told
 
 
-def test_a_null_of_json_does_not_become_a_tombstone(
-    printed: Printed, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_null_of_json_does_not_become_a_tombstone(printed: Printed, capsys: pytest.CaptureFixture[str]) -> None:
     write = of_values("json", encoder("json"))
     with pytest.raises(SystemExit):
         _from_json(printed(record(b'"1"', b"null"), "json"), 1, write, write, None)

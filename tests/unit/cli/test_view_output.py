@@ -26,9 +26,7 @@ def version(number: int, state: str, **more: Any) -> dict[str, Any]:
         (version(2, "building", progress=None), ""),
     ],
 )
-def test_how_long_building_will_take(
-    candidate: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_how_long_building_will_take(candidate: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     routing = {"serving": 1, "candidate": 2, "share": 0, "guide": None}
     versions = [version(1, "ready", lag_ms=0, input_lag_ms=7_300), candidate]
     status = {"view": "delays", "position": "building", "routing": routing, "versions": versions}
@@ -44,9 +42,7 @@ def test_of_a_long_error_the_first_line_is_shown(capsys: pytest.CaptureFixture[s
     routing = {"serving": 1, "candidate": None, "share": 0, "guide": None}
     versions = [
         version(1, "ready", error=None, follower_error="no room"),
-        version(
-            2, "failed", error="PythonException: no number\n  File app.py, line 3\n" + "at org.apache\n" * 99
-        ),
+        version(2, "failed", error="PythonException: no number\n  File app.py, line 3\n" + "at org.apache\n" * 99),
         version(3, "failed", error="x" * 2_000),
         version(4, "retired", error="what the version had cannot be deleted: no permission"),
     ]
@@ -72,9 +68,7 @@ def test_values_of_records_do_not_speak_to_the_terminal(capsys: pytest.CaptureFi
     with HttpPeer(lambda asked: Answer(body=status)) as peer:
         for command in ("status", "rollback"):
             print(suiro("view", command, "delays", "--url", peer.url).output)
-    tripped: Any = SimpleNamespace(
-        history=lambda name: [{"command": "trip", "detail": {"reason": "\x1b[2J"}}]
-    )
+    tripped: Any = SimpleNamespace(history=lambda name: [{"command": "trip", "detail": {"reason": "\x1b[2J"}}])
     watch_steps(tripped, "delays", status, quiet=False)
     print_json({"name": "\x9b2J"})
     event = {"revision": 1, "time_ms": 0, "who": "ada\x1b[2J", "command": "retire", "version": 1}
@@ -98,9 +92,7 @@ def test_errors_of_connectors_do_not_speak_to_the_terminal() -> None:
     assert (as_json.json[0]["error"], as_json.out.count("\n")) == (told["error"], 1)
 
 
-@pytest.mark.parametrize(
-    "body", [[], {"orders": {}}, {"orders": {"status": {"connector": {}}}}, b""], ids=str
-)
+@pytest.mark.parametrize("body", [[], {"orders": {}}, {"orders": {"status": {"connector": {}}}}, b""], ids=str)
 def test_another_service_is_not_taken_for_connect(body: Any) -> None:
     with HttpPeer(lambda asked: Answer(body=body)) as peer:
         done = suiro("connect", "status", "--url", peer.url)

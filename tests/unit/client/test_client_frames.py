@@ -40,9 +40,7 @@ def fetch_response(version: int) -> Any:
     }
     partition = build(partition_class, **fields)
     topic = nested(message, "FetchableTopicResponse")(topic="t", partitions=(partition,))
-    return build(
-        message, throttle_time=timedelta(), error_code=ErrorCode.none, session_id=0, responses=(topic,)
-    )
+    return build(message, throttle_time=timedelta(), error_code=ErrorCode.none, session_id=0, responses=(topic,))
 
 
 @pytest.mark.parametrize("version", range(4, 13))
@@ -92,9 +90,7 @@ def test_a_fetch_request(version: int) -> None:
 @pytest.mark.parametrize("version", range(7, 13))
 def test_a_produce_request(version: int, transactional_id: str | None) -> None:
     targets = [("t", 0), ("t", 1), ("u", 5)]
-    batches = {
-        target: Outgoing(place, target, bytes(place * 100 + 61), True) for place, target in enumerate(targets)
-    }
+    batches = {target: Outgoing(place, target, bytes(place * 100 + 61), True) for place, target in enumerate(targets)}
     parts = _encode(
         _Request(batches, version),
         correlation_id=9,
@@ -112,9 +108,7 @@ def test_a_produce_request(version: int, transactional_id: str | None) -> None:
         timedelta(milliseconds=1234),
     )
     assert [
-        (topic.name, item.index, len(item.records))
-        for topic in request.topic_data
-        for item in topic.partition_data
+        (topic.name, item.index, len(item.records)) for topic in request.topic_data for item in topic.partition_data
     ] == [("t", 0, 61), ("t", 1, 161), ("u", 5, 261)]
 
 
@@ -124,7 +118,6 @@ def test_scram_with_the_vector_of_rfc_7677() -> None:
     scram._first_bare = "n=user,r=rOprNGfwEbeRWgbNEkqO"
     server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     assert scram.final(server_first) == (
-        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
     scram.check_final(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")

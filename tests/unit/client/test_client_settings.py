@@ -68,9 +68,7 @@ def test_a_user_from_a_jaas_configuration() -> None:
     ],
 )
 def test_a_password_with_escapes_is_what_java_reads(written: str, password: str) -> None:
-    jaas = (
-        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password={written};'
-    )
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password={written};'
     settings = ClientSettings.from_mapping({"sasl.jaas.config": jaas})
     assert _credentials(settings) == ("a", password)
 
@@ -85,9 +83,7 @@ def test_bootstrap_servers_that_are_none(servers: str) -> None:
         parse_bootstrap_servers(servers)
 
 
-@pytest.mark.parametrize(
-    ("said", "is_checked"), [("https", True), ("HTTPS", True), ("none", False), ("", False)]
-)
+@pytest.mark.parametrize(("said", "is_checked"), [("https", True), ("HTTPS", True), ("none", False), ("", False)])
 def test_host_names_are_checked_as_java_spells_it_too(said: str, is_checked: bool) -> None:
     settings = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": said}
     context = tls_context(ClientSettings.from_mapping(settings))

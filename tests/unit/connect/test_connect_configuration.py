@@ -100,9 +100,7 @@ def test_what_is_wrong_is_named(path: Path, text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "module"), [("delta", "deltalake"), ("iceberg", "requests")])
-def test_the_extra_of_a_lake_is_named(
-    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: str
-) -> None:
+def test_the_extra_of_a_lake_is_named(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"suiro.connect.sinks.{kind}", raising=False)
     path.write_text(f"[sink.a]\nkind = '{kind}'")

@@ -66,9 +66,7 @@ def test_all_users_look_and_operators_change(address: str, runtime: Told) -> Non
             assert runtime.calls.pop() == (action, "orders")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/connectors/a/pause", 405)]
-)
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/connectors/a/pause", 405)])
 def test_what_is_not_there_is_said_as_an_error(address: str, method: str, path: str, status: int) -> None:
     answer = httpx.request(method, f"http://viewer:secret@{address}{path}")
     assert (answer.status_code, answer.json()["error_code"]) == (status, status)

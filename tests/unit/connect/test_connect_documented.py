@@ -32,9 +32,7 @@ def test_a_connectors_settings_are_documented(side: str, kind: str) -> None:
         if name.endswith("Settings") and is_dataclass(item) and item.__module__ == module.__name__
     )
     sections = [
-        part
-        for part in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]
-        if f"`{kind}`" in part.splitlines()[0]
+        part for part in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:] if f"`{kind}`" in part.splitlines()[0]
     ]
     section = next(part for part in sections if part.lower().startswith(side))
     assert sorted(name for name in _names(settings) if f"`{name}`" not in section) == []

@@ -186,9 +186,7 @@ def test_a_file_replaced_by_a_longer_copy_goes_on(lines: Folder) -> None:
 
 
 @pytest.mark.parametrize("anew", ["renamed", "in place"])
-def test_a_file_that_is_replaced_while_it_is_read_is_not_read_on_at_the_old_place(
-    tmp_path: Path, anew: str
-) -> None:
+def test_a_file_that_is_replaced_while_it_is_read_is_not_read_on_at_the_old_place(tmp_path: Path, anew: str) -> None:
     """Between two looks at the folder, by one that is longer than what was read of it."""
     folder = Folder(tmp_path, format_of_files="lines", interval_ms=100, max_records=2)
     path = folder.write("a", "old 1\nold 2\nold 3\n")
@@ -239,9 +237,7 @@ def exported(price: int) -> str:
 
 @pytest.mark.parametrize("anew", ["renamed", "in place"])
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_whole_file_that_differs_only_in_its_middle_is_read_again(
-    tmp_path: Path, anew: str, restart: bool
-) -> None:
+def test_a_whole_file_that_differs_only_in_its_middle_is_read_again(tmp_path: Path, anew: str, restart: bool) -> None:
     folder = Folder(tmp_path, format_of_files="xml", record="r")
     path = folder.write("a", exported(1))
     folder.settle()
@@ -324,9 +320,7 @@ def test_what_an_earlier_release_has_read_of_a_whole_file_is_not_read_again(tmp_
     assert len(folder.values()) == 401
 
 
-def test_large_whole_files_are_looked_at_one_after_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_whole_files_are_looked_at_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restore of a folder, say. What was looked at is committed, and a connector that is stopped ends."""
     monkeypatch.setattr(files, "SCAN_BYTES", 1)
     folder = Folder(tmp_path, format_of_files="xml", record="r")
@@ -404,9 +398,7 @@ def test_a_line_beyond_the_limit_is_put_aside(tmp_path: Path) -> None:
     folder.write("a", b"before\n" + b"x" * 5_000_000)
     values, rejected = folder.poll()
     assert values == [b"before"]
-    assert [(line, reason) for _, line, reason in rejected] == [
-        ("2", "is longer than max_line_bytes (2000000)")
-    ]
+    assert [(line, reason) for _, line, reason in rejected] == [("2", "is longer than max_line_bytes (2000000)")]
     folder.restart()
     folder.write("a", b"xx\nafter\n", more=True)
     assert folder.values() == [b"after"]
@@ -558,9 +550,7 @@ def test_a_header_beyond_all_bounds_ends_the_file(tmp_path: Path) -> None:
     folder.write("a.csv", f"{names}\n1,2\n")
     values, rejected = folder.poll()
     assert values == []
-    assert [(line, reason) for _, line, reason in rejected] == [
-        ("1", "a header of more than 100000 characters")
-    ]
+    assert [(line, reason) for _, line, reason in rejected] == [("1", "a header of more than 100000 characters")]
     ((part, state),) = folder.parts.items()
     assert len(part_record("files", part, state)[1] or b"") < 1_000_000
 
@@ -601,9 +591,7 @@ def test_every_place_to_stop_gives_the_same(tmp_path: Path) -> None:
 # -- whole files ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "large", ["x" * 300_000, "<a>1</a>" * 40_000, "<a><b>" * 9 + "x" * 300_000 + "</b></a>" * 9]
-)
+@pytest.mark.parametrize("large", ["x" * 300_000, "<a>1</a>" * 40_000, "<a><b>" * 9 + "x" * 300_000 + "</b></a>" * 9])
 def test_an_xml_element_that_is_too_large_is_put_aside_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: str
 ) -> None:
@@ -657,9 +645,7 @@ def test_what_is_no_xml_is_put_aside(tmp_path: Path, text: str, reason: str) -> 
     assert folder.poll() == ([], [])
 
 
-def test_a_disk_that_cannot_read_is_no_end_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_cannot_read_is_no_end_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path, format_of_files="xml", record="r")
     folder.write("a", "<d><r>1</r><r>2</r></d>")
     folder.settle()

@@ -41,9 +41,7 @@ def test_longs_do_not_ask_the_registry_one_by_one(monkeypatch: pytest.MonkeyPatc
     assert len(asked) == 3 * formats.UNKNOWN_IDS_MAX
 
 
-def test_a_registry_that_does_not_answer_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, unique: str
-) -> None:
+def test_a_registry_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, unique: str) -> None:
     """Each page took a minute, on one of the sixteen threads of all."""
     answering = threading.Event()
     asked: list[int] = []
@@ -68,9 +66,7 @@ def test_a_registry_that_does_not_answer_is_not_waited_for(
     wait_until(lambda: decoder("auto", f"http://{unique}")(data).value == 42, what="the registry answers")
 
 
-def test_each_thread_of_the_console_may_wait_for_another_schema(
-    monkeypatch: pytest.MonkeyPatch, unique: str
-) -> None:
+def test_each_thread_of_the_console_may_wait_for_another_schema(monkeypatch: pytest.MonkeyPatch, unique: str) -> None:
     """The seventeenth was told at once that the registry is slow, although it was not."""
     count = CALL_THREADS + STREAM_THREADS
     all_asked = threading.Barrier(count)
@@ -86,9 +82,7 @@ def test_each_thread_of_the_console_may_wait_for_another_schema(
     monkeypatch.setattr(registry_waits, "WAIT_S", 60)
     decode = decoder("auto", f"http://{unique}")
     with ThreadPoolExecutor(count) as threads:
-        found = threads.map(
-            lambda number: decode(struct.pack(">bI", 0, number) + b"\x54").error, range(count)
-        )
+        found = threads.map(lambda number: decode(struct.pack(">bI", 0, number) + b"\x54").error, range(count))
     assert set(found) == {None}
 
 
@@ -112,9 +106,7 @@ def test_a_schema_that_lacks_a_reference_spoils_its_own_records_only(
     assert "other has no version 1" in found.error
 
 
-def test_a_reference_that_cannot_be_asked_for_is_asked_for_once(
-    monkeypatch: pytest.MonkeyPatch, unique: str
-) -> None:
+def test_a_reference_that_cannot_be_asked_for_is_asked_for_once(monkeypatch: pytest.MonkeyPatch, unique: str) -> None:
     """Each record of a page asked for it again, on the thread of the page: three seconds, or up to a minute."""
     asked: list[int] = []
     schema = registry.Schema('"R"', "AVRO", (registry.Reference(name="R", subject="r", version=1),))
@@ -161,9 +153,7 @@ def test_a_schema_that_the_registry_refuses_spoils_its_own_records_only(
     assert decoder("auto", f"http://{unique}")(struct.pack(">bI", 0, 7) + b"\x54").value == 42
 
 
-def test_a_thread_that_cannot_be_started_is_started_later(
-    monkeypatch: pytest.MonkeyPatch, unique: str
-) -> None:
+def test_a_thread_that_cannot_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch, unique: str) -> None:
     """From then on the console waited for an answer to what it had not asked."""
     client = SimpleNamespace(schema=lambda number: registry.Schema('"long"'))
     monkeypatch.setattr(registry, "registry_client", lambda url: client)
@@ -180,9 +170,7 @@ def test_a_thread_that_cannot_be_started_is_started_later(
     assert decoder("auto", f"http://{unique}")(data).value == 42
 
 
-def test_the_format_avro_does_not_wait_long_in_the_console(
-    monkeypatch: pytest.MonkeyPatch, unique: str
-) -> None:
+def test_the_format_avro_does_not_wait_long_in_the_console(monkeypatch: pytest.MonkeyPatch, unique: str) -> None:
     answering = threading.Event()
 
     def schema(number: int) -> Any:
@@ -194,9 +182,7 @@ def test_the_format_avro_does_not_wait_long_in_the_console(
     monkeypatch.setattr(wire, "registry_client", lambda url: client)
     monkeypatch.setattr(registry_waits, "WAIT_S", 0.01)
     settings = SimpleNamespace(registry=f"http://{unique}", masks=Masks())
-    call: Any = SimpleNamespace(
-        console=SimpleNamespace(settings=settings), query={"value": "avro"}, role=Role.ADMIN
-    )
+    call: Any = SimpleNamespace(console=SimpleNamespace(settings=settings), query={"value": "avro"}, role=Role.ADMIN)
     view = RecordView(call, "t")
     data = struct.pack(">bI", 0, 7) + b"\x54"
     one = LogRecord(topic="t", partition=0, offset=0, timestamp=0, key=None, value=data, headers=())

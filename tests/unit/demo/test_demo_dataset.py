@@ -38,9 +38,7 @@ def test_flights_are_the_rows_of_the_file_in_the_order_of_their_departure(
     wanted = list(by_other_means.flights.items())
     assert len(year) == len(wanted)
     before = None
-    for row, expected_row in zip(
-        year.take(list(range(0, len(year), EACH))).to_pylist(), wanted[::EACH], strict=True
-    ):
+    for row, expected_row in zip(year.take(list(range(0, len(year), EACH))).to_pylist(), wanted[::EACH], strict=True):
         hour = row["time_hour"].astimezone(UTC)
         at = hour + timedelta(minutes=row["minute"])
         assert before is None or before <= at
@@ -101,9 +99,7 @@ def test_weather_files_have_every_line_once(tmp_path: Path, by_other_means: Expe
     assert len(files) == 36
     found = []
     for path in files:
-        assert path.read_bytes().endswith(b"\n"), (
-            "a line without an end is read only once the file is settled"
-        )
+        assert path.read_bytes().endswith(b"\n"), "a line without an end is read only once the file is settled"
         with path.open(newline="") as file:
             found += [(row["origin"], row["time_hour"]) for row in csv.DictReader(file)]
     assert sorted(found) == sorted(by_other_means.weather)

@@ -196,9 +196,7 @@ WRONG = "A-1 (partition 0, offset 0): origin is None, expected 'EWR'"
         (lambda topics: topics[DELAYS].pop(), "carrier.delays: A flights is 1, expected 2"),
         (lambda topics: topics[DELAYS].pop(1), "carrier.delays: carrier B is missing"),
         (
-            lambda topics: topics[DELAYS].append(
-                _figures(3, "B", flights=2, cancelled=0, dep=4.000000002, arr=-7.0)
-            ),
+            lambda topics: topics[DELAYS].append(_figures(3, "B", flights=2, cancelled=0, dep=4.000000002, arr=-7.0)),
             "carrier.delays: B mean_dep_delay is 4.000000002, expected 4.0",
         ),
         (_swap_updates, "carrier.delays: A went from 2 to 2 flights at offset 2"),

@@ -62,17 +62,12 @@ def driver() -> Iterator[TopologyTestDriver]:
 def _capture(driver: TopologyTestDriver, topic: str, key: str, rows: list[Row]) -> None:
     """As capture writes a table of texts and numbers."""
     kinds: dict[type, str] = {int: "int", float: "double", str: "string"}
-    names = {
-        name: next((kinds[type(row[name])] for row in rows if row[name] is not None), "int")
-        for name in rows[0]
-    }
+    names = {name: next((kinds[type(row[name])] for row in rows if row[name] is not None), "int") for name in rows[0]}
     fields = [{"name": name, "type": ["null", kind], "default": None} for name, kind in names.items()]
     common = {"type": "record", "namespace": topic}
     value = {**common, "name": "Value", "fields": fields}
     keys = {**common, "name": "Key", "fields": [{"name": key, "type": "string"}]}
-    table = driver.create_input_topic(
-        topic, key=serdes.avro.with_(schema=keys), value=serdes.avro.with_(schema=value)
-    )
+    table = driver.create_input_topic(topic, key=serdes.avro.with_(schema=keys), value=serdes.avro.with_(schema=value))
     for row in rows:
         table.pipe_input({key: row[key]}, row)
 
@@ -162,9 +157,7 @@ def test_verdict(driver: TopologyTestDriver, row: Row | None, reason: str | None
     )
     key = {name: FLIGHT_ROW[name] for name in KEY}
     raw.pipe_input(key, row, headers=[("lsn", b"1")])
-    valid, rejected = (
-        driver.create_output_topic(topic).read_records_to_list() for topic in (VALIDATED, REJECTED)
-    )
+    valid, rejected = (driver.create_output_topic(topic).read_records_to_list() for topic in (VALIDATED, REJECTED))
     assert len(valid) + len(rejected) == 2
     last = (valid if reason is None else rejected)[-1]
     assert (last.key, last.value) == (key, row)
@@ -230,9 +223,7 @@ def test_it_uses_the_demos_topics_and_no_other() -> None:
     builder = StreamsBuilder()
     build(builder)
     topology = builder.build()
-    assert set(topology.source_topics) | set(topology.sink_topics) == set(CAPTURED) | set(TOPICS) - {
-        WEATHER_REJECTED
-    }
+    assert set(topology.source_topics) | set(topology.sink_topics) == set(CAPTURED) | set(TOPICS) - {WEATHER_REJECTED}
 
 
 def test_the_page_of_the_demo_shows_it_as_it_is() -> None:

@@ -21,9 +21,7 @@ def test_what_comes_again_is_taken_once(receiver: AlertReceiver) -> None:
     with httpx.Client() as client:
         answers = []
         for number in (1, 1, 2):
-            answers.append(
-                client.post(receiver.url, json={"n": number}, headers={"Idempotency-Key": f"a-{number}"})
-            )
+            answers.append(client.post(receiver.url, json={"n": number}, headers={"Idempotency-Key": f"a-{number}"}))
         assert [answer.status_code for answer in answers] == [200, 200, 200]
         assert client.post(receiver.url, json={"n": 3}).status_code == 400, "nothing to know it again by"
     assert receiver.taken == {"a-1": {"n": 1}, "a-2": {"n": 2}}

@@ -68,9 +68,7 @@ def test_a_service_that_has_run_does_not_end_the_process_when_its_files_change(
 
 def test_a_service_that_cannot_run_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-S", "-c", "raise SystemExit(1)"]
-    monkeypatch.setattr(
-        beside, "start_service", lambda *_, **more: subprocess.Popen(command, stdin=subprocess.PIPE)
-    )
+    monkeypatch.setattr(beside, "start_service", lambda *_, **more: subprocess.Popen(command, stdin=subprocess.PIPE))
     failed: list[Any] = []
     service = Beside("console", listen_on("127.0.0.1", 0, name="test"), ["console"], failed=failed.append)
     try:

@@ -40,9 +40,7 @@ def users(tmp_path: Path) -> Users:
 
 
 def guard(users: Users | None = None) -> Guard:
-    return Guard(
-        echo, origins=Origins(loopback_only=users is None), users=users, max_body_bytes=10, realm="here"
-    )
+    return Guard(echo, origins=Origins(loopback_only=users is None), users=users, max_body_bytes=10, realm="here")
 
 
 def test_a_request_arrives_with_its_user_and_its_body(users: Users) -> None:
@@ -151,9 +149,7 @@ def test_one_user_does_not_take_all_connections(users: Users) -> None:
         await echo(scope, receive, send)
 
     async def test() -> None:
-        made = Guard(
-            waits, origins=None, users=users, max_body_bytes=10, limits=HttpLimits(max_connections=8)
-        )
+        made = Guard(waits, origins=None, users=users, max_body_bytes=10, limits=HttpLimits(max_connections=8))
         async with client(made) as http:
             reader, operator = basic("ada", "secret"), basic("bob", "plain")
             assert (await http.get("/", headers=reader)).status_code == 200

@@ -88,6 +88,4 @@ def test_bodies_are_of_a_type_that_no_page_sends_unasked(headers: dict[str, str]
     refused = WITH_USERS.refusal("POST", HERE | headers)
     assert (refused[0] if refused else None) == status
     lenient = Origins(loopback_only=False, body_types=("application/json", ""))
-    assert (lenient.refusal("POST", HERE | headers) is None) == (
-        status is None or "content-type" not in headers
-    )
+    assert (lenient.refusal("POST", HERE | headers) is None) == (status is None or "content-type" not in headers)

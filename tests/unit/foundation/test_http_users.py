@@ -36,9 +36,7 @@ def test_plain_and_hashed_passwords(tmp_path: Path) -> None:
         assert not users.verify(basic("c", "one")).name
 
 
-@pytest.mark.parametrize(
-    "header", ["", "Basic", "Basic ?", "Basic YQ==", "Bearer YTpvbmU=", "Basic /w==", "x y"]
-)
+@pytest.mark.parametrize("header", ["", "Basic", "Basic ?", "Basic YQ==", "Bearer YTpvbmU=", "Basic /w==", "x y"])
 def test_what_is_no_password(tmp_path: Path, header: str) -> None:
     assert not Users(write(tmp_path / "users", "a:one")).verify(header).name
 
@@ -59,9 +57,7 @@ def test_hashes_are_salted() -> None:
     assert hash_password("x") != hash_password("x")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("", "has no users"), ("a\n", "line 1"), ("a:one\nb:\n", "line 2")]
-)
+@pytest.mark.parametrize(("text", "message"), [("", "has no users"), ("a\n", "line 1"), ("a:one\nb:\n", "line 2")])
 def test_a_file_that_says_nothing(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Users(write(tmp_path / "users", text))

@@ -52,9 +52,7 @@ def test_wrong_lines(text: str, message: str) -> None:
 
 
 def test_users_of_plain() -> None:
-    text = (
-        f'{LOGIN_MODULE} required username="broker" password="x" user_alice="a-secret" user_bob="b, secret";'
-    )
+    text = f'{LOGIN_MODULE} required username="broker" password="x" user_alice="a-secret" user_bob="b, secret";'
     modules = parse_jaas(text, source="here")
     assert plain_users(modules, source="here") == {"alice": "a-secret", "bob": "b, secret"}
     assert "a-secret" not in repr(modules)

@@ -77,8 +77,7 @@ def test_the_first_line_is_waited_for(start: Start) -> None:
 
 def test_a_child_that_does_not_stop_is_killed(start: Start) -> None:
     child = start(
-        "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "print(1, flush=True); sys.stdin.read()"
+        "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(1, flush=True); sys.stdin.read()"
     )
     process.first_line(child, DEADLINE_S)
     assert process.stop(child, 0.01) == -signal.SIGKILL

@@ -35,13 +35,9 @@ def properties(**given: str) -> dict[str, str]:
 
 def test_a_brokers_addresses() -> None:
     found = properties(listener_security_protocol_map="CLIENTS:SASL_SSL", node_id="7", x="y")
-    assert (
-        found["listeners"] == "CLIENTS://127.0.0.1:9092,BROKERS://127.0.0.1:1111,CONTROLLER://127.0.0.1:2222"
-    )
+    assert found["listeners"] == "CLIENTS://127.0.0.1:9092,BROKERS://127.0.0.1:1111,CONTROLLER://127.0.0.1:2222"
     assert found["controller.quorum.voters"] == "1@127.0.0.1:2220,2@127.0.0.1:2222"
-    assert found["listener.security.protocol.map"] == (
-        "CLIENTS:SASL_SSL,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT"
-    )
+    assert found["listener.security.protocol.map"] == ("CLIENTS:SASL_SSL,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT")
     assert (found["node.id"], found["x"]) == ("2", "y")
     assert client_listeners(found["listeners"]) == (CLIENT,)
 
@@ -52,9 +48,7 @@ def test_where_access_is_checked_the_brokers_log_in() -> None:
         authorizer_class_name=AUTHORIZER,
         super_users="User:admin",
     )
-    assert found["listener.security.protocol.map"].endswith(
-        "BROKERS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
-    )
+    assert found["listener.security.protocol.map"].endswith("BROKERS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT")
     assert found["super.users"] == "User:admin;User:kafka-brokers"
     for name in ("brokers", "controller"):
         assert 'password="secret"' in found[f"listener.name.{name}.plain.sasl.jaas.config"]
@@ -165,9 +159,7 @@ def test_the_settings_of_a_cluster_are_never_half_written(tmp_path: Path) -> Non
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o640)
     with path.open() as before:
-        write_settings(
-            tmp_path / "k", [1], home=tmp_path / "k", listen=None, settings={"super.users": "User:b"}
-        )
+        write_settings(tmp_path / "k", [1], home=tmp_path / "k", listen=None, settings={"super.users": "User:b"})
         assert "User:a" in before.read()
     assert "User:b" in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o640

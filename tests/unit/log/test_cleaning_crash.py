@@ -19,9 +19,7 @@ from suiro.log import LogConfig, PartitionLog
 from suiro.log.swap import end_swap
 from suiro.protocol.records import Record, encode_batch
 
-CONFIG = LogConfig(
-    segment_bytes=700, index_interval_bytes=100, cleanup_policy=("compact",), delete_retention_ms=1000
-)
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, cleanup_policy=("compact",), delete_retention_ms=1000)
 OPERATIONS = (
     "rename",
     "unlink",
@@ -72,9 +70,7 @@ def written(directory: Path) -> PartitionLog:
     for number in range(24):
         value = None if number % 5 == 4 else b"value-%d" % number
         records = [
-            Record(
-                offset=place, timestamp=NOW_MS + number, key=b"key-%d" % (number * 3 % 7 + place), value=value
-            )
+            Record(offset=place, timestamp=NOW_MS + number, key=b"key-%d" % (number * 3 % 7 + place), value=value)
             for place in range(3)
         ]
         transactional = number % 6 in (1, 2)
@@ -100,9 +96,7 @@ def view(log: PartitionLog) -> tuple[dict[bytes, bytes], int, int]:
 
 
 def reopened(directory: Path, recovery_point: int) -> PartitionLog:
-    return open_log(
-        directory, config=CONFIG, clock=ManualClock(wall_ms=NOW_MS + 5000), recovery_point=recovery_point
-    )
+    return open_log(directory, config=CONFIG, clock=ManualClock(wall_ms=NOW_MS + 5000), recovery_point=recovery_point)
 
 
 @pytest.mark.sampled
@@ -140,9 +134,7 @@ def test_a_death_at_any_step_of_a_cleaning(tmp_path: Path, monkeypatch: pytest.M
 def assert_mended(directory: Path, end: int, expected: object) -> PartitionLog:
     log = reopened(directory, end)
     assert view(log) == expected
-    leftovers = [
-        path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")
-    ]
+    leftovers = [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
     assert leftovers == []
     log.abandon()
     # The next cleaning finds nothing that it cannot read, and changes nothing that counts.

@@ -49,9 +49,7 @@ def test_what_is_clean_counts_against_cleaning_again() -> None:
     assert bounds(found(checkpoint=20)) == (20, 30, 200, 100)
     assert not found(checkpoint=20).is_due(COMPACTED)
     assert found(checkpoint=20).is_due(LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.3))
-    assert not found(checkpoint=30).is_due(
-        LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0)
-    )
+    assert not found(checkpoint=30).is_due(LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0))
 
 
 @pytest.mark.parametrize("checkpoint", [5, 99])
@@ -75,9 +73,7 @@ def test_old_records_are_cleaned_whatever_the_ratio_says() -> None:
     lag = LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=2400)
     assert found(lag, checkpoint=20).overdue  # written 2500 ms ago
     assert found(lag, checkpoint=20).is_due(lag)
-    assert not found(
-        LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=2600), checkpoint=20
-    ).overdue
+    assert not found(LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=2600), checkpoint=20).overdue
 
 
 def test_neighbours_are_cleaned_into_one_segment_as_far_as_they_fit() -> None:
@@ -87,9 +83,7 @@ def test_neighbours_are_cleaned_into_one_segment_as_far_as_they_fit() -> None:
     ]
 
     def grouped(bytes_: int = 100, index: int = 1000, end: int = 50) -> list[list[int]]:
-        groups = groups_of(
-            sources, segment_bytes=bytes_, segment_index_bytes=index, first_uncleanable_offset=end
-        )
+        groups = groups_of(sources, segment_bytes=bytes_, segment_index_bytes=index, first_uncleanable_offset=end)
         return [[source.base_offset for source in group] for group in groups]
 
     assert grouped() == [[0, 10], [20], [30], [40]]
@@ -140,9 +134,7 @@ def test_compacted_and_deleted_together(tmp_path: Path) -> None:
     assert dirty(log, NOW_MS, checkpoint=3).first_dirty_offset == 12
 
 
-def test_partitions_that_were_made_together_roll_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_that_were_made_together_roll_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = LogConfig(segment_ms=1000, segment_jitter_ms=600)
     monkeypatch.setattr(random, "randrange", lambda below: below - 200)
     log = open_log(tmp_path / "t-0", config=config)

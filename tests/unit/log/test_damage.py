@@ -45,9 +45,7 @@ def _filled(folder: Path) -> Path:
     sequence = 0
     for number in range(BATCHES):
         if number % 10 == 9:
-            data = batch(
-                producer_id=7, epoch=0, sequence=sequence, transactional=True, timestamp=NOW_MS + number
-            )
+            data = batch(producer_id=7, epoch=0, sequence=sequence, transactional=True, timestamp=NOW_MS + number)
             sequence += 1
             log.append(data)
             log.append_control(False, 7, 0, 0, NOW_MS)
@@ -164,18 +162,14 @@ def _answers(log: PartitionLog) -> list[object]:
 
 def test_a_time_index_that_lies_deletes_nothing(tmp_path: Path) -> None:
     folder = _filled(tmp_path)
-    _each("*.timeindex", _entries(lambda _, entry: entry.__setitem__(slice(0, 8), bytes(7) + b"\1"), 12))(
-        folder
-    )
+    _each("*.timeindex", _entries(lambda _, entry: entry.__setitem__(slice(0, 8), bytes(7) + b"\1"), 12))(folder)
     log = open_log(folder, config=LogConfig(segment_bytes=4000, retention_ms=3_600_000), clean=True)
     assert log.retention.apply() == 0
     assert _read(log)[1] is None
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize(
-    "kind", ["gone", "cut at a batch", "cut within a batch", "length", "magic", "offset", "zeros"]
-)
+@pytest.mark.parametrize("kind", ["gone", "cut at a batch", "cut within a batch", "length", "magic", "offset", "zeros"])
 def test_damage_in_a_middle_segment_stops_the_reader_there(
     tmp_path: Path, kind: str, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,9 +208,7 @@ def test_damage_in_a_middle_segment_stops_the_reader_there(
     found, stopped = _read_checked(log)
     assert stopped == first_lost
     assert found == list(range(first_lost))
-    assert (
-        sum("damaged" in record.message for record in caplog.records if record.levelno >= logging.ERROR) == 1
-    )
+    assert sum("damaged" in record.message for record in caplog.records if record.levelno >= logging.ERROR) == 1
     with pytest.raises(DamagedLogError) as caught:
         log.read(first_lost, max_bytes=1000, read_committed=True)
     assert caught.value.code is ErrorCode.corrupt_message
@@ -260,9 +252,7 @@ def test_what_is_whole_is_read_before_the_damage_is_told(tmp_path: Path) -> None
     result = log.read(first, max_bytes=positions[9] + 30, read_committed=False)
     assert len(region_bytes(result)) == positions[9]
     with pytest.raises(DamagedLogError, match=path.name):
-        log.read(
-            read_header(region_bytes(result), positions[8]).next_offset, max_bytes=10, read_committed=False
-        )
+        log.read(read_header(region_bytes(result), positions[8]).next_offset, max_bytes=10, read_committed=False)
 
 
 def test_a_flipped_bit_in_an_unsynced_segment_keeps_what_is_behind_aside(
@@ -305,9 +295,7 @@ def test_a_log_that_ends_where_a_segment_begins_goes_on_there(tmp_path: Path) ->
     assert _read(open_log(folder, config=CONFIG, clean=True))[0][-1] == appended
 
 
-def test_what_is_kept_aside_has_a_limit_and_the_newest_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_aside_has_a_limit_and_the_newest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "KEPT_FILES_MAX", 3)
     log = open_log(tmp_path / "t-0", config=CONFIG)
     log.append(batch())
@@ -327,9 +315,7 @@ def test_what_is_kept_aside_has_a_limit_and_the_newest_stays(
     assert [p.stat().st_size for p in (tmp_path / "t-0").glob("*.damaged")] == [53]
 
 
-def test_a_marker_without_its_value_is_told_as_damage(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_marker_without_its_value_is_told_as_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = open_log(tmp_path / "t-0", config=CONFIG)
     record = Record(offset=0, timestamp=NOW_MS, key=bytes(4), value=b"\0")
     marker = encode_batch([record], producer_id=7, producer_epoch=0, transactional=True, control=True)
@@ -364,9 +350,7 @@ def _with_garbage(folder: Path, garbage: bytes) -> Path:
     return path
 
 
-def test_a_full_disk_cuts_nothing_that_it_cannot_keep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_cuts_nothing_that_it_cannot_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _with_garbage(tmp_path / "t-0", b"garbage")
     content = path.read_bytes()
     write = os.pwritev
@@ -384,9 +368,7 @@ def test_a_full_disk_cuts_nothing_that_it_cannot_keep(
     assert not list((tmp_path / "t-0").glob("*.damaged"))
 
 
-def test_a_full_disk_keeps_a_torn_tail_in_the_room_that_it_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_a_torn_tail_in_the_room_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One log with a batch that a power failure had torn kept the whole node from starting."""
     monkeypatch.setattr(damage, "_CHUNK_BYTES", 10)
     folder, garbage = tmp_path / "t-0", bytes(range(1, 36))
@@ -499,9 +481,7 @@ def test_a_directory_that_an_older_version_made_trusts_the_gaps_that_it_has(tmp_
         directory.all_are_open()
         assert _read(log) == found
         directory.close()
-    assert read_checkpoint(tmp_path / "gap-offset-checkpoint", columns=3) == [
-        ["t", "0", str(log.log_end_offset)]
-    ]
+    assert read_checkpoint(tmp_path / "gap-offset-checkpoint", columns=3) == [["t", "0", str(log.log_end_offset)]]
 
 
 # Checkpoints
@@ -565,9 +545,7 @@ def test_damaged_files_of_a_partition_are_rebuilt(
     [("log-start-offset-checkpoint", content) for content in GARBAGE]
     + [("meta.properties", content) for content in (b"\xff" * 30, b"x=y\n", b"node.id=1\n")],
 )
-def test_what_only_the_operator_can_bring_back_stops_the_start(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_what_only_the_operator_can_bring_back_stops_the_start(tmp_path: Path, name: str, content: bytes) -> None:
     DataDirectory.open(tmp_path).close()
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=re.compile(f"{name}.*restore it", re.IGNORECASE)):
@@ -575,9 +553,7 @@ def test_what_only_the_operator_can_bring_back_stops_the_start(
     assert (tmp_path / name).read_bytes() == content
 
 
-def test_a_missing_first_segment_is_named_after_a_clean_stop(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_first_segment_is_named_after_a_clean_stop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = DataDirectory.open(tmp_path)
     log = directory.open_partition("t", 0, topic_id=TOPIC, config=CONFIG, clock=CLOCK)
     for _ in range(100):

@@ -34,9 +34,7 @@ def test_a_second_node_is_told_whose_directory_it_is(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        ConfigError, match=r"the data directory .*/file cannot be used: File exists.*; choose"
-    ):
+    with pytest.raises(ConfigError, match=r"the data directory .*/file cannot be used: File exists.*; choose"):
         DataDirectory.open(tmp_path / "file")
     with pytest.raises(ConfigError, match=r"file/log cannot be used: Not a directory"):
         DataDirectory.open(tmp_path / "file" / "log")
@@ -183,16 +181,12 @@ def test_files_that_a_power_cut_emptied_count_as_absent(tmp_path: Path, left: by
 
 
 def test_the_log_loads_no_compiler_and_no_arrow() -> None:
-    check = (
-        "import sys, suiro.log; print(*sorted({'numba', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules)))"
-    )
+    check = "import sys, suiro.log; print(*sorted({'numba', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_names_are_on_the_disk_before_anything_relies_on_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_on_the_disk_before_anything_relies_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system may have what was synced after a rename or a removal, and not that itself."""
     done: list[str] = []
     real_fsync, real_replace, real_unlink = os.fsync, os.replace, Path.unlink

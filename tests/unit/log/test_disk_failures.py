@@ -90,9 +90,7 @@ def test_a_torn_write_that_cannot_be_cut_off_takes_the_log_offline(
     assert again.append(batch()).base_offset == 3
 
 
-def test_a_torn_write_that_is_cut_off_costs_one_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torn_write_that_is_cut_off_costs_one_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path / "t-0")
     log.append(batch(3))
     with monkeypatch.context() as patch:
@@ -125,9 +123,7 @@ def test_an_index_that_cannot_be_opened_behind_a_batch_fails_nothing(
 ) -> None:
     """The batch is written by then: taken for failed, its offset would be given to the next one too."""
     log = open_log(tmp_path / "t-0", config=LogConfig(index_interval_bytes=0))
-    count = (
-        PENDING_BYTES // 12 + 2
-    )  # the time index has handed its entries to the disk, and holds no file open
+    count = PENDING_BYTES // 12 + 2  # the time index has handed its entries to the disk, and holds no file open
     for number in range(count):
         log.append(batch(timestamp=NOW_MS + number))
     with monkeypatch.context() as patch:

@@ -65,9 +65,7 @@ def test_transaction_index_bytes_are_kafkas(tmp_path: Path) -> None:
     assert not index.path.exists()
     index.add(AbortedTransaction(7, 10, 20, 15))
     index.add(AbortedTransaction(8, 15, 30, 31))
-    assert index.path.read_bytes() == struct.pack(">hqqqq", 0, 7, 10, 20, 15) + struct.pack(
-        ">hqqqq", 0, 8, 15, 30, 31
-    )
+    assert index.path.read_bytes() == struct.pack(">hqqqq", 0, 7, 10, 20, 15) + struct.pack(">hqqqq", 0, 8, 15, 30, 31)
     assert TransactionIndex(index.path).entries == index.entries
 
 

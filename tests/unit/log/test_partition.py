@@ -100,9 +100,7 @@ def _of_codec(data: bytes, codec: int) -> bytes:
         (_of_codec(batch(), 5), ErrorCode.invalid_record),
         (batch(0), ErrorCode.invalid_record),
         (
-            control_batch(
-                commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS
-            ),
+            control_batch(commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS),
             ErrorCode.invalid_record,
         ),
         (batch(value=b"x" * 2000), ErrorCode.message_too_large),
@@ -499,9 +497,7 @@ def test_flush_moves_the_recovery_point(tmp_path: Path) -> None:
     assert (log.recovery_point, log.log_end_offset) == (7, 8)
 
 
-def test_a_flush_of_many_segments_opens_few_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flush_of_many_segments_opens_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of 400 GB that was imported has more segments than a process may open files."""
     log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=100, index_interval_bytes=0))
     for _ in range(100):
@@ -651,9 +647,7 @@ def test_a_segment_that_could_not_be_made_leaves_no_file(
     assert read_all(reopened, max_bytes=1) == expected
 
 
-def test_a_segment_that_could_not_be_sealed_leaves_no_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segment_that_could_not_be_sealed_leaves_no_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(batch())
     config = LogConfig(segment_bytes=4 * size, index_interval_bytes=0)
     log = open_log(tmp_path / "t-0", config=config)
@@ -708,9 +702,7 @@ def test_new_settings_count_from_the_next_append_and_retention_on(tmp_path: Path
     assert log.log_start_offset == log.log_end_offset == 12
 
 
-def test_partitions_beyond_the_limit_let_go_of_their_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_beyond_the_limit_let_go_of_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files.OPEN_FILES, "_limit", 12)
     logs = [open_log(tmp_path / f"t-{number}", config=SMALL) for number in range(20)]
     before = len(os.listdir("/proc/self/fd"))

@@ -27,9 +27,7 @@ class Partition:
         self.offset = 0
 
     def batch(self, epoch: int, first: int, count: int = 1, *, transactional: bool = False) -> str:
-        header = owned_header(
-            count, producer_id=PRODUCER, epoch=epoch, sequence=first, transactional=transactional
-        )
+        header = owned_header(count, producer_id=PRODUCER, epoch=epoch, sequence=first, transactional=transactional)
         duplicate = self.states.duplicate_of(header)
         if duplicate is not None:
             return f"duplicate of {duplicate.first_offset}"
@@ -69,9 +67,7 @@ ROWS: list[tuple[str, list[tuple[int, int, int]], tuple[int, int, int], str | ty
 ]
 
 
-@pytest.mark.parametrize(
-    ("before", "batch", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
-)
+@pytest.mark.parametrize(("before", "batch", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_idempotent_batches(
     before: list[tuple[int, int, int]], batch: tuple[int, int, int], expected: str | type[LogError]
 ) -> None:

@@ -70,9 +70,7 @@ def _written(directory: Path, steps: list[Step]) -> PartitionLog:
 @pytest.mark.parametrize("tail", TAILS)
 def test_a_log_cut_at_every_byte_of_its_last_two_batches(tmp_path: Path, tail: str) -> None:
     steps = HISTORY + TAILS[tail]
-    never_cut = [
-        _written(tmp_path / f"{n}" / "t-0", steps[:n]) for n in range(len(steps) - 2, len(steps) + 1)
-    ]
+    never_cut = [_written(tmp_path / f"{n}" / "t-0", steps[:n]) for n in range(len(steps) - 2, len(steps) + 1)]
     sizes = [log.size for log in never_cut]
     states = [state_of(log) for log in never_cut]
     whole = never_cut[-1]
@@ -134,9 +132,7 @@ def test_a_corrupt_segment_takes_the_later_ones_with_it(tmp_path: Path) -> None:
     recovered = open_log(tmp_path / "t-0", config=CONFIG)
     assert recovered.log_end_offset == 6
     assert [segment.base_offset for segment in recovered.segments] == [0, 4]
-    assert [path.name for path in (tmp_path / "t-0").glob("*8.*")] == [
-        f"00000000000000000008.log.0.{NOW_MS}.damaged"
-    ]
+    assert [path.name for path in (tmp_path / "t-0").glob("*8.*")] == [f"00000000000000000008.log.0.{NOW_MS}.damaged"]
     assert recovered.append(batch()).base_offset == 6
 
 
@@ -171,9 +167,7 @@ def test_lost_files_are_rebuilt_or_done_without(tmp_path: Path, lost: str, clean
         assert found == expected
 
 
-def test_a_clean_open_reads_no_batch_but_the_last_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clean_open_reads_no_batch_but_the_last_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=20_000, index_interval_bytes=1000))
     for sequence in range(500):
         log.append(batch(producer_id=1, epoch=0, sequence=sequence))

@@ -128,9 +128,7 @@ def test_a_decode_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columnar, "MAX_DECODED_BYTES", 40)
     for codec in (0, LZ4):
         log = b"".join(
-            encode_batch(
-                [Record(offset=n, timestamp=0, key=None, value=bytes(20))], base_offset=n, compression=codec
-            )
+            encode_batch([Record(offset=n, timestamp=0, key=None, value=bytes(20))], base_offset=n, compression=codec)
             for n in range(4)
         )
         assert offsets(log) == ([0], 1)
@@ -208,12 +206,8 @@ def test_nothing_to_encode() -> None:
 def test_sliced_chunked_string_and_null_columns() -> None:
     values = pa.chunked_array([pa.array(["x", None])[1:], pa.array(["ü", "z"])])
     keys = pa.nulls(4)[1:]
-    headers = pa.array(
-        [[{"key": "gone", "value": b"1"}], None, [{"key": "h", "value": None}], []], HEADERS_TYPE
-    )
-    (batch,) = encode_values(
-        [b""] * 3, values=values, keys=keys, headers=headers[1:], timestamps=pa.array([5, 6, 7])
-    )
+    headers = pa.array([[{"key": "gone", "value": b"1"}], None, [{"key": "h", "value": None}], []], HEADERS_TYPE)
+    (batch,) = encode_values([b""] * 3, values=values, keys=keys, headers=headers[1:], timestamps=pa.array([5, 6, 7]))
     assert decode_batch(batch.data) == (
         Record(offset=0, timestamp=5, key=None, value=None),
         Record(offset=1, timestamp=6, key=None, value="ü".encode(), headers=(("h", None),)),

@@ -129,9 +129,7 @@ def test_lz4_blocks_are_independent_as_java_demands() -> None:
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
 def test_parts_stay_small(codec: int) -> None:
     """Also those of a block that becomes 4 MB."""
-    packed = (
-        lz4.frame.compress(bytes(9 << 20), block_size=7) if codec == LZ4 else compress(ZSTD, bytes(9 << 20))
-    )
+    packed = lz4.frame.compress(bytes(9 << 20), block_size=7) if codec == LZ4 else compress(ZSTD, bytes(9 << 20))
     sizes = [len(part) for part in compression.decompressed_parts(codec, packed)]
     assert (sum(sizes), max(sizes)) == (9 << 20, 256 * 1024)
 

@@ -60,9 +60,7 @@ def test_a_string_is_no_longer_than_in_the_older_form() -> None:
     message = request_class(3, 12)
     for size, is_read in ((32_767, True), (32_768, False)):
         topic = nested(message, "MetadataRequestTopic")(topic_id=None, name="x" * size)
-        asked = message(
-            topics=(topic,), allow_auto_topic_creation=False, include_topic_authorized_operations=False
-        )
+        asked = message(topics=(topic,), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
         frame = write_request(asked, correlation_id=1, client_id=None)
         if is_read:
             assert read_request(frame, 3, 12)[1] == asked

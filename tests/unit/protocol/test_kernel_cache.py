@@ -52,9 +52,7 @@ def test_in_a_folder_of_kernels_a_change_of_any_file_counts(tmp_path: Path) -> N
             # Python's own cache does not notice a change of the same size within the same second.
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        done = subprocess.run(
-            [sys.executable, "-c", CALL], capture_output=True, text=True, check=True, env=environment
-        )
+        done = subprocess.run([sys.executable, "-c", CALL], capture_output=True, text=True, check=True, env=environment)
         return [int(word) for word in done.stdout.split()]
 
     assert called(10) == [11, 1]
@@ -68,9 +66,7 @@ def test_kernels_take_names_only_from_files_whose_change_counts() -> None:
     kernels = [path for path in root.rglob("*.py") if importing in path.read_bytes()]
     assert len(kernels) > 5
     for path in kernels:
-        imports = [
-            node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.ImportFrom)
-        ]
+        imports = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.ImportFrom)]
         counted = {*compiling._SHARED, *(path.parent.glob("*.py") if path.parent.name == "kernels" else ())}
         for node in imports:
             if (node.module or "").startswith("suiro."):

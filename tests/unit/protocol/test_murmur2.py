@@ -14,9 +14,7 @@ from suiro.protocol.murmur2 import murmur2, partition_for_key
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "protocol" / "murmur2.json").read_text())
 HASHES = [(bytes.fromhex(v["key_hex"]), v["hash_int32"]) for v in VECTORS["murmur2"]]
-PARTITIONS = [
-    (bytes.fromhex(v["key_hex"]), v["partitions"], v["partition"]) for v in VECTORS["partition_of_key"]
-]
+PARTITIONS = [(bytes.fromhex(v["key_hex"]), v["partitions"], v["partition"]) for v in VECTORS["partition_of_key"]]
 LIBRDKAFKA = [
     (bytes.fromhex(v["key_hex"]), v["positive_hash"])
     for v in VECTORS["librdkafka_partitioners"]["cases"]

@@ -28,9 +28,7 @@ BATCHES: list[dict[str, Any]] = json.loads(VECTORS.read_text())["batches"]
 
 def records(count: int, *, base_offset: int = 0) -> list[Record]:
     return [
-        Record(
-            offset=base_offset + n, timestamp=1000 - n, key=b"k%d" % n, value=b"v" * n, headers=(("h", None),)
-        )
+        Record(offset=base_offset + n, timestamp=1000 - n, key=b"k%d" % n, value=b"v" * n, headers=(("h", None),))
         for n in range(count)
     ]
 
@@ -209,9 +207,7 @@ def test_a_producer_takes_a_batch(give_tail: bool) -> None:
         transactional=True,
         crc_tail=crc32c(data[61:]) if give_tail else None,
     )
-    assert owned == encode_batch(
-        records(4), producer_id=77, producer_epoch=3, base_sequence=12, transactional=True
-    )
+    assert owned == encode_batch(records(4), producer_id=77, producer_epoch=3, base_sequence=12, transactional=True)
     again = with_producer(
         owned, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False, crc_tail=None
     )

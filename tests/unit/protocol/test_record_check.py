@@ -76,8 +76,7 @@ def test_without_the_kernel_many_records_are_gone_over_one_by_one(monkeypatch: p
         max_size=40,
     ),
     keyed=st.booleans(),
-    between=st.none()
-    | st.tuples(st.integers(TIMESTAMP - 5, TIMESTAMP), st.integers(TIMESTAMP, TIMESTAMP + 5)),
+    between=st.none() | st.tuples(st.integers(TIMESTAMP - 5, TIMESTAMP), st.integers(TIMESTAMP, TIMESTAMP + 5)),
     log_append_time=st.booleans(),
 )
 def test_both_ways_find_the_same(

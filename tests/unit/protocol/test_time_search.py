@@ -26,15 +26,11 @@ def by_records(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int]
 
 
 def by_kernel(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    return time_search._found_in_parts(
-        data, read_header(data), timestamp, from_offset, time_search._find_compiled
-    )
+    return time_search._found_in_parts(data, read_header(data), timestamp, from_offset, time_search._find_compiled)
 
 
 def by_python(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    return time_search._found_in_parts(
-        data, read_header(data), timestamp, from_offset, plain_loops.find_by_time
-    )
+    return time_search._found_in_parts(data, read_header(data), timestamp, from_offset, plain_loops.find_by_time)
 
 
 def outcome(find: Any, *arguments: Any) -> object:
@@ -150,9 +146,7 @@ def test_garbage_does_not_decompress() -> None:
 
 def test_a_batch_never_becomes_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: Any = time_search.decompressed_parts
-    monkeypatch.setattr(
-        time_search, "decompressed_parts", lambda codec, data: parts(codec, data, limit=1 << 20)
-    )
+    monkeypatch.setattr(time_search, "decompressed_parts", lambda codec, data: parts(codec, data, limit=1 << 20))
     data = crafted_batch(LEAST_RECORD * 200_000, count=200_000, codec=ZSTD, latest=NOW + 1000)
     with pytest.raises(TooMuchError):
         time_search.first_at_or_after(data, NOW + 1, from_offset=0)

@@ -261,9 +261,7 @@ def test_a_field_that_the_reader_has_is_nobodys_alias() -> None:
 def test_two_fields_for_one_give_what_rows_have() -> None:
     registered = Registered()
     data = registered.write(_of_long("a", "b"), [{"a": 1, "b": 2}])
-    rows, column = registered.read(
-        data, {**_of_long(), "fields": [{"name": "b", "type": "long", "aliases": ["a"]}]}
-    )
+    rows, column = registered.read(data, {**_of_long(), "fields": [{"name": "b", "type": "long", "aliases": ["a"]}]})
     assert column.to_pylist() == rows
 
 
@@ -322,9 +320,7 @@ def test_a_field_that_two_of_the_reader_mean_is_read_as_by_rows() -> None:
         {"name": "x", "type": "int", "aliases": ["a"], "default": 0},
         {"name": "a", "type": "int", "default": 7},
     ]
-    rows, column = registered.read(
-        registered.write(record(a="int"), [{"a": 1}]), {**record(), "fields": fields}
-    )
+    rows, column = registered.read(registered.write(record(a="int"), [{"a": 1}]), {**record(), "fields": fields})
     assert column.to_pylist() == rows
 
 

@@ -46,9 +46,7 @@ TREE: dict[str, Any] = {
 
 
 def trees() -> st.SearchStrategy[dict[str, Any]]:
-    def more(
-        children: st.SearchStrategy[Any], named: st.SearchStrategy[Any]
-    ) -> st.SearchStrategy[dict[str, Any]]:
+    def more(children: st.SearchStrategy[Any], named: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
         return st.fixed_dictionaries(
             {
                 "label": st.sampled_from(["a", "b"]),
@@ -71,9 +69,7 @@ def trees() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @given(trees(), st.data())
-def test_what_fastavro_writes_is_within_the_limits_and_what_is_cut_is_not(
-    value: Any, data: st.DataObject
-) -> None:
+def test_what_fastavro_writes_is_within_the_limits_and_what_is_cut_is_not(value: Any, data: st.DataObject) -> None:
     parsed = fastavro.parse_schema(TREE)
     limits = AvroLimits.of(parsed)
     assert limits is not None

@@ -273,9 +273,7 @@ def test_a_configuration_keeps_what_a_request_does_not_name(api: Api) -> None:
         "compatibilityGroup": "major",
         "defaultMetadata": {"properties": {"owner": "us"}},
         "overrideMetadata": {"properties": {"zone": "eu"}},
-        "defaultRuleSet": {
-            "domainRules": [{"name": "r", "type": "CEL", "kind": "CONDITION", "mode": "WRITE"}]
-        },
+        "defaultRuleSet": {"domainRules": [{"name": "r", "type": "CEL", "kind": "CONDITION", "mode": "WRITE"}]},
     }
     assert api("PUT", "config/s", everything) == (200, everything)
     assert api("PUT", "config/s", {"compatibility": "NONE"})[0] == 200
@@ -392,16 +390,12 @@ def test_numbers_end_at_32_bits(api: Api) -> None:
     ],
     ids=str,
 )
-def test_a_configuration_is_refused_that_no_schema_could_be_registered_with(
-    api: Api, given: dict[str, Any]
-) -> None:
+def test_a_configuration_is_refused_that_no_schema_could_be_registered_with(api: Api, given: dict[str, Any]) -> None:
     assert api.refused("PUT", "config/s", given) == 422
     api.register("s", ONE, metadata={"properties": {"owner": "us"}})
     bad = {"schema": text(TWO), "metadata": {"tags": []}, "ruleSet": {"domainRules": 5}}
     assert api.refused("POST", "subjects/s/versions", bad) == 42210
-    assert (
-        api.refused("POST", "subjects/s/versions", {**bad, "ruleSet": None, "metadata": {"tags": [1]}}) == 422
-    )
+    assert api.refused("POST", "subjects/s/versions", {**bad, "ruleSet": None, "metadata": {"tags": [1]}}) == 422
     assert api.refused("PUT", "config/s", {"defaultRuleSet": {"domainRules": [{"type": "CEL"}]}}) == 42210
     assert api("PUT", "config/s", {"normalize": "False"}) == (200, {"normalize": False})
 
@@ -415,10 +409,7 @@ def test_contexts_have_their_own_ids(api: Api) -> None:
     assert api.get("subjects?subjectPrefix=:.c:") == [":.c:s"]
     assert api.get("subjects?subjectPrefix=") == ["s"]  # the default context
     assert api.get(f"schemas/ids/{first}")["schema"] == text(ONE)
-    assert (
-        api.get(f"schemas/ids/{first}?subject=:.c:s")["schema"]
-        == api.get("subjects/:.c:s/versions/1")["schema"]
-    )
+    assert api.get(f"schemas/ids/{first}?subject=:.c:s")["schema"] == api.get("subjects/:.c:s/versions/1")["schema"]
     assert api.get("subjects/:.:s/versions") == [1]
     # The same below /contexts, where names need no prefix.
     assert api.get("contexts/:.c:/subjects") == [":.c:s"]
@@ -547,9 +538,7 @@ def test_associations(api: Api) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", ["READWRITE", "IMPORT"])
-def test_a_number_that_cannot_be_written_again_is_refused(
-    api: Api, kind: str, schema: str, mode: str
-) -> None:
+def test_a_number_that_cannot_be_written_again_is_refused(api: Api, kind: str, schema: str, mode: str) -> None:
     """What was stored would be no JSON: no client could read it."""
     body = {"schema": schema, "schemaType": kind}
     if mode == "IMPORT":
@@ -600,9 +589,7 @@ def a_long_life(api: Api) -> None:
 
 
 def everything(state: State) -> Any:
-    schemas = [
-        (one.subject, one.version, one.id, one.text, one.deleted, one.guid) for one in state.all_schemas()
-    ]
+    schemas = [(one.subject, one.version, one.id, one.text, one.deleted, one.guid) for one in state.all_schemas()]
     return schemas, state.configs, state.modes, sorted(state.contexts)
 
 
@@ -731,10 +718,7 @@ def test_a_reference_to_the_latest_version_in_a_log_that_confluents_registry_wro
     }
     api.storage.append(Key.schema("s", 1).encode(), json.dumps(value).encode())
     assert "cents" in api.get("schemas/ids/9?format=resolved")["schema"]
-    assert (
-        api.refused("POST", "subjects/s/versions", {"schema": text(record(("price", "int"), name="Order"))})
-        == 409
-    )
+    assert api.refused("POST", "subjects/s/versions", {"schema": text(record(("price", "int"), name="Order"))}) == 409
 
 
 # -- as Confluent's registry answers ---------------------------------------------------------------------------

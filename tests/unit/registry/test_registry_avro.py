@@ -213,16 +213,12 @@ def test_what_is_no_schema(text: str, message: str) -> None:
 def test_a_namespace_that_is_no_text_is_none(namespace: str) -> None:
     """As Java reads it: the one around it holds."""
     inner = f'{{"type": "fixed", "name": "F", "namespace": {namespace}, "size": 1}}'
-    text = (
-        f'{{"type": "record", "name": "R", "namespace": "n", "fields": [{{"name": "a", "type": {inner}}}]}}'
-    )
+    text = f'{{"type": "record", "name": "R", "namespace": "n", "fields": [{{"name": "a", "type": {inner}}}]}}'
     assert canonical(text) == canonical(text.replace(f'"namespace": {namespace}, ', ""))
 
 
 def test_a_schema_of_other_schemas() -> None:
-    money = Import(
-        "n.Money", '{"type": "record", "name": "n.Money", "fields": [{"name": "cents", "type": "long"}]}'
-    )
+    money = Import("n.Money", '{"type": "record", "name": "n.Money", "fields": [{"name": "cents", "type": "long"}]}')
     text = '{"type": "record", "name": "n.Order", "fields": [{"name": "price", "type": "n.Money"}]}'
     parsed = parse("AVRO", text, (money,))
     assert parsed.canonical.count("cents") == 0

@@ -98,9 +98,7 @@ def test_too_many_branches_are_an_error_and_no_verdict(monkeypatch: pytest.Monke
     monkeypatch.setattr("suiro.registry.work.MAX_COMPARED_STEPS", 10_000)
 
     def schema(last: str) -> str:
-        return json.dumps(
-            {"anyOf": [{"type": "object", "maxProperties": n, "title": last} for n in range(400)]}
-        )
+        return json.dumps({"anyOf": [{"type": "object", "maxProperties": n, "title": last} for n in range(400)]})
 
     with pytest.raises(TooComplex, match="steps"):
         compare(parse("JSON", schema("a")), parse("JSON", schema("b")), Budget(10_000))
@@ -173,10 +171,7 @@ def test_references_to_references_are_followed_once(monkeypatch: pytest.MonkeyPa
         return version(subject, number, **more)
 
     monkeypatch.setattr(client, "version", counted)
-    assert (
-        codec_of("JSON", CodecSettings(registry=url)).decode(b"\0" + schema_id.to_bytes(4, "big") + b"{}")
-        == {}
-    )
+    assert codec_of("JSON", CodecSettings(registry=url)).decode(b"\0" + schema_id.to_bytes(4, "big") + b"{}") == {}
 
 
 @pytest.mark.parametrize(

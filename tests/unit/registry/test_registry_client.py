@@ -171,9 +171,7 @@ def test_a_file_of_certificates_that_is_not_there_is_named(tmp_path: Path) -> No
     ("answer", "reason"),
     [
         pytest.param(b'["' + b"x" * 100_000 + b'"]', "more than 50000 bytes", id="long"),
-        pytest.param(
-            gzip.compress(b" " * 50_000_000, mtime=0), "more than 50000 bytes", id="long when it is unpacked"
-        ),
+        pytest.param(gzip.compress(b" " * 50_000_000, mtime=0), "more than 50000 bytes", id="long when it is unpacked"),
         pytest.param(GZIP + b"is not what follows", "not valid gzip", id="no gzip"),
         pytest.param(b"<html>Welcome</html>", "not that of a schema registry", id="another server's page"),
         pytest.param(b"[" * 40_000, "not that of a schema registry", id="deep"),
@@ -272,9 +270,7 @@ TOO_DEEP = 100_000
         pytest.param("JSON", "{}", '{"not":' * TOO_DEEP + "{}" + "}" * TOO_DEEP, id="deep JSON behind it"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_looked_at_once(
-    unique: str, language: str, text: str, other: str
-) -> None:
+def test_a_schema_that_cannot_be_used_is_looked_at_once(unique: str, language: str, text: str, other: str) -> None:
     """Each of its records asked the registry for what the schema refers to."""
     asked: list[str] = []
 
@@ -282,9 +278,7 @@ def test_a_schema_that_cannot_be_used_is_looked_at_once(
         asked.append(request.url.path)
         if "/ids/" in request.url.path:
             reference = {"name": "other", "subject": "other", "version": 1}
-            return httpx.Response(
-                200, json={"schema": text, "schemaType": language, "references": [reference]}
-            )
+            return httpx.Response(200, json={"schema": text, "schemaType": language, "references": [reference]})
         return httpx.Response(
             200, json={"id": 1, "subject": "other", "version": 1, "schema": other, "schemaType": language}
         )

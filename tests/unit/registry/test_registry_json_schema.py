@@ -244,9 +244,7 @@ def test_what_must_be_the_same_is_so_behind_a_property_with_the_name_of_a_keywor
 
     assert kinds(of(TEXT), of(TEXT)) == []
     assert kinds(of(NUMBER), of(TEXT)) == ["COMBINED_TYPE_CHANGED"]
-    assert kinds(
-        {"if": {"default": 1}, "then": {"minimum": 1}}, {"if": {"default": 2}, "then": {"minimum": 1}}
-    )
+    assert kinds({"if": {"default": 1}, "then": {"minimum": 1}}, {"if": {"default": 2}, "then": {"minimum": 1}})
 
 
 def test_forms() -> None:
@@ -303,9 +301,7 @@ CONTENT_MODELS: dict[str, tuple[Any, Any, bool]] = {
     ),
     "what a $ref looked at is not closed": (
         new_draft(properties={"b": NUMBER}),
-        new_draft(
-            unevaluatedProperties=False, **{"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"b": TEXT}}}}
-        ),
+        new_draft(unevaluatedProperties=False, **{"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"b": TEXT}}}}),
         False,
     ),
     "an item of those that unevaluatedItems take": (

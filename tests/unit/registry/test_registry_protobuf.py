@@ -141,9 +141,7 @@ def test_layout_does_not_count_comments_do() -> None:
 
 
 def test_a_name_that_an_inner_one_hides_is_written_in_full() -> None:
-    text = (
-        'syntax = "proto3"; package p; message X {} message A { message X {} .p.X outer = 1; X inner = 2; }'
-    )
+    text = 'syntax = "proto3"; package p; message X {} message A { message X {} .p.X outer = 1; X inner = 2; }'
     parsed = parse("PROTOBUF", text)
     fields = parse("PROTOBUF", parsed.canonical).model.messages["p.A"].field
     assert [field.type_name for field in fields] == [".p.X", ".p.A.X"]

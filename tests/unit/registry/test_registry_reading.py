@@ -12,9 +12,7 @@ from suiro.registry.storage import Storage, _decode, _Log
 
 
 def fetched(data: bytes) -> Fetched:
-    return Fetched(
-        data=memoryview(data), aborted=(), high_watermark=1, last_stable_offset=1, log_start_offset=0
-    )
+    return Fetched(data=memoryview(data), aborted=(), high_watermark=1, last_stable_offset=1, log_start_offset=0)
 
 
 def test_a_schema_that_is_not_what_was_written_is_damage() -> None:

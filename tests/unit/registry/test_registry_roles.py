@@ -31,9 +31,7 @@ class Guarded:
             transport = httpx.ASGITransport(app=self.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://registry") as client:
                 content = None if body is None else json.dumps(body)
-                return await client.request(
-                    method, f"/{path}", content=content, headers=JSON, auth=(user, "secret")
-                )
+                return await client.request(method, f"/{path}", content=content, headers=JSON, auth=(user, "secret"))
 
         answer = asyncio.run(call())
         return answer.status_code, answer.json()

@@ -137,9 +137,7 @@ class Producer:
     def commit_offsets(self, group: str, offsets: Mapping[Place, tuple[int, str]]) -> None:
         self._before("commit_offsets")
         transaction = self._opened()
-        assert self._kafka.is_v2 or group in transaction.groups, (
-            "committed offsets of a group that was not added"
-        )
+        assert self._kafka.is_v2 or group in transaction.groups, "committed offsets of a group that was not added"
         for place, (offset, metadata) in offsets.items():
             transaction.offsets[group, place] = Committed(offset, metadata)
         self._after("commit_offsets")
@@ -150,9 +148,7 @@ class Producer:
         identity = self._current()
         transaction = kafka.open.pop(self._name, None)
         if transaction is None:
-            assert kafka.decided.get(self._name) == (identity, commit), (
-                "ended a transaction that was not open"
-            )
+            assert kafka.decided.get(self._name) == (identity, commit), "ended a transaction that was not open"
             return
         if commit:
             kafka.records += transaction.records

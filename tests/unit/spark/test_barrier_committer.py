@@ -34,9 +34,7 @@ def nothing(point: str, batch_id: int) -> None: ...
 
 def plan(batch_id: int = 0, lineage: str = "q") -> Plan:
     digests = ("" if batch_id == 0 else f"end{batch_id - 1}", f"end{batch_id}")
-    return Plan(
-        batch_id=batch_id, lineage=lineage, run_id="run", start_digest=digests[0], end_digest=digests[1]
-    )
+    return Plan(batch_id=batch_id, lineage=lineage, run_id="run", start_digest=digests[0], end_digest=digests[1])
 
 
 def stage(kafka: KafkaDouble, of: Plan, owned: Sequence[Sequence[Any]] = OWNED) -> list[Report]:

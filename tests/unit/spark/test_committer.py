@@ -147,9 +147,7 @@ def test_the_trailing_record_is_made_when_all_else_is_written_and_comes_last() -
 def test_a_micro_batch_without_records_still_has_its_trailing_record() -> None:
     kafka = KafkaDouble()
     assert (
-        Committer(kafka, APP, clock=ManualClock()).process(
-            micro_batch(0, rows=Rows([]), trailing_record=Foot(kafka))
-        )
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, rows=Rows([]), trailing_record=Foot(kafka)))
         is PRODUCED
     )
     assert held(kafka) == ["foot of "]
@@ -184,9 +182,7 @@ def test_any_two_failed_calls_leave_one_trailing_record_made_after_a_look_at_kaf
 
 def test_a_named_sink_has_its_own_group_and_id() -> None:
     kafka = KafkaDouble()
-    Committer(kafka, Destination(application_id="app", sink_name="late"), clock=ManualClock()).process(
-        micro_batch(0)
-    )
+    Committer(kafka, Destination(application_id="app", sink_name="late"), clock=ManualClock()).process(micro_batch(0))
     assert marker_of(kafka, "app/late").batch_id == 0
     assert set(kafka.epochs) == {"app/late"}
     assert APP.transactional_id == "app/sink"
@@ -414,9 +410,7 @@ def test_hours_of_losing_now_this_call_now_that_one_repeat_and_lose_nothing() ->
     kafka, random = KafkaDouble(), Random(7)
     committer = waits(kafka)
     for number in range(3):
-        kafka.faults += [
-            (random.choice(CALLS), random.choice(["lost request", "lost answer"])) for _ in range(200)
-        ]
+        kafka.faults += [(random.choice(CALLS), random.choice(["lost request", "lost answer"])) for _ in range(200)]
         committer.process(micro_batch(number))
         assert held(kafka) == expected(number)
 

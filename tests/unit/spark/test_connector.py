@@ -51,9 +51,7 @@ def test_every_setting_of_kafka_has_the_fate_that_the_table_tells(entry: object)
             assert not settings
 
 
-@pytest.mark.parametrize(
-    "entry", [entry for entry in OPTIONS if entry.fate is Fate.NO_EFFECT], ids=lambda e: e.name
-)
+@pytest.mark.parametrize("entry", [entry for entry in OPTIONS if entry.fate is Fate.NO_EFFECT], ids=lambda e: e.name)
 def test_options_without_effect_are_taken(entry: object) -> None:
     assert SourceOptions.parse(SOURCE | {entry.name: "3"}) == SourceOptions.parse(SOURCE)  # type: ignore[attr-defined]
 
@@ -90,9 +88,7 @@ def test_pem_stores_under_javas_names_are_the_clients_files() -> None:
 
 
 def test_a_store_of_java_is_refused_with_the_way_to_pem() -> None:
-    with pytest.raises(
-        ConfigError, match=r"'/trust.jks' is a store of type JKS; only PEM.*ssl\.truststore\.type=PEM"
-    ):
+    with pytest.raises(ConfigError, match=r"'/trust.jks' is a store of type JKS; only PEM.*ssl\.truststore\.type=PEM"):
         client_settings({"ssl.truststore.location": "/trust.jks"})
 
 
@@ -109,9 +105,7 @@ def test_waiting_for_more_and_finer_tasks() -> None:
     assert (options.min_offsets_per_trigger, options.max_trigger_delay_ms) == (10, 5_000)
     assert (options.max_records_per_partition, options.group_id) == (7, "lag")
     assert SourceOptions.parse(SOURCE).max_trigger_delay_ms == 15 * 60_000
-    with pytest.raises(
-        ConfigError, match=r"minOffsetsPerTrigger \(11\) is above maxOffsetsPerTrigger \(10\)"
-    ):
+    with pytest.raises(ConfigError, match=r"minOffsetsPerTrigger \(11\) is above maxOffsetsPerTrigger \(10\)"):
         SourceOptions.parse(SOURCE | {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"})
     for delay in ("soon", "٣s", "9" * 5_000 + "s"):
         with pytest.raises(ConfigError, match="maxTriggerDelay is not a time like"):
@@ -120,6 +114,4 @@ def test_waiting_for_more_and_finer_tasks() -> None:
 
 def test_what_to_do_with_a_time_in_the_future_is_one_of_two() -> None:
     with pytest.raises(ConfigError, match="neither error nor latest"):
-        SourceOptions.parse(
-            SOURCE | {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "earliest"}
-        )
+        SourceOptions.parse(SOURCE | {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "earliest"})

@@ -78,9 +78,7 @@ def test_one_that_nobody_took_ends(home: Path) -> None:
     [(SETTINGS | {"spark.driver.memory": "4g"}, {}), (SETTINGS, {"GIVEN": "2"})],
     ids=["other settings", "another environment"],
 )
-def test_one_that_is_not_what_is_wanted_ends(
-    home: Path, settings: Mapping[str, str], more: Mapping[str, str]
-) -> None:
+def test_one_that_is_not_what_is_wanted_ends(home: Path, settings: Mapping[str, str], more: Mapping[str, str]) -> None:
     with started_early(SETTINGS, environment(home)):
         pid, _, connection, _ = told(home)
         take(settings, environment(home) | dict(more))

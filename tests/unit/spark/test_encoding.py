@@ -24,9 +24,7 @@ def encoded(rows: list[pa.RecordBatch], **options: str) -> list[tuple[str, int, 
         clock = ManualClock(wall_ms=1234)
         encode_rows(rows, writer, parsed, partition_count=PARTITIONS.__getitem__, task_index=1, clock=clock)
         staged = writer.finish()
-    return [
-        (topic, place, record) for topic, place, data, _ in staged.batches() for record in decode_batch(data)
-    ]
+    return [(topic, place, record) for topic, place, data, _ in staged.batches() for record in decode_batch(data)]
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -60,9 +58,7 @@ def test_a_topic_column_and_chosen_partitions() -> None:
         partition=pa.array([2, None, 0], pa.int32()),
         timestamp=pa.array([5_999, None, -1], pa.timestamp("us", tz="UTC")),
     )
-    found = sorted(
-        (topic, place, record.value, record.timestamp) for topic, place, record in encoded([batch])
-    )
+    found = sorted((topic, place, record.value, record.timestamp) for topic, place, record in encoded([batch]))
     assert found == [("other", 1, b"b", 1234), ("out", 0, b"c", -1), ("out", 2, b"a", 5)]
     assert {topic for topic, _, _ in encoded([batch], topic="out")} == {"out"}
 

@@ -15,9 +15,7 @@ def test_nothing_happens_without_the_variable(monkeypatch: pytest.MonkeyPatch) -
     faults.reach("after_end", 3)
 
 
-def test_a_fault_happens_at_its_point_and_micro_batch(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fault_happens_at_its_point_and_micro_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(faults.VARIABLE, "after_end@batch=3:raise, before_fence:raise")
     faults.reach("after_end", 2)
     with pytest.raises(TransientError, match="after_end@batch=3"):
@@ -41,9 +39,7 @@ def test_a_stopped_process_goes_on_when_it_is_continued(monkeypatch: pytest.Monk
     assert os.WEXITSTATUS(status) == 7
 
 
-@pytest.mark.parametrize(
-    "text", ["after_end", "after_end:explode", "after_end@batch=x:kill", "after_end@batch=:kill"]
-)
+@pytest.mark.parametrize("text", ["after_end", "after_end:explode", "after_end@batch=x:kill", "after_end@batch=:kill"])
 def test_a_misspelt_fault_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="SUIRO_FAULT"):
         faults.parse(text)

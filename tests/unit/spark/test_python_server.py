@@ -88,9 +88,7 @@ def test_a_forked_process_is_as_if_it_had_been_started(environment: dict[str, st
     [{"PYTHONHASHSEED": "5"}, {SERVER: "/nowhere"}, {"PYTHONOPTIMIZE": "1"}],
     ids=["another seed", "no server", "optimized"],
 )
-def test_what_cannot_be_forked_is_started(
-    environment: dict[str, str], modules: Path, more: dict[str, str]
-) -> None:
+def test_what_cannot_be_forked_is_started(environment: dict[str, str], modules: Path, more: dict[str, str]) -> None:
     process = started(environment, modules, "tells", **more)
     out, errors = process.communicate(b"words")
     told = json.loads(out)
@@ -100,9 +98,7 @@ def test_what_cannot_be_forked_is_started(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, 137)])
-def test_who_waits_learns_of_its_end(
-    environment: dict[str, str], modules: Path, number: int, code: int
-) -> None:
+def test_who_waits_learns_of_its_end(environment: dict[str, str], modules: Path, number: int, code: int) -> None:
     process = started(environment, modules, "waits")
     assert process.stdout is not None
     pid = int(process.stdout.readline())

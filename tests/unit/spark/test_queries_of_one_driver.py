@@ -42,9 +42,7 @@ class Meanwhile:
         return (*OUT, b"last", 1)
 
 
-def test_what_one_aborts_is_not_committed_by_the_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_one_aborts_is_not_committed_by_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The second query's fence aborted the first one's records. Its marker was committed under the new epoch."""
     log = Log()
     monkeypatch.setattr("suiro.client.Client", lambda *of, **more: log)

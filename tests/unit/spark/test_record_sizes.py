@@ -20,9 +20,7 @@ A0, A1, A2 = ("a", 0), ("a", 1), ("a", 2)
 
 
 def batch(first: int, count: int, size: int, *, codec: int = 0, time_ms: int = 0) -> bytes:
-    records = [
-        Record(offset=first + at, timestamp=time_ms, key=None, value=b"x" * size) for at in range(count)
-    ]
+    records = [Record(offset=first + at, timestamp=time_ms, key=None, value=b"x" * size) for at in range(count)]
     return encode_batch(records, base_offset=first, compression=codec)
 
 
@@ -52,9 +50,7 @@ class Log:
             if offset < self.starts.get(place, 0):
                 raise OffsetOutOfRangeError(*place, offset, self.starts[place], 10**6)
             data = b"" if place in self.leaves_out else self._from(place, offset)
-            has_room = len(data) // 2 <= limits["partition_max_bytes"] or not any(
-                one.data for one in found.values()
-            )
+            has_room = len(data) // 2 <= limits["partition_max_bytes"] or not any(one.data for one in found.values())
             found[place] = Fetched(data if has_room else b"")  # as brokers do
         return found
 
@@ -65,9 +61,7 @@ class Log:
         return batch(first, 10, size, time_ms=start + first * step) + batch(first + 10, 10, size)
 
 
-def count(
-    sizes: RecordSizes, max_bytes: int, ends: Mapping[Place, int], max_offsets: int | None = None
-) -> int | None:
+def count(sizes: RecordSizes, max_bytes: int, ends: Mapping[Place, int], max_offsets: int | None = None) -> int | None:
     return sizes.count_within(max_bytes, dict.fromkeys(ends, 0), ends, evenly_limited, max_offsets)
 
 
@@ -204,9 +198,7 @@ def test_samples_are_taken_once_a_second_and_kept_where_one_fails() -> None:
         pytest.param({A1: (0, 1), A2: (9, 1)}, evenly_limited, id="the time of the short one is not known"),
     ],
 )
-def test_the_share_after_which_the_fewest_records_wait(
-    times: Mapping[Place, tuple[int, int]], best: object
-) -> None:
+def test_the_share_after_which_the_fewest_records_wait(times: Mapping[Place, tuple[int, int]], best: object) -> None:
     ends = {A0: 5_000, A1: 100_000, **{place: 100_000 for place in times if place == A2}}
     log = Log({place: {0: 1000} for place in ends})
     log.times.update(times)

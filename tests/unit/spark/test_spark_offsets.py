@@ -14,9 +14,7 @@ OFFSETS = st.dictionaries(PLACES, st.integers(0, 2**62), max_size=8)
 
 def test_json_is_that_of_sparks_connector_with_members_beside_it() -> None:
     positions = Positions(offsets={("b", 1): 7, ("b", 0): 12}, topic_ids={"b": "ff"}, initial=True)
-    assert (
-        json.dumps(positions.to_json()) == '{"b": {"0": 12, "1": 7}, "@ids": {"b": "ff"}, "@initial": true}'
-    )
+    assert json.dumps(positions.to_json()) == '{"b": {"0": 12, "1": 7}, "@ids": {"b": "ff"}, "@initial": true}'
 
 
 @given(OFFSETS, st.booleans(), st.none() | OFFSETS)

@@ -75,9 +75,7 @@ def test_a_task_that_finds_no_room_leaves_no_file(tmp_path: Path, monkeypatch: p
         def write(self, data: Any, /) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(
-        Path, "open", lambda path, mode, buffering: io.BufferedWriter(Full(path, mode), buffering)
-    )
+    monkeypatch.setattr(Path, "open", lambda path, mode, buffering: io.BufferedWriter(Full(path, mode), buffering))
     with (
         pytest.raises(OSError, match="No space"),
         StagingWriter(StagingArea(tmp_path), "0-1") as writer,
@@ -124,9 +122,7 @@ def _at_short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_at_short_intervals")
-def test_what_a_driver_waits_with_for_days_is_not_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_driver_waits_with_for_days_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A micro-batch waits for a log that is away without a limit."""
     waiting = StagingArea(tmp_path / "waiting")
 
@@ -183,9 +179,7 @@ def test_what_is_abandoned_beside_it_and_not_its_own_stays(tmp_path: Path) -> No
     assert drop_box.is_dir()
 
 
-def test_what_another_user_has_left_does_not_stop_a_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_user_has_left_does_not_stop_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Users may share a staging.dir. Each may remove only files of their own."""
     mine, old, theirs = (StagingArea(tmp_path / name) for name in ("mine", "old", "theirs"))
     for area in (mine, old, theirs):
@@ -259,9 +253,7 @@ def test_the_default_directory_is_private(shared_folder: Path) -> None:
     assert stat.S_IMODE(shared_folder.stat().st_mode) == 0o700
 
 
-def test_a_directory_of_another_user_is_not_trusted(
-    shared_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_of_another_user_is_not_trusted(shared_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared_folder.mkdir(mode=0o700)
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)

@@ -47,9 +47,7 @@ class Flaky:
 @pytest.mark.parametrize("call", ["metadata", "list_offsets", "fetch"])
 def test_a_source_waits(call: str, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    client = RetryingClient(
-        Flaky(clock, [GONE, HostNotFoundError("h does not resolve")] * 60), Waiting(clock=clock)
-    )
+    client = RetryingClient(Flaky(clock, [GONE, HostNotFoundError("h does not resolve")] * 60), Waiting(clock=clock))
     arguments = {"metadata": (["t"],), "list_offsets": ({("t", 0): -1},), "fetch": ({("t", 0): 5},)}
     assert getattr(client, call)(*arguments[call]) == {"t": "there"}
     assert clock.monotonic_ms() >= 120 * 60_000

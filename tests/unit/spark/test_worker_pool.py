@@ -123,9 +123,7 @@ class Connection:
         """The process that runs the task. `query`: its streaming query."""
         properties = {"spark.app.name": "a test", **({} if query is None else {QUERY_ID: query})}
         texts = b"3.14", json.dumps({"isBarrier": False, "localProperties": properties}).encode()
-        data = (
-            struct.pack(">i", number) + b"".join(struct.pack(">i", len(text)) + text for text in texts) + what
-        )
+        data = struct.pack(">i", number) + b"".join(struct.pack(">i", len(text)) + text for text in texts) + what
         self.socket.sendall(struct.pack(">ii", -8, len(data)) + data)
         return self._pid()
 

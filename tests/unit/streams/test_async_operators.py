@@ -115,9 +115,7 @@ async def noted(key: Any, value: Any) -> None:
         ("peek_async", noted, [("a", 1), ("b", 2), ("a", 0)]),
     ],
 )
-def test_the_results_go_on_as_those_of_the_plain_operator(
-    operator: str, function: Any, expected: list[Any]
-) -> None:
+def test_the_results_go_on_as_those_of_the_plain_operator(operator: str, function: Any, expected: list[Any]) -> None:
     seen.clear()
     with TopologyTestDriver(given(operator, function)) as driver:
         topic = driver.create_input_topic("in")
@@ -240,9 +238,7 @@ def test_after_the_last_attempt_the_record_is_to_blame() -> None:
         return await service.call(value) if value == 7 else value
 
     topology = given("map_values_async", call, retries=2, backoff=1)
-    with pytest.raises(
-        ProcessingError, match=r"operator call failed on a record of from-0 offset 1.*OSError"
-    ):
+    with pytest.raises(ProcessingError, match=r"operator call failed on a record of from-0 offset 1.*OSError"):
         ran(topology, [("b", 1), ("a", 7), ("c", 2)])
     assert service.seen == [7] * 3
 
@@ -370,13 +366,9 @@ class AsyncObject:
 @pytest.mark.parametrize("function", [doubled, partial(doubled), AsyncObject()])
 def test_an_async_function_for_a_plain_operator_is_refused(function: Any) -> None:
     _, records = stream()
-    with pytest.raises(
-        TopologyError, match=r"the mapper of map_values is an async function.*use map_values_async"
-    ):
+    with pytest.raises(TopologyError, match=r"the mapper of map_values is an async function.*use map_values_async"):
         records.map_values(function)
-    with pytest.raises(
-        TopologyError, match=r"the predicate of filter is an async function.*use filter_async"
-    ):
+    with pytest.raises(TopologyError, match=r"the predicate of filter is an async function.*use filter_async"):
         records.filter(function)
     with pytest.raises(TopologyError, match=r"the selector of group_by is an async function.*above"):
         records.group_by(function)

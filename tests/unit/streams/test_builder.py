@@ -175,9 +175,7 @@ def test_branches_are_named() -> None:
         (lambda s: s.group_by_key().aggregate(list, add).to_stream(), serdes.string, None),
         (
             lambda s: (
-                s.group_by_key()
-                .aggregate(list, add, materialized=Materialized.with_(value=serdes.int))
-                .to_stream()
+                s.group_by_key().aggregate(list, add, materialized=Materialized.with_(value=serdes.int)).to_stream()
             ),
             serdes.string,
             serdes.int,
@@ -379,10 +377,7 @@ def test_tables_keep_rows_only_when_they_must() -> None:
     builder = StreamsBuilder()
     for topic in ("passed", "joined", "grouped", "suppressed"):
         builder.table(topic, name=topic)
-    tables = {
-        topic: builder.table(topic + "-again", name=topic + "-again")
-        for topic in ("joined", "grouped", "held")
-    }
+    tables = {topic: builder.table(topic + "-again", name=topic + "-again") for topic in ("joined", "grouped", "held")}
     builder.stream("s").join(tables["joined"], joined).to("out")
     tables["grouped"].group_by(value_twice).count()
     tables["held"].suppress(Suppressed.until_time_limit(5))
@@ -475,9 +470,7 @@ def test_windowed_stores() -> None:
     group = builder.stream("in", key=serdes.string).group_by_key()
     group.windowed_by(TimeWindows.of_size(10).grace(5)).count(materialized=Materialized.as_("t"))
     group.windowed_by(SlidingWindows.of_difference(10, grace=5)).count(materialized=Materialized.as_("d"))
-    group.windowed_by(SessionWindows.of_gap(10).grace(5)).count(
-        materialized=Materialized.as_("s", retention=100)
-    )
+    group.windowed_by(SessionWindows.of_gap(10).grace(5)).count(materialized=Materialized.as_("s", retention=100))
     topology = builder.build()
     found = [
         (spec.kind, spec.retention_ms, spec.window_size_ms, spec.key)

@@ -47,9 +47,7 @@ class Bucket:
     def batch(self, records: list[tuple[str, int, int]], reached: int = -1) -> list[tuple[Any, Any, int]]:
         """Records as (key, timestamp, carried time)."""
         outputs = Outputs()
-        task = Task(
-            self.topology, self.sub, partition=0, maps=self.maps, outputs=outputs, settings=self.settings
-        )
+        task = Task(self.topology, self.sub, partition=0, maps=self.maps, outputs=outputs, settings=self.settings)
         for key, timestamp, carried in records:
             task.process(self.input, Record(key, 1, timestamp), None, carried)
         task.pass_to({self.input: reached})
@@ -110,9 +108,7 @@ def test_results_that_time_let_go_are_not_late_for_the_next_operator(build: Any)
         build(builder)
         bucket = Bucket(builder.build())
         records = [("a", 1), ("b", 12), ("a", 25), ("a", 40), ("a", 80)]
-        bucket.input = next(
-            name for name in (node.name for node in bucket.sub.inputs) if "REPARTITION" in name
-        )
+        bucket.input = next(name for name in (node.name for node in bucket.sub.inputs) if "REPARTITION" in name)
         found.append(bucket.batch([(key, at, at if carries else -1) for key, at in records]))
         assert bucket.dropped == {}
     assert found[0] == found[1]

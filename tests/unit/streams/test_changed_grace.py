@@ -62,9 +62,7 @@ class Runs:
 
 @pytest.mark.parametrize("build", [emitted_on_close, suppressed])
 @pytest.mark.parametrize("windows", KINDS, ids=lambda windows: type(windows).__name__)
-def test_a_shorter_grace_loses_no_final_result(
-    build: Callable[[Windows, int], Topology], windows: Windows
-) -> None:
+def test_a_shorter_grace_loses_no_final_result(build: Callable[[Windows, int], Topology], windows: Windows) -> None:
     runs = Runs()
     assert runs.of(build(windows, 1_000), [("k", "v", 100), ("k", "v", 300)]) == []
     found = runs.of(build(windows, 0), [("z", "v", 2_000)])
@@ -97,9 +95,7 @@ def joined(kind: str, grace: int) -> Topology:
 
 @pytest.mark.parametrize("kind", ["left_join", "outer_join"])
 @pytest.mark.parametrize(("before", "after"), [(100, 0), (0, 100), (100, 40)])
-def test_a_record_that_waits_for_a_match_keeps_its_time_and_finds_it(
-    kind: str, before: int, after: int
-) -> None:
+def test_a_record_that_waits_for_a_match_keeps_its_time_and_finds_it(kind: str, before: int, after: int) -> None:
     run = Interpreter(joined(kind, before))
     run.pipe("in", 1_000, b"k", b"A")
     run.pipe("in", 1_000, b"l", b"B")

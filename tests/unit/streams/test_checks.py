@@ -142,9 +142,7 @@ def test_global_table_without_a_key_mapper() -> None:
         lambda one, two: one.stream("a").join(two.global_table("b"), by_value, joined),
         lambda one, two: one.table("a").join(two.table("b"), joined),
         lambda one, two: one.stream("a").merge(two.stream("b")),
-        lambda one, two: (
-            one.stream("a").group_by_key().cogroup(add).cogroup(two.stream("b").group_by_key(), add)
-        ),
+        lambda one, two: one.stream("a").group_by_key().cogroup(add).cogroup(two.stream("b").group_by_key(), add),
     ],
 )
 def test_different_builders(build: Callable[[StreamsBuilder, StreamsBuilder], Any]) -> None:

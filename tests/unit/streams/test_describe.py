@@ -30,9 +30,7 @@ def described(name: str) -> str:
 
 def sorted_stores(text: str) -> str:
     """Kafka Streams prints stores in the order of a hash table."""
-    return re.sub(
-        r"stores: \[([^]]*)]", lambda found: f"stores: [{', '.join(sorted(found[1].split(', ')))}]", text
-    )
+    return re.sub(r"stores: \[([^]]*)]", lambda found: f"stores: [{', '.join(sorted(found[1].split(', ')))}]", text)
 
 
 def test_every_entry_is_built() -> None:

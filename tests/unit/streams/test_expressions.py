@@ -167,9 +167,7 @@ def test_overflow_is_an_error_unless_the_row_does_not_need_it(tree: Expression, 
     assert evaluate(guarded, Columns(value=column)).to_pylist() == [tree.evaluate(value={"x": 1}), 0]
 
 
-@pytest.mark.parametrize(
-    "use", [bool, iter, lambda tree: "a" in tree, lambda tree: tree and 1, lambda tree: not tree]
-)
+@pytest.mark.parametrize("use", [bool, iter, lambda tree: "a" in tree, lambda tree: tree and 1, lambda tree: not tree])
 def test_python_words_cannot_build_expressions(use: Any) -> None:
     with pytest.raises(TypeError):
         use(X > 0)
@@ -318,18 +316,14 @@ DEEP: dict[str, tuple[Callable[[Expression], Expression], Any]] = {
 
 
 @pytest.mark.parametrize(("wrap", "expected"), DEEP.values(), ids=DEEP)
-def test_an_expression_may_be_deeper_than_python_nests(
-    wrap: Callable[[Expression], Expression], expected: Any
-) -> None:
+def test_an_expression_may_be_deeper_than_python_nests(wrap: Callable[[Expression], Expression], expected: Any) -> None:
     deep: Expression = X
     for _ in range(DEPTH if wrap is not DEEP["conditions"][0] else 12):  # each has its part twice
         deep = wrap(deep)
     assert deep.evaluate(value={"x": 1}) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["it's", 'a "b"', "a\nb", "\\", "{0}", "'] + __import__('os').abort() + ['", "\ud800"]
-)
+@pytest.mark.parametrize("name", ["it's", 'a "b"', "a\nb", "\\", "{0}", "'] + __import__('os').abort() + ['", "\ud800"])
 def test_names_are_no_code(name: str) -> None:
     assert struct(**{name: lit(7)}).evaluate(value={}) == {name: 7}
     assert e.Field(e.record_value(), name).evaluate(value={name: 7}) == 7

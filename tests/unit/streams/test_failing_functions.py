@@ -99,9 +99,7 @@ def test_a_record_that_fails_leaves_the_sessions_that_it_would_have_merged(polic
     for value, timestamp in ((5, 100), (2, 115), (bad, 108), (bad, 100), (5, 108)):
         run.pipe("in", timestamp, b"k", _long(value))
     found = [
-        (item.record.key.start, item.record.key.end, item.record.value)
-        for item in run.outputs
-        if item.topic == "out"
+        (item.record.key.start, item.record.key.end, item.record.value) for item in run.outputs if item.topic == "out"
     ]
     first, second = (5, 2) if fails == "the serde" else (10, 10)
     assert found == [
@@ -148,9 +146,7 @@ def test_the_line_of_a_timestamp_extractor_is_told() -> None:
     stream = builder.stream("in", key=serdes.string, value=serdes.long, timestamp=lambda record, time: 1 // 0)
     stream.to("out")
     run = Interpreter(builder.build())
-    with pytest.raises(
-        ProcessingError, match=r"extractor .* ZeroDivisionError: .*_functions.py, line \d+\)$"
-    ):
+    with pytest.raises(ProcessingError, match=r"extractor .* ZeroDivisionError: .*_functions.py, line \d+\)$"):
         run.pipe("in", 1, b"k", _long(7))
 
 

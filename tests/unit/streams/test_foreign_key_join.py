@@ -219,9 +219,7 @@ def test_answers_to_what_a_row_was_are_dropped() -> None:
         sub = next(sub for sub in topology.sub_topologies if input_ in {node.name for node in sub.inputs})
         maps = {name: OrderedMap() for name in (*(spec.name for spec in sub.stores), TIMES)}
         outputs.append(_Outputs())
-        tasks.append(
-            Task(topology, sub, partition=3, maps=maps, outputs=outputs[-1], settings=TaskSettings())
-        )
+        tasks.append(Task(topology, sub, partition=3, maps=maps, outputs=outputs[-1], settings=TaskSettings()))
     tasks[1].process("R", Record("x", "X", 0), None)
     for time, key in enumerate(["x", "y", "x"]):
         tasks[0].process("L", Record(1, {"of": key, "n": time}, time), None)

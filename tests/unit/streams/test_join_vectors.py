@@ -25,9 +25,7 @@ _YEAR = 365 * 86_400_000
 
 
 def _cases() -> list[dict[str, Any]]:
-    return [
-        case for group in _GROUPS for case in json.loads((_VECTORS / f"{group}.json").read_text())["cases"]
-    ]
+    return [case for group in _GROUPS for case in json.loads((_VECTORS / f"{group}.json").read_text())["cases"]]
 
 
 def _built(plan: Plan, node: dict[str, Any]) -> tuple[str, bool]:
@@ -51,9 +49,7 @@ def _built(plan: Plan, node: dict[str, Any]) -> tuple[str, bool]:
         case "stream_table_join":
             versioned = node["right"].get("store") == "versioned"
             grace = node.get("grace")
-            return plan.stream_table(
-                join, left, right, versioned=versioned, grace=grace, joiner=joiner
-            ), False
+            return plan.stream_table(join, left, right, versioned=versioned, grace=grace, joiner=joiner), False
         case "stream_globaltable_join":
             return plan.stream_global(join, left, right, _second_token, joiner), False
         case "table_table_join":

@@ -29,9 +29,7 @@ def server() -> Iterator[str]:
 def streams(server: str, place: Path, build: Callable[[StreamsBuilder], Any], **options: Any) -> KafkaStreams:
     builder = StreamsBuilder()
     build(builder)
-    return KafkaStreams(
-        builder.build(), application_id="app", bootstrap_servers=server, state_dir=place, **options
-    )
+    return KafkaStreams(builder.build(), application_id="app", bootstrap_servers=server, state_dir=place, **options)
 
 
 def topics(server: str) -> set[str]:
@@ -46,9 +44,7 @@ def test_what_cannot_travel_to_workers(server: str, tmp_path: Path) -> None:
         with lock:
             return value
 
-    found = streams(
-        server, tmp_path, lambda b: b.stream("two", **TEXT).map_values(locked, name="mine").to("out")
-    )
+    found = streams(server, tmp_path, lambda b: b.stream("two", **TEXT).map_values(locked, name="mine").to("out"))
     with pytest.raises(TopologyError, match="of mine cannot be sent to Spark's workers"):
         found.start()
     assert not list(tmp_path.iterdir())

@@ -39,9 +39,7 @@ def ran(topology: Topology, values: list[Any], policy: str = "fail", *, in_block
 
 
 def results(found: Ran) -> list[Any]:
-    return [
-        None if row[2] is None else serdes.json.deserialize("", row[2]) for row in found.left.get("out", [])
-    ]
+    return [None if row[2] is None else serdes.json.deserialize("", row[2]) for row in found.left.get("out", [])]
 
 
 def doubled(table: pa.Table) -> pa.Table:
@@ -191,9 +189,7 @@ def test_the_records_that_fail_are_found_and_the_others_go_on(policy: str, in_bl
 
 @pytest.mark.parametrize("in_blocks", [True, False])
 def test_the_first_record_that_fails_is_blamed(in_blocks: bool) -> None:
-    with pytest.raises(
-        ProcessingError, match=r"operator batch failed on a record of .* offset 5, key 'k5'.*-5\.0"
-    ):
+    with pytest.raises(ProcessingError, match=r"operator batch failed on a record of .* offset 5, key 'k5'.*-5\.0"):
         ran(given(refused), VALUES, in_blocks=in_blocks)
 
 
@@ -260,9 +256,7 @@ def test_the_first_difference_is_named() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_drawn_cuts_find_functions_that_look_at_their_neighbours(seed: int) -> None:
     for function in (centred, lambda table: doubled(table.sort_by([("amount", "descending")]))):
-        with pytest.raises(
-            BatchesDifferError, match="Where records are cut into batches must make no difference"
-        ):
+        with pytest.raises(BatchesDifferError, match="Where records are cut into batches must make no difference"):
             piped(given(function), VALUES, cuts=5, cuts_seed=seed)
 
 
@@ -346,7 +340,7 @@ def test_functions_of_batches_stand_beside_those_of_records() -> None:
     builder = StreamsBuilder(key=serdes.string, value=serdes.json)
     records = builder.stream("in").filter(lambda key, value: value["amount"] > 0)
     priced = records.map_batches(doubled, reads=READS, schema={"price": "float64"})
-    priced.map_values(lambda value: value["price"]).group_by_key().reduce(
-        lambda one, two: one + two
-    ).to_stream().to("out")
+    priced.map_values(lambda value: value["price"]).group_by_key().reduce(lambda one, two: one + two).to_stream().to(
+        "out"
+    )
     assert piped(builder.build(), [{"amount": n} for n in (-1, 1, 2)], cuts=4) == [2.0, 4.0]

@@ -43,16 +43,12 @@ def operators_of(name: str, size: int, advance: int, grace: int, emission: str) 
             operator = SlidingAggregate(windows=windows, **settings)
         case "session":
             windows = SessionWindows.of_gap(size, grace=grace)
-            operator = SessionAggregate(
-                windows=windows, merger=lambda key, left, right: f"{left}|{right}", **settings
-            )
+            operator = SessionAggregate(windows=windows, merger=lambda key, left, right: f"{left}|{right}", **settings)
     kind = "session" if name == "session" else "window"
     spec = store(kind, retention_ms=windows.retention_ms, window_size_ms=size)
     if emission != "S":
         return Operators([operator], [spec])
-    suppress = Suppress(
-        store="buffer", closing_delay_ms=windows.closing_delay_ms, inclusive_end=name != "time"
-    )
+    suppress = Suppress(store="buffer", closing_delay_ms=windows.closing_delay_ms, inclusive_end=name != "time")
     return Operators([operator, suppress], [spec, store("buffer", "buffer")])
 
 

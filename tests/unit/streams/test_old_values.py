@@ -26,9 +26,7 @@ def test_of_a_stream_aggregate() -> None:
 
 
 def test_of_a_table_aggregate() -> None:
-    operator = TableAggregate(
-        kind="aggregate", store="store", initializer=list, adder=append, subtractor=take_out
-    )
+    operator = TableAggregate(kind="aggregate", store="store", initializer=list, adder=append, subtractor=take_out)
     run = Operators([operator], [store("key-value")])
     run.send("a", 1, Change("x"))
     run.send("a", 2, Change("y", "x"))

@@ -179,9 +179,7 @@ def test_a_forked_process_opens_connections_of_its_own() -> None:
     os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize(
-    "values", [[{"a": 1}, None, {"a": 2}], ["x", decimal.Decimal("1.5"), {"a": b"x"}]], ids=repr
-)
+@pytest.mark.parametrize("values", [[{"a": 1}, None, {"a": 2}], ["x", decimal.Decimal("1.5"), {"a": b"x"}]], ids=repr)
 def test_values_between_tasks_travel_in_blocks(values: list[Any]) -> None:
     """Also beside bytes that no task had to read."""
     avro = serdes.avro.with_(registry="mock://between", schema=FLIGHT)

@@ -225,9 +225,7 @@ def test_tagged_gives_equal_dicts_equal_bytes() -> None:
 @settings(deadline=None, max_examples=examples(60))
 def test_a_column_says_what_its_values_say(serde: Any, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[serde.name], max_size=8))
-    junk = (
-        data.draw(st.lists(st.none() | st.binary(max_size=8), max_size=3)) if data.draw(st.booleans()) else []
-    )
+    junk = data.draw(st.lists(st.none() | st.binary(max_size=8), max_size=3)) if data.draw(st.booleans()) else []
     cells = [None if value is None else serde.serialize("t", value) for value in values] + junk
     cut = data.draw(st.integers(0, len(cells)))
     column, cells = pa.array(cells, pa.binary())[cut:], cells[cut:]
@@ -264,12 +262,10 @@ FIELDS = st.fixed_dictionaries(
     optional={
         "i": st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
         "d": st.none() | st.floats(-9, 9) | st.sampled_from([0.5, 1.25]) | st.just(1),
-        "s": st.none()
-        | st.sampled_from(["2020-01-01", "2020-01-01T00:00:00Z", "null", "a\\null", "é\n", "\x00"]),
+        "s": st.none() | st.sampled_from(["2020-01-01", "2020-01-01T00:00:00Z", "null", "a\\null", "é\n", "\x00"]),
         "b": st.none() | st.booleans(),
         "l": st.none() | st.lists(st.none() | st.integers(0, 9) | st.just("2020-01-01 10:00:00"), max_size=2),
-        "o": st.none()
-        | st.fixed_dictionaries({}, optional={"x": st.none() | st.integers(), "null": st.none()}),
+        "o": st.none() | st.fixed_dictionaries({}, optional={"x": st.none() | st.integers(), "null": st.none()}),
     },
 )
 
@@ -335,9 +331,7 @@ def test_many_objects_in_a_row_are_not_nested_deeply(name: str) -> None:
 
 
 @pytest.mark.parametrize("fields", [None, {"of"}], ids=["whole", "fields"])
-def test_objects_whose_names_are_ids_have_no_column_for_each(
-    fields: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_whose_names_are_ids_have_no_column_for_each(fields: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name in one row would be a column of all rows: neither memory nor time is enough for those of a micro-batch."""
     cells = [
         json.dumps({"n": 1, "of": {f"id {row} {number}": number for number in range(8)}}).encode()
@@ -390,9 +384,7 @@ UNSOUND = st.sampled_from(
     place=st.integers(0, 60),
 )
 @settings(deadline=None, max_examples=examples(400))
-def test_fields_are_not_read_of_what_is_no_json(
-    before: bytes, text: str, parts: list[bytes], place: int
-) -> None:
+def test_fields_are_not_read_of_what_is_no_json(before: bytes, text: str, parts: list[bytes], place: int) -> None:
     """Also where what is wrong is in a field that nobody reads."""
     cell = json.dumps({"o": {"x": [1.5, text]}, "a": 1, "s": text, "i": -7}, ensure_ascii=False).encode()
     cell = cell[:place] + b"".join(parts) + cell[place:]

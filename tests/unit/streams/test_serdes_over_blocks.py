@@ -58,9 +58,7 @@ VALUES = (
     | st.sampled_from(PLAIN).flatmap(lambda one: st.lists(st.just(one) | st.none(), max_size=4))
     | st.lists(st.builds(Windowed, st.sampled_from(["k", 7]), st.integers(0, 99), st.integers(0, 99)), max_size=4)
 )  # fmt: skip
-DATA = (
-    st.none() | st.binary(max_size=20) | st.sampled_from([b"0", b"{}", b'"x"', b"\0" * 8, b"jnull", b"s\xff"])
-)
+DATA = st.none() | st.binary(max_size=20) | st.sampled_from([b"0", b"{}", b'"x"', b"\0" * 8, b"jnull", b"s\xff"])
 
 
 def one_by_one(one: Any, items: list[Any]) -> tuple[list[Any], list[tuple[int, str]]]:

@@ -68,9 +68,7 @@ class Reading:
             dead_letter=self.told.append,
         )
 
-    def one_by_one(
-        self, cells: Cells, headers: Sequence[Headers] | None, extracted: list[int] | None
-    ) -> list[Any]:
+    def one_by_one(self, cells: Cells, headers: Sequence[Headers] | None, extracted: list[int] | None) -> list[Any]:
         found = []
         for row, (timestamp, key, value) in enumerate(cells):
             own = () if headers is None else headers[row]

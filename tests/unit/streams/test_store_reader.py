@@ -59,9 +59,7 @@ def topology() -> Topology:
     words.windowed_by(TimeWindows.of_size(10)).count(materialized=Materialized.as_("windows"))
     words.windowed_by(SessionWindows.of_gap(10)).count(materialized=Materialized.as_("sessions"))
     builder.table("versions", **TEXT, materialized=Materialized.versioned("versioned", history="1 second"))
-    builder.global_table(
-        "table", key=serdes.string, value=serdes.json, materialized=Materialized.as_("global")
-    )
+    builder.global_table("table", key=serdes.string, value=serdes.json, materialized=Materialized.as_("global"))
     words.reduce(max, materialized=Materialized.as_("unlogged", logged=False))
     return builder.build()
 
@@ -146,9 +144,7 @@ def test_sessions(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
     assert store.all().value == [(Windowed("a", 0, 9), 3), (Windowed("b", 7, 7), 1)]
 
 
-def test_versions_have_the_time_of_their_partition(
-    client: Client, opened: Callable[..., ReadOnlyStore]
-) -> None:
+def test_versions_have_the_time_of_their_partition(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
     def row(key: bytes, timestamp: int, value: bytes | None) -> Row:
         return key + number(timestamp), b"\x00" if value is None else b"\x01" + value, timestamp
 
@@ -182,9 +178,7 @@ def test_partitions_that_the_topic_of_a_global_table_gets_are_read(
     monkeypatch.setattr(table, "LOOK_S", 3600.0)
     write(client, "growing", (b"k", b"1", 5))
     builder = StreamsBuilder()
-    builder.global_table(
-        "growing", key=serdes.string, value=serdes.json, materialized=Materialized.as_("global")
-    )
+    builder.global_table("growing", key=serdes.string, value=serdes.json, materialized=Materialized.as_("global"))
     address = client.address  # type: ignore[attr-defined]
     with ReadOnlyStore(builder.build(), "global", application_id="app", bootstrap_servers=address) as store:
         assert store.all().value == [("k", 1)]
@@ -228,9 +222,7 @@ def test_a_copy_outlives_the_log(tmp_path: Path) -> None:
         with Client(address) as client:
             write(client, topic, (b"a", number(1), 5))
         settings = {"default.api.timeout.ms": "300"}
-        store = ReadOnlyStore(
-            topology(), "counts", application_id="app", bootstrap_servers=address, settings=settings
-        )
+        store = ReadOnlyStore(topology(), "counts", application_id="app", bootstrap_servers=address, settings=settings)
         assert store.get("a").value == 1
     with store, InProcessNode.start(data=tmp_path, listen=address), Client(address) as client:
         write(client, topic, (b"a", number(2), 6))
@@ -238,9 +230,7 @@ def test_a_copy_outlives_the_log(tmp_path: Path) -> None:
         assert store.get("a").value == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "topic"), [("global", "table"), ("versioned", "limits-versioned-changelog")]
-)
+@pytest.mark.parametrize(("name", "topic"), [("global", "table"), ("versioned", "limits-versioned-changelog")])
 def test_copies_of_other_kinds_hold_no_more_either(
     client: Client, opened: Callable[..., ReadOnlyStore], name: str, topic: str
 ) -> None:
@@ -259,9 +249,7 @@ def test_rows_of_long_ago_stay_readable(store: str, caplog: pytest.LogCaptureFix
         key = b"a" + (struct.pack(">qi", 0, 0) if store == "windows" else struct.pack(">qq", 7, 7))
         write(client, f"app-{store}-changelog", (key, number(1), 7))
         log.advance(3_600_000)
-        with ReadOnlyStore(
-            topology(), store, application_id="app", bootstrap_servers=log.bootstrap_servers
-        ) as opened:
+        with ReadOnlyStore(topology(), store, application_id="app", bootstrap_servers=log.bootstrap_servers) as opened:
             assert [value for _, value in opened.all().value] == [1]
         create_internal_topics(client, topics, has_state=True)
         assert caplog.messages == []

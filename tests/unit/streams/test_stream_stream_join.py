@@ -160,9 +160,7 @@ def test_a_null_key_is_kept_by_a_side_that_may_stand_alone(join: JoinType, left:
 def test_a_stream_joined_with_itself() -> None:
     plan = Plan()
     stream = plan.stream("S")
-    plan.to(
-        "out", plan.stream_stream("inner", stream, stream, JoinWindows.of(before=5, after=5)), table=False
-    )
+    plan.to("out", plan.stream_stream("inner", stream, stream, JoinWindows.of(before=5, after=5)), table=False)
     run = Run(plan.topology())
     assert run.send("S", "k", "a", 1) == [("k", "a+a", 1)]
     assert run.send("S", "k", "b", 2) == [("k", "b+a", 2), ("k", "a+b", 2), ("k", "b+b", 2)]

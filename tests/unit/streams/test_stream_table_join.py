@@ -14,9 +14,7 @@ def _run(join: JoinType, *, history: int | None = None, grace: int | None = None
     plan = Plan()
     table = plan.table("T", history=history)
     versioned = history is not None
-    plan.to(
-        "out", plan.stream_table(join, plan.stream("S"), table, versioned=versioned, grace=grace), table=False
-    )
+    plan.to("out", plan.stream_table(join, plan.stream("S"), table, versioned=versioned, grace=grace), table=False)
     return Run(plan.topology())
 
 

@@ -29,9 +29,7 @@ def table(**settings: Any) -> Operators:
 
 
 def finals(windows: Any, **settings: Any) -> Operators:
-    spec = store(
-        "session" if isinstance(windows, SessionWindows) else "window", retention_ms=windows.retention_ms
-    )
+    spec = store("session" if isinstance(windows, SessionWindows) else "window", retention_ms=windows.retention_ms)
     operator = {
         TimeWindows: TimeWindowAggregate,
         SlidingWindows: SlidingAggregate,
@@ -147,9 +145,7 @@ def test_a_full_buffer_of_final_results_stops_with_a_clear_error() -> None:
     run = finals(TimeWindows.of_size(10), max_records=2)
     run.send("a", 1)
     run.send("b", 1)
-    with pytest.raises(
-        ProcessingError, match=r"operator-1 is full: 3 records .* and 2 records may\. .*max_records"
-    ):
+    with pytest.raises(ProcessingError, match=r"operator-1 is full: 3 records .* and 2 records may\. .*max_records"):
         run.send("c", 1)
 
 

@@ -118,9 +118,7 @@ def test_a_filter_below_a_join_makes_it_ask_both_sides() -> None:
         joined = b.table("l", **TEXT).left_join(b.table("r", **TEXT).filter(begins_with_a), both)
         return joined.filter(lambda key, value: value.startswith("x"))
 
-    assert updates(build, ("l", "k", "x", 0), ("r", "k", "b1", 1), ("r", "k", "b2", 2)) == [
-        ("k", "x|None", 0)
-    ]
+    assert updates(build, ("l", "k", "x", 0), ("r", "k", "b1", 1), ("r", "k", "b2", 2)) == [("k", "x|None", 0)]
 
 
 @pytest.mark.parametrize("step", ["filter", "map_values"])
@@ -134,9 +132,7 @@ def test_a_named_step_knows_old_rows_from_its_own_store(step: str) -> None:
         )
         return named.filter(lambda key, value: value.startswith("a") and len(value) > 3)
 
-    assert updates(build, ("t", "k", "b1", 1), ("t", "k", "a2", 2), ("t", "k", "a3xx", 3)) == [
-        ("k", "a3xx", 3)
-    ]
+    assert updates(build, ("t", "k", "b1", 1), ("t", "k", "a2", 2), ("t", "k", "a3xx", 3)) == [("k", "a3xx", 3)]
 
 
 def test_a_versioned_filter_judges_versions_by_its_own_store() -> None:
@@ -200,9 +196,7 @@ def test_an_inner_join_with_a_global_table_does_not() -> None:
 def test_a_row_without_a_pair_is_in_no_group() -> None:
     def build(b: StreamsBuilder) -> Any:
         return (
-            b.table("t", **TEXT)
-            .group_by(lambda key, value: everything(key, value) if value != "x" else None)
-            .count()
+            b.table("t", **TEXT).group_by(lambda key, value: everything(key, value) if value != "x" else None).count()
         )
 
     sent = [("t", "k", "x", 0), ("t", "k", "y", 1), ("t", "k", "x", 2)]
@@ -275,12 +269,7 @@ def test_a_sliding_window_that_is_made_twice_is_counted_once() -> None:
     """[4, 14] begins behind the first record and ends at the second; both send it, and Kafka Streams counts 3."""
 
     def counts(b: StreamsBuilder) -> Any:
-        return (
-            b.stream("t", **TEXT)
-            .group_by_key()
-            .windowed_by(SlidingWindows.of_difference(10, grace=5))
-            .count()
-        )
+        return b.stream("t", **TEXT).group_by_key().windowed_by(SlidingWindows.of_difference(10, grace=5)).count()
 
     sent = [("t", "a", "x", 3), ("t", "a", "x", 14)]
     assert updates(counts, *sent) == [
@@ -331,9 +320,7 @@ def test_each_unmatched_record_leaves_by_its_own_window() -> None:
     never looks at A here, and gives A|B alone."""
 
     def build(b: StreamsBuilder) -> Any:
-        return b.stream("l", **TEXT).left_join(
-            b.stream("r", **TEXT), both, JoinWindows.of(before=50, after=0)
-        )
+        return b.stream("l", **TEXT).left_join(b.stream("r", **TEXT), both, JoinWindows.of(before=50, after=0))
 
     sent = [("l", "k", "A", 100), ("r", "z", "b", 101), ("r", "z", "c", 120), ("r", "k", "B", 80)]
     assert updates(build, *sent) == [("k", "A|None", 100), ("k", "A|B", 100)]
@@ -347,9 +334,7 @@ def test_a_stream_of_a_co_group_that_lags_needs_grace() -> None:
             fast, slow = b.stream("fast", **TEXT).group_by_key(), b.stream("slow", **TEXT).group_by_key()
             add = lambda key, value, found: found + value  # noqa: E731
             windows = TimeWindows.of_size(10).grace(grace)
-            return (
-                fast.cogroup(add).cogroup(slow, add).windowed_by(windows).aggregate(str, value=serdes.string)
-            )
+            return fast.cogroup(add).cogroup(slow, add).windowed_by(windows).aggregate(str, value=serdes.string)
 
         return together
 

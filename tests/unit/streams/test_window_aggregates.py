@@ -100,9 +100,7 @@ def windows_of(window: Any) -> Any:
 @pytest.mark.parametrize("case", known_cases())
 def test_known_case(case: Any, reloads: bool) -> None:
     topology = case["topology"]
-    sinks = (
-        {item["sink"]: item["from"] for item in topology} if isinstance(topology, list) else {None: topology}
-    )
+    sinks = {item["sink"]: item["from"] for item in topology} if isinstance(topology, list) else {None: topology}
     runs = {sink: operators_of(node) for sink, node in sinks.items()}
     for step in case["steps"]:
         if "send" in step:
@@ -351,9 +349,7 @@ def test_a_merger_that_changes_in_place_leaves_the_removed_values_as_they_were()
         left.extend(right)
         return left
 
-    lists = Aggregation(
-        kind="aggregate", initializer=list, aggregators=(lambda k, v, aggregate: add(k, aggregate, v),)
-    )
+    lists = Aggregation(kind="aggregate", initializer=list, aggregators=(lambda k, v, aggregate: add(k, aggregate, v),))
     run = windowed(SessionWindows.of_gap(10), lists, merger=add)
     run.send("a", 1, "x")
     run.send("a", 5, "y")

@@ -130,9 +130,7 @@ def test_how_records_go_through_nodes_is_what_explain_says(emit: str, engine: st
 
 def test_a_node_has_all_of_its_stores() -> None:
     builder = StreamsBuilder()
-    left, right = (
-        builder.stream(name, Consumed.with_(serdes.string, serdes.string)) for name in ("left", "right")
-    )
+    left, right = (builder.stream(name, Consumed.with_(serdes.string, serdes.string)) for name in ("left", "right"))
     left.join(right, lambda one, other: one + other, JoinWindows.of(before="1 minute", after=0)).to("out")
     made = builder.build()
     nodes = status_of(made).application()["graph"]["nodes"]

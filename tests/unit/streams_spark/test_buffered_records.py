@@ -60,9 +60,7 @@ def test_a_checkpoint_of_the_release_before_is_gone_on_with(name: str, rules: bo
 
 @given(
     item=st.tuples(INT64, INT64, SOME_BYTES, SOME_BYTES, st.lists(HEADER, max_size=2).map(tuple))
-    | st.tuples(
-        INT64, INT64, SOME_BYTES, SOME_BYTES, st.lists(HEADER, max_size=2).map(tuple), st.none() | INT64
-    )
+    | st.tuples(INT64, INT64, SOME_BYTES, SOME_BYTES, st.lists(HEADER, max_size=2).map(tuple), st.none() | INT64)
 )
 def test_every_record_that_was_pickled_is_read(item: tuple[Any, ...]) -> None:
     (row,) = unpack_buffered(pickle.dumps(item, protocol=5)).to_pylist()

@@ -191,9 +191,7 @@ class Engine:
         count = len(records)
         return pa.RecordBatch.from_pydict(
             {
-                "key": pa.array(
-                    [None if row[0] is None else row[0].encode() for row in records], pa.binary()
-                ),
+                "key": pa.array([None if row[0] is None else row[0].encode() for row in records], pa.binary()),
                 "value": pa.array(
                     [None if row[1] is None else row[1].to_bytes(8, signed=True) for row in records],
                     pa.binary(),
@@ -370,9 +368,7 @@ def test_a_tables_rows_in_chunks_are_kept_and_written(monkeypatch: pytest.Monkey
         deleted: list[Row] = [(key, None, time + 50) for key, _, time in rows[:20]]
         left_out = []
         for batch in (rows, deleted):
-            left_out.append(
-                by_key(engine.batch({("table", 0): (batch, False), ("stream", 0): (rows, False)}, 10))
-            )
+            left_out.append(by_key(engine.batch({("table", 0): (batch, False), ("stream", 0): (rows, False)}, 10)))
         found.append((left_out, engine.stores()))
     assert found[0] == found[1]
 

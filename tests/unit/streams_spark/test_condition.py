@@ -20,9 +20,7 @@ from suiro.streams_spark.condition import CONDITIONS, Condition, TaskCondition, 
         (True, True, True, Condition.IDLING),
     ],
 )
-def test_what_it_saw_decides(
-    is_behind: bool, is_at_boundary: bool, is_buffered: bool, condition: Condition
-) -> None:
+def test_what_it_saw_decides(is_behind: bool, is_at_boundary: bool, is_buffered: bool, condition: Condition) -> None:
     found = condition_after(is_behind=is_behind, is_at_boundary=is_at_boundary, is_buffered=is_buffered)
     assert found is condition
 

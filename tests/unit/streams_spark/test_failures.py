@@ -7,9 +7,7 @@ from suiro.streams_spark.failures import cause_of
 
 
 def test_an_error_with_more_to_it_than_its_text() -> None:
-    told = str(
-        RegistryUnavailableError("GET http://r:8081/schemas/ids/1: refused; is the registry running?", 0, 0)
-    )
+    told = str(RegistryUnavailableError("GET http://r:8081/schemas/ids/1: refused; is the registry running?", 0, 0))
     failure = RuntimeError(f"Traceback\n  File x\nsuiro.errors.RegistryUnavailableError: {told}\n")
     found = cause_of(failure)
     assert isinstance(found, RegistryUnavailableError)

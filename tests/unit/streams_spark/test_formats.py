@@ -138,9 +138,7 @@ Kind = Literal["key-value", "window", "session", "versioned"]
 
 
 def store_of(kind: Kind, rows: OrderedMap) -> Any:
-    spec = StoreSpec(
-        name="s", kind=kind, key=serdes.string, value=serdes.string, retention_ms=1_000, window_size_ms=10
-    )
+    spec = StoreSpec(name="s", kind=kind, key=serdes.string, value=serdes.string, retention_ms=1_000, window_size_ms=10)
     return open_store(spec, rows)
 
 
@@ -189,9 +187,7 @@ def state_of(build: Callable[[], StreamsBuilder]) -> bytes:
     run.pipe("in", 14, b"k", b"v", (("h", b"x"), ("n", None)))
     run.end_of_batch()
     assert not run.outputs
-    rows = {
-        name: [[key.hex(), row.hex()] for key, row in rows.range()] for (_, name), rows in run.maps.items()
-    }
+    rows = {name: [[key.hex(), row.hex()] for key, row in rows.range()] for (_, name), rows in run.maps.items()}
     return json.dumps(rows, indent=1).encode()
 
 
@@ -210,10 +206,7 @@ def released_from(build: Callable[[], StreamsBuilder]) -> Callable[[bytes], Any]
             run.pipe("in", time, b"l", b"late")
             run.end_of_batch()
             found.append(
-                [
-                    (item.key, item.value, item.record.timestamp, len(item.record.headers))
-                    for item in run.outputs
-                ]
+                [(item.key, item.value, item.record.timestamp, len(item.record.headers)) for item in run.outputs]
             )
             run.outputs.clear()
         return found

@@ -71,9 +71,7 @@ def test_a_record_is_read_once_and_a_row_decoded_once_for_all_tasks() -> None:
     found = engine.batch(
         {
             ("table", 0): (table, False),
-            **{
-                place: ([("a", 1, 1)] * 5, False) for place in product(("stream", "other"), range(PARTITIONS))
-            },
+            **{place: ([("a", 1, 1)] * 5, False) for place in product(("stream", "other"), range(PARTITIONS))},
         },
         100,
     )
@@ -159,9 +157,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=1), inner, max_size=3),
     max_leaves=5,
 ).filter(lambda value: value is not None)
-table_keys = st.sampled_from(
-    [{"k": 1}, {"k": True}, {"k": 1.0}, {"k": "1"}, {1: "k"}, {True: "k"}, "k", 1, True]
-)
+table_keys = st.sampled_from([{"k": 1}, {"k": True}, {"k": 1.0}, {"k": "1"}, {1: "k"}, {True: "k"}, "k", 1, True])
 
 
 @given(
@@ -173,9 +169,7 @@ table_keys = st.sampled_from(
     keys_max=st.sampled_from([1, 100]),
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_tables_of_two_tasks_answer_as_stores_of_their_own(
-    doing: list[Any], bytes_max: int, keys_max: int
-) -> None:
+def test_tables_of_two_tasks_answer_as_stores_of_their_own(doing: list[Any], bytes_max: int, keys_max: int) -> None:
     spec = StoreSpec(name="t", kind="global", key=serdes.tagged, value=serdes.tagged)
     table = GlobalTable(spec, decoded_bytes_max=bytes_max, keys_max=keys_max)
     maps = [OrderedMap() for _ in range(2)]
@@ -214,11 +208,11 @@ def test_records_that_were_read_are_kept_up_to_a_limit_and_made_anew_when_others
         assert rows.time == 3
     assert len(table._read) == 2
     calls.clear()
-    assert table.read(InputPartition("table", 4), columns(4), -1, node, "fail").rows[0][1] == (3).to_bytes(
-        8
-    ) + (4).to_bytes(8)
+    assert table.read(InputPartition("table", 4), columns(4), -1, node, "fail").rows[0][1] == (3).to_bytes(8) + (
+        4
+    ).to_bytes(8)
     assert calls == {}
-    assert table.read(InputPartition("table", 4), columns(5), -1, node, "fail").rows[0][1] == (3).to_bytes(
-        8
-    ) + (5).to_bytes(8)
+    assert table.read(InputPartition("table", 4), columns(5), -1, node, "fail").rows[0][1] == (3).to_bytes(8) + (
+        5
+    ).to_bytes(8)
     assert table._read_bytes == sum(kept.nbytes for kept, _ in table._read.values())

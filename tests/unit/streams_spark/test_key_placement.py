@@ -56,9 +56,7 @@ class FakeClient:
 
     def _batch(self, topic: str, partition: int) -> bytes:
         keys = [key for key in self._keys if self._topics[topic](key) == partition]
-        return encode_batch(
-            [Record(offset=n, timestamp=0, key=key, value=self.value) for n, key in enumerate(keys)]
-        )
+        return encode_batch([Record(offset=n, timestamp=0, key=key, value=self.value) for n, key in enumerate(keys)])
 
 
 def joined_by_key(builder: StreamsBuilder) -> None:
@@ -71,9 +69,7 @@ def joined_by_a_new_key(builder: StreamsBuilder) -> None:
 
 
 def joined_by_a_foreign_key(builder: StreamsBuilder) -> None:
-    table = builder.table("a").join(
-        builder.table("b"), lambda left, right: left, foreign_key=col("other"), name="join"
-    )
+    table = builder.table("a").join(builder.table("b"), lambda left, right: left, foreign_key=col("other"), name="join")
     table.to_stream().to("out")
 
 

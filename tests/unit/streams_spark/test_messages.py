@@ -61,9 +61,7 @@ def messages(draw: st.DrawFn) -> ShuffleMessage:
     kind: Literal["raw", "carried", "tick"] = draw(st.sampled_from(["raw", "carried", "tick"]))
     return ShuffleMessage(
         kind=kind,
-        input_partition=draw(
-            st.none() | st.builds(InputPartition, st.text(max_size=6), st.integers(0, (1 << 31) - 1))
-        ),
+        input_partition=draw(st.none() | st.builds(InputPartition, st.text(max_size=6), st.integers(0, (1 << 31) - 1))),
         input=draw(st.text(max_size=6)),
         sequence=draw(st.integers(0, 1 << 30)),
         behind=draw(st.booleans()),

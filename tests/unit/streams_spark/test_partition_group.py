@@ -127,9 +127,7 @@ class BlockState(State):
         keys, values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
         offsets, times = columns.column("offset").to_pylist(), columns.column("timestamp").to_pylist()
         self.blocks = getattr(self, "blocks", 0) + 1
-        return ReadColumns(
-            keys, values, times, None, None, lambda row: Origin("t", 0, offsets[row], times[row], ())
-        )
+        return ReadColumns(keys, values, times, None, None, lambda row: Origin("t", 0, offsets[row], times[row], ()))
 
 
 micro_batches = st.lists(

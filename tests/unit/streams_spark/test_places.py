@@ -35,18 +35,14 @@ def written(chosen: Any) -> Topology:
 
 def ran(topology: Topology, policy: str) -> tuple[list[Any], dict[str, int]]:
     engine = Engine(topology, f"places {id(topology)} {policy}")
-    engine.program = replace(
-        engine.program, run=f"{id(topology)}", settings=TaskSettings(on_processing_error=policy)
-    )
+    engine.program = replace(engine.program, run=f"{id(topology)}", settings=TaskSettings(on_processing_error=policy))
     rows = engine.batch({("stream", 0): ([("a", 1, 5), ("b", 0, 6)], False)}, 10)
     return [row for row in rows if row[0] == "out"], dict(engine.dropped)
 
 
 @pytest.mark.parametrize("chosen", [3, -1, 1.5, "1", True, 1 << 40])
 @pytest.mark.parametrize("build", [repartitioned, written])
-def test_a_partition_that_is_not_there_is_an_error_of_the_record(
-    build: Callable[[Any], Topology], chosen: Any
-) -> None:
+def test_a_partition_that_is_not_there_is_an_error_of_the_record(build: Callable[[Any], Topology], chosen: Any) -> None:
     with pytest.raises(ProcessingError, match=r"of stream-0 offset 0, key 'a'.*the partitioner gave"):
         ran(build(chosen), "fail")
     out, dropped = ran(build(chosen), "skip")

@@ -83,13 +83,9 @@ def test_an_application_whose_offsets_have_expired_is_not_rebuilt(
     changelog = "expired-counts-changelog"
     with Client(server) as client:
         client.create_topics([NewTopic(changelog, 2)])
-        assert look(server, "expired", tmp_path, rebuild=True) is None, (
-            "it was killed before it wrote anything"
-        )
+        assert look(server, "expired", tmp_path, rebuild=True) is None, "it was killed before it wrote anything"
         client.produce({(changelog, 1): encode_batch([Record(offset=0, timestamp=0, key=b"k", value=b"v")])})
-    with pytest.raises(
-        CheckpointError, match=rf"{changelog} has records.*no committed offsets.*without rebuild"
-    ):
+    with pytest.raises(CheckpointError, match=rf"{changelog} has records.*no committed offsets.*without rebuild"):
         look(server, "expired", tmp_path, rebuild=True)
     assert not caplog.records
     assert look(server, "expired", tmp_path) is None
@@ -128,9 +124,7 @@ def test_a_rebuild_begins_and_goes_on(server: str, tmp_path: Path) -> None:
         assert look(server, "again", tmp_path, rebuild=rebuild) == wanted
 
 
-def test_what_the_log_does_not_have_any_more(
-    server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_the_log_does_not_have_any_more(server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     committed(server, "ahead", 9)
     with pytest.raises(CheckpointError, match=r"in-0 ends at 5 and was read up to 9.*made again"):
         look(server, "ahead", tmp_path, rebuild=True)
@@ -159,9 +153,7 @@ def test_a_start_that_planned_nothing_binds_no_other_topology(server: str, tmp_p
         builder = StreamsBuilder()
         stream = builder.stream("in", key=serdes.string, value=serdes.string)
         stream.group_by_key().count(materialized=Materialized.as_(store))
-        KafkaStreams(
-            builder.build(), application_id="first", bootstrap_servers=server, state_dir=tmp_path
-        )._prepared()
+        KafkaStreams(builder.build(), application_id="first", bootstrap_servers=server, state_dir=tmp_path)._prepared()
 
     with Client(server) as client:
         client.create_topics([NewTopic("first-one-changelog", 7)])
@@ -193,9 +185,7 @@ class Shortened:
         }
 
 
-def test_what_retention_removed_is_told(
-    server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_retention_removed_is_told(server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     committed(server, "short", 4)
     sink = SinkOptions.parse({"kafka.bootstrap.servers": server, "application.id": "short"})
     with Client(server) as client, caplog.at_level(logging.WARNING):

@@ -54,10 +54,7 @@ class Kafka(KafkaDouble):
         return {place: found for (name, place), found in self.offsets.items() if name == group}
 
     def list_offsets(self, wanted: Mapping[Place, int]) -> Mapping[Place, Any]:
-        return {
-            place: SimpleNamespace(offset=0 if what == EARLIEST else self.end)
-            for place, what in wanted.items()
-        }
+        return {place: SimpleNamespace(offset=0 if what == EARLIEST else self.end) for place, what in wanted.items()}
 
 
 class PowerCutError(BaseException):
@@ -95,9 +92,7 @@ class Process:
         if not self.is_following:
             require_not_replaced(self.kafka, SINK, self.checkpoint)
             self.boundary = Boundary.load(self.checkpoint)
-        self.committer = Committer(
-            self.kafka, APP, clock=ManualClock(), reach=lambda point, number: self.reach(point)
-        )
+        self.committer = Committer(self.kafka, APP, clock=ManualClock(), reach=lambda point, number: self.reach(point))
         for folder in ("offsets", "commits"):
             (self.checkpoint / folder).mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": f"query of {self.name}"}))
@@ -166,9 +161,7 @@ class Process:
     def switch(self) -> bool:
         if (self.checkpoint / "commits").exists() and not any((self.checkpoint / "commits").iterdir()):
             return False
-        done = switch(
-            self.kafka, SINK, TOPICS, self.checkpoint, reach=lambda point, number: self.reach(point)
-        )
+        done = switch(self.kafka, SINK, TOPICS, self.checkpoint, reach=lambda point, number: self.reach(point))
         if done:
             self.start()
         return done
@@ -242,9 +235,7 @@ NEW_POINTS = (
     "in Kafka",
 )
 COMMIT_POINTS = ("before_fence", "after_fence", "after_produce", "after_commit_offsets", "after_end")
-FAULTS = [
-    (call, when) for call in ("init", "commit_offsets", "end") for when in ("lost request", "lost answer")
-]
+FAULTS = [(call, when) for call in ("init", "commit_offsets", "end") for when in ("lost request", "lost answer")]
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
@@ -368,9 +359,7 @@ def test_there_must_be_something_to_replace_and_an_empty_place_for_it(tmp_path: 
     kafka.end = 3
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").touch()
-    with pytest.raises(
-        CheckpointError, match=r"has the state of 'app' already.*another, empty state directory"
-    ):
+    with pytest.raises(CheckpointError, match=r"has the state of 'app' already.*another, empty state directory"):
         begin_to_follow(kafka, SINK, TOPICS, tmp_path)
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "suiro-replace.json").write_text('{"version": 2}')

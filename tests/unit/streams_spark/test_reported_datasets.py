@@ -72,9 +72,7 @@ def test_columns_of_expressions_and_their_origins() -> None:
     builder = StreamsBuilder()
     flights = builder.stream("flights", value=serdes.json)
     first = flights.map_values(struct(who=col("carrier"), hours=col("delay") / 60, one=1))
-    first.filter(col("hours") > 1).map_values(struct(who=col("who"), both=col("who") + col("hours"))).to(
-        "out"
-    )
+    first.filter(col("hours") > 1).map_values(struct(who=col("who"), both=col("who") + col("hours"))).to("out")
     found = datasets(builder)
     assert names(found["out"]) == [("who", None), ("both", None)]
     assert found["out"].origins == {

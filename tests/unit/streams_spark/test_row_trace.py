@@ -123,9 +123,7 @@ def stuck(key: str, flight: Any, row: Any) -> Any:
     threading.Event().wait(600)
 
 
-def test_a_function_that_takes_for_ever_is_ended(
-    suiro_node: Any, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_that_takes_for_ever_is_ended(suiro_node: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_trace, "SECONDS", 2.0)
     monkeypatch.setattr(row_trace, "KILLED_AFTER_S", 2.0)
     tracer = RowTracer(streams_of(suiro_node, topic, stuck).traceable)

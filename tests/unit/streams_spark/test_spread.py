@@ -13,9 +13,7 @@ def signed(value: int) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-@pytest.mark.parametrize(
-    ("number", "hashed"), [(0, 933211791), (1, -559580957), (2, 1765031574), (-1, -1604776387)]
-)
+@pytest.mark.parametrize(("number", "hashed"), [(0, 933211791), (1, -559580957), (2, 1765031574), (-1, -1604776387)])
 def test_the_hash_is_sparks(number: int, hashed: int) -> None:
     assert signed(murmur3(number, 42)) == hashed
 

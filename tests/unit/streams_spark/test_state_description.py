@@ -49,9 +49,7 @@ def test_the_same_topology_and_one_with_more_stateless_operators_go_on(tmp_path:
 
     def more(builder: StreamsBuilder) -> None:
         stream = builder.stream("a", **TEXT).filter(lambda key, value: True)
-        stream.group_by_key().count(materialized=Materialized.as_("counts"), name="counting").to_stream().to(
-            "b"
-        )
+        stream.group_by_key().count(materialized=Materialized.as_("counts"), name="counting").to_stream().to("b")
 
     check_description(planned(more), tmp_path)
 
@@ -119,9 +117,7 @@ def test_a_changelog_that_a_store_gets_later_would_lack_rows(tmp_path: Path) -> 
         grouped = builder.stream("a", **TEXT).group_by_key()
         grouped.count(materialized=Materialized.as_("counts", logged=logged), name="counting")
 
-    logged, unlogged = (
-        planned(lambda b, logged=logged: counted(b, logged=logged)) for logged in (True, False)
-    )
+    logged, unlogged = (planned(lambda b, logged=logged: counted(b, logged=logged)) for logged in (True, False))
     check_description(logged, tmp_path)
     check_description(unlogged, tmp_path)
     with pytest.raises(TopologyError, match="store counts: unlogged was True, is False"):
@@ -194,9 +190,7 @@ def test_records_that_wait_where_no_store_is_are_not_left_behind(tmp_path: Path)
     check_description(made(merged), tmp_path)
     check_description(made(beside_another), tmp_path)
     done(0)
-    refused = pytest.raises(
-        TopologyError, match=r"records in the log.* sub-topology 1, which is not there any more"
-    )
+    refused = pytest.raises(TopologyError, match=r"records in the log.* sub-topology 1, which is not there any more")
     with refused:
         check_description(made(merged), tmp_path)
     check_description(made(beside_another), tmp_path)

@@ -206,9 +206,7 @@ def test_random_life_against_a_dict() -> None:
         store, caches, expected = SparkStore(), [StateCache(), StateCache(2000)], dict[bytes, bytes]()
         for _ in range(120):
             rows: Rows = {
-                b"%d" % chance.randrange(60): None
-                if chance.random() < 0.3
-                else chance.randbytes(chance.randrange(900))
+                b"%d" % chance.randrange(60): None if chance.random() < 0.3 else chance.randbytes(chance.randrange(900))
                 for _ in range(chance.randrange(12))
             }
             micro_batch(store, chance.choice(caches), rows)

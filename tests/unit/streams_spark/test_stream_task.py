@@ -307,9 +307,7 @@ def test_a_changelog_leaves_in_batches_of_limited_size(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("limit", ["ROWS_MAX", "BYTES_MAX"])
-def test_what_leaves_a_task_leaves_in_batches_of_limited_size(
-    limit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_leaves_a_task_leaves_in_batches_of_limited_size(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records may be large, and one block of a table's updates may have all of its keys."""
     sizes: list[tuple[int, int]] = []
     add = Stage.add
@@ -335,8 +333,7 @@ def test_what_leaves_a_task_leaves_in_batches_of_limited_size(
             sizes.clear()
         found.append(engine.batch({("stream", 0): (records, False)}, 10))
     by_topic = [
-        [[row[1:] for row in rows if row[0] == topic] for topic in sorted({row[0] for row in rows})]
-        for rows in found
+        [[row[1:] for row in rows if row[0] == topic] for topic in sorted({row[0] for row in rows})] for rows in found
     ]
     assert by_topic[0] == by_topic[1]
     assert max(rows for rows, _ in sizes) <= (7 if limit == "ROWS_MAX" else 50)
@@ -354,9 +351,7 @@ def test_each_group_of_a_co_group_behind_a_repartition_has_its_own_aggregator(wi
     together = group("stream").cogroup(lambda key, value, total: total + value)
     together = together.cogroup(group("table"), lambda key, value, total: total - value)
     merger = [] if not isinstance(windows, SessionWindows) else [lambda key, one, other: one + other]
-    table = (together if windows is None else together.windowed_by(windows)).aggregate(
-        int, *merger, value=serdes.long
-    )
+    table = (together if windows is None else together.windowed_by(windows)).aggregate(int, *merger, value=serdes.long)
     table.to_stream(lambda key, value: "all").filter(lambda key, value: value is not None).to("out")
     engine = Engine(builder.build(), f"co-group {windows}")
     found = engine.batch({("stream", 0): ([("a", 50, 1)], False), ("table", 0): ([("b", 8, 2)], False)}, 10)
@@ -385,9 +380,7 @@ def test_a_foreign_key_finds_rows_whose_keys_are_written_as_another_table_has_th
     builder = StreamsBuilder(key=serdes.string, value=serdes.long)
     right = builder.stream("stream").select_key(lambda key, value: f"id {value}").to_table()
     right.join(builder.table("table"), lambda one, other: one).to_stream().to("both")
-    joined = builder.table("rows").join(
-        right, lambda one, other: one, foreign_key=lambda value: f"id {value}"
-    )
+    joined = builder.table("rows").join(right, lambda one, other: one, foreign_key=lambda value: f"id {value}")
     joined.to_stream().to("out")
     engine = Engine(builder.build(), "foreign")
     rows: list[Row] = [(f"key {number}", number, 1) for number in range(8)]
@@ -396,9 +389,7 @@ def test_a_foreign_key_finds_rows_whose_keys_are_written_as_another_table_has_th
 
 
 def _filtered(stream: Any) -> Any:
-    return (
-        stream.filter(lambda key, value: value is not None).group_by_key().windowed_by(TimeWindows.of_size(1))
-    )
+    return stream.filter(lambda key, value: value is not None).group_by_key().windowed_by(TimeWindows.of_size(1))
 
 
 BEHIND_A_REPARTITION: dict[str, Callable[[Any], Any]] = {
@@ -572,9 +563,7 @@ def test_records_that_wait_for_an_input_which_is_gone_are_told() -> None:
     first, second = engine(is_changed=False), engine(is_changed=True)
     first.batch({("stream", 0): ([], True), ("late", 0): ([("a", 1, 0)], False)}, 10)
     second.handles, second.behind = first.handles, first.behind
-    with pytest.raises(
-        TopologyError, match=r"records of late-0 wait for .*, which .*\. Put it back.*rebuild"
-    ):
+    with pytest.raises(TopologyError, match=r"records of late-0 wait for .*, which .*\. Put it back.*rebuild"):
         second.batch({("stream", 0): ([("z", 1, 100)], False)}, 10)
 
 

@@ -60,9 +60,7 @@ def test_a_repartition_with_a_number_sets_the_width_and_makes_a_topic() -> None:
 
     made = planned(make, a=2)
     assert sorted(places(made)) == [(0, 2), (1, 6)]
-    assert {
-        topic.name: (topic.partitions, topic.configs["cleanup.policy"]) for topic in made.internal_topics
-    } == {
+    assert {topic.name: (topic.partitions, topic.configs["cleanup.policy"]) for topic in made.internal_topics} == {
         "app-counts-changelog": (6, "compact"),
         "app-wide-repartition": (6, "delete"),
     }
@@ -165,8 +163,7 @@ def input_partitions(*sizes: int) -> list[InputRange]:
 
 def test_few_records_are_one_tasks_and_many_are_shared() -> None:
     assert [
-        len(work.input_partitions)
-        for work in shared_out(input_partitions(10, 10, 10, 10), None, 4, ticks=False)
+        len(work.input_partitions) for work in shared_out(input_partitions(10, 10, 10, 10), None, 4, ticks=False)
     ] == [4]
     work = shared_out(input_partitions(300_000, 100_000, 90_000, 110_000), None, 2, ticks=False)
     assert [sum(item.records.end for item in one.input_partitions) for one in work] == [300_000, 300_000]
@@ -190,7 +187,5 @@ def test_a_partition_that_came_later_has_no_state_and_is_refused() -> None:
     builder.stream("copied", key=serdes.string, value=serdes.string).to("out")
     made = plan(builder.build(), "app", {"counted": 2, "copied": 2})
     made.require_known([("counted", 0), ("counted", 1), ("copied", 5)])
-    with pytest.raises(
-        TopologyError, match="topic 'counted' has a partition 2 now, and 'app' has state for 2"
-    ):
+    with pytest.raises(TopologyError, match="topic 'counted' has a partition 2 now, and 'app' has state for 2"):
         made.require_known([("counted", 2)])

@@ -68,9 +68,7 @@ class Log:
         self.requests += 1
         return {"a": Topic([Partition(0)])}
 
-    def list_offsets(
-        self, wanted: Mapping[Place, int], *, read_committed: bool = False
-    ) -> Mapping[Place, Listed]:
+    def list_offsets(self, wanted: Mapping[Place, int], *, read_committed: bool = False) -> Mapping[Place, Listed]:
         self._look()
         return {A0: Listed(self.first if wanted[A0] == EARLIEST else self.end)}
 
@@ -112,14 +110,10 @@ class Buffered:
         return Allowance(ends=begins, max_offsets=None)
 
 
-def reader(
-    monkeypatch: pytest.MonkeyPatch, log: Log, *, waits: bool = True, **program: Any
-) -> TopologyReader:
+def reader(monkeypatch: pytest.MonkeyPatch, log: Log, *, waits: bool = True, **program: Any) -> TopologyReader:
     builder = StreamsBuilder()
     builder.stream("a", key=serdes.string, value=serdes.string).map_values(str.upper).to("b")
-    options = SourceOptions.parse(
-        {"kafka.bootstrap.servers": "h:1", "subscribe": "a", "failOnDataLoss": "false"}
-    )
+    options = SourceOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a", "failOnDataLoss": "false"})
     made = Running(plan=plan(builder.build(), "app", {"a": 1}), source=options, **program)
     monkeypatch.setattr(source, "load", lambda _: made)
     monkeypatch.setattr(source, "SystemClock", lambda: log.clock)
@@ -176,9 +170,7 @@ def test_what_waited_for_a_topic_that_is_not_read_any_more_goes_on(
     assert [(item.records.place, item.tells) for item in share.value.input_partitions] == [(A0, True)]
     assert found.latestOffset(end, ReadAllAvailable()) == end
     planned_before = Positions(offsets={A0: 7, ("old", 0): 4}, **waited).to_json()
-    assert not found.partitions(start, planned_before), (
-        "its results may be in the log, without those of the others"
-    )
+    assert not found.partitions(start, planned_before), "its results may be in the log, without those of the others"
 
 
 def test_an_idle_query_looks_twice_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,15 +260,11 @@ def test_the_wall_clock_comes_by_after_it_was_set_back(monkeypatch: pytest.Monke
     assert found.latestOffset(ahead, ReadAllAvailable()) == ahead
 
 
-def following(
-    monkeypatch: pytest.MonkeyPatch, log: Log, *committed: Boundary
-) -> tuple[TopologyReader, list[Boundary]]:
+def following(monkeypatch: pytest.MonkeyPatch, log: Log, *committed: Boundary) -> tuple[TopologyReader, list[Boundary]]:
     """What the group has committed, look after look."""
     found = reader(monkeypatch, log, follows=True, sink=SINK)
     told = list(committed)
-    monkeypatch.setattr(
-        source, "committed_boundary", lambda *_, **__: told.pop(0) if len(told) > 1 else told[0]
-    )
+    monkeypatch.setattr(source, "committed_boundary", lambda *_, **__: told.pop(0) if len(told) > 1 else told[0])
     return found, told
 
 
@@ -295,9 +283,7 @@ def test_what_follows_goes_as_far_as_the_other_one_has_committed(monkeypatch: py
     assert found.reportLatestOffset()["a"] == {"0": 20}  # type: ignore[index]
     # A repetition is told what its plan says, whatever is committed by now.
     input_partitions = [
-        input_partition
-        for item in found.partitions(first, second)
-        for input_partition in item.value.input_partitions
+        input_partition for item in found.partitions(first, second) for input_partition in item.value.input_partitions
     ]
     assert [
         (input_partition.records.start, input_partition.records.end, input_partition.paused)
@@ -331,9 +317,7 @@ def test_that_a_partition_is_not_behind_any_more_is_told_also_if_its_records_are
     assert (end["a"], "@behind" in end) == ({"0": 50}, False)
     log.first = 50  # by retention
     told = [one for item in found.partitions(behind, end) for one in item.value.input_partitions]
-    assert [(one.records.start, one.records.end, one.behind, one.tells) for one in told] == [
-        (50, 50, False, True)
-    ]
+    assert [(one.records.start, one.records.end, one.behind, one.tells) for one in told] == [(50, 50, False, True)]
 
 
 @pytest.mark.parametrize(

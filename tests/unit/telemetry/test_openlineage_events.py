@@ -112,9 +112,7 @@ def test_columns_of_json_schema() -> None:
         st.none() | st.booleans() | st.integers() | TEXT,
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["type", "fields", "name", "items", "properties", "logicalType"]), inner
-            )
+            | st.dictionaries(st.sampled_from(["type", "fields", "name", "items", "properties", "logicalType"]), inner)
         ),
         max_leaves=20,
     )

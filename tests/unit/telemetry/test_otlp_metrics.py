@@ -62,9 +62,7 @@ def test_counters_gauges_and_summaries() -> None:
 def test_pushes_on_an_interval_and_at_the_end() -> None:
     with HttpPeer(lambda asked: Answer(200, b"")) as peer:
         peer.faults.append(Answer(503))
-        exporter = exporter_to(
-            f"{peer.url}/", "metrics", "suiro", {"OTEL_EXPORTER_OTLP_HEADERS": "key=a%20b"}
-        )
+        exporter = exporter_to(f"{peer.url}/", "metrics", "suiro", {"OTEL_EXPORTER_OTLP_HEADERS": "key=a%20b"})
         assert exporter is not None
         push = MetricsPush(families, exporter, interval_s=0.01)
         wait_until(lambda: push.sender.sent >= 2)

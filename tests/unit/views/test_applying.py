@@ -133,9 +133,7 @@ def test_old_cuts_are_taken_together_because_their_rows_may_be_compacted(
     assert shown(store, 3) == {"UA": {"age": 0}, "9": {}, "5": {}, "3": {}}
 
 
-def test_a_store_that_may_have_missed_deletions_is_made_anew(
-    client: Client, spec: VersionSpec, store: Store
-) -> None:
+def test_a_store_that_may_have_missed_deletions_is_made_anew(client: Client, spec: VersionSpec, store: Store) -> None:
     output = Output(client, spec, min_compaction_lag_ms=str(HOUR_MS), delete_retention_ms=str(2 * HOUR_MS))
     output.write({UA: {"n": 0}, DL: {"n": 0}})
     # AA as if its deletion had been compacted away while nobody followed.
@@ -146,9 +144,7 @@ def test_a_store_that_may_have_missed_deletions_is_made_anew(
     assert shown(store) == {"UA": {"n": 2}, "DL": {"n": 0}}  # what the topic has, and nothing else
 
 
-def test_a_cut_that_fails_is_not_there_and_is_tried_again(
-    client: Client, spec: VersionSpec, store: Store
-) -> None:
+def test_a_cut_that_fails_is_not_there_and_is_tried_again(client: Client, spec: VersionSpec, store: Store) -> None:
     output = Output(client, spec)
     output.write({UA: {"n": 0}})
     codec = Json()

@@ -42,9 +42,7 @@ def app(tmp_path: Path) -> Path:
     (tmp_path / "shapes" / "__init__.py").write_text("")
     (tmp_path / "shapes" / "round.py").write_text("from .flat import SIDES\nAREA = SIDES - 1\n")
     (tmp_path / "shapes" / "flat.py").write_text("SIDES = 4\n")
-    (tmp_path / "rules.py").write_text(
-        "TOPIC = 'one'\ndef carrier(key, value):\n    return value['carrier']\n"
-    )
+    (tmp_path / "rules.py").write_text("TOPIC = 'one'\ndef carrier(key, value):\n    return value['carrier']\n")
     (tmp_path / "late.py").write_text("LATE = 4\n")
     (tmp_path / "unused.py").write_text("raise SystemExit\n")
     path = tmp_path / "app.py"

@@ -30,9 +30,7 @@ def with_table(builder: StreamsBuilder) -> Any:
 def with_global(builder: StreamsBuilder) -> Any:
     flights = builder.stream("flights", key=serdes.string, value=serdes.json)
     carriers = builder.global_table("carriers", key=serdes.string, value=serdes.json)
-    joined = flights.join(
-        carriers, lambda key, flight: flight["carrier"], lambda flight, carrier: flight | carrier
-    )
+    joined = flights.join(carriers, lambda key, flight: flight["carrier"], lambda flight, carrier: flight | carrier)
     return joined.group_by_key().count()
 
 
@@ -53,9 +51,7 @@ def of_two_tables(builder: StreamsBuilder) -> Any:
     return flights.group_by_key().count().join(carriers, lambda count, carrier: carrier | {"flights": count})
 
 
-@pytest.mark.parametrize(
-    ("build", "count"), [(with_table, 1), (with_global, 1), (with_grace, 0), (of_two_tables, 0)]
-)
+@pytest.mark.parametrize(("build", "count"), [(with_table, 1), (with_global, 1), (with_grace, 0), (of_two_tables, 0)])
 def test_joins_that_take_what_is_there(build: Callable[[StreamsBuilder], Any], count: int) -> None:
     definition = view("flights", key="carrier")(build).definition  # type: ignore[attr-defined]
     assert len(by_arrival(topology_of(definition, "flights.v1"))) == count
@@ -67,9 +63,7 @@ def test_joins_that_take_what_is_there(build: Callable[[StreamsBuilder], Any], c
 
 
 def test_a_spec_of_before_is_read() -> None:
-    spec = VersionSpec.of(
-        view("flights", key="carrier")(of_two_tables).definition, 1, code="c", entry="app.py:f"
-    )  # type: ignore[attr-defined]
+    spec = VersionSpec.of(view("flights", key="carrier")(of_two_tables).definition, 1, code="c", entry="app.py:f")  # type: ignore[attr-defined]
     old = {name: value for name, value in spec.to_json().items() if name not in ("by_arrival", "journal_id")}
     assert VersionSpec.from_json(old) == spec
 

@@ -47,11 +47,7 @@ def blocking(host: Host, name: str, *arguments: Any, wait_s: float = 60, **optio
             transport=httpx.MockTransport(host),
         )
         found = getattr(views, name)(*arguments, **options)
-        return (
-            [event for _, event in zip(range(3), found, strict=False)]
-            if isinstance(found, Iterator)
-            else found
-        )
+        return [event for _, event in zip(range(3), found, strict=False)] if isinstance(found, Iterator) else found
 
 
 def on_asyncio(host: Host, name: str, *arguments: Any, wait_s: float = 60, **options: Any) -> Any:
@@ -199,9 +195,7 @@ def test_changes_go_on_where_the_host_fell_silent(kind: Any, monkeypatch: pytest
 
 def test_waiting_for_a_version_that_was_never_deployed_is_told() -> None:
     with pytest.raises(UnknownViewError, match="no version 3"):
-        blocking(
-            Host((200, {"versions": [{"version": 2, "state": "ready"}]})), "wait_until_built", "delays", 3
-        )
+        blocking(Host((200, {"versions": [{"version": 2, "state": "ready"}]})), "wait_until_built", "delays", 3)
 
 
 @pytest.mark.parametrize("url", ["http://a..b", "http://a\x00b"])

@@ -90,10 +90,7 @@ def test_what_is_equal_is_not_read() -> None:
 
 def test_differences_by_column_and_by_pattern() -> None:
     old = {(f"C{n}",): {"flights": 100 + n, "mean": 10.0, "name": "x"} for n in range(15)}
-    new = {
-        key: row | {"flights": row["flights"] - 5, "mean": 10.5 + key_number(key) / 10}
-        for key, row in old.items()
-    }
+    new = {key: row | {"flights": row["flights"] - 5, "mean": 10.5 + key_number(key) / 10} for key, row in old.items()}
     old[("HA",)] = new[("HA",)] = {"flights": 7, "mean": None, "name": "y"}
     new[("C0",)] |= {"name": "z"}
     found = compared(old, new)
@@ -123,9 +120,7 @@ def key_number(key: tuple[str, ...]) -> int:
 
 
 def test_rows_that_one_side_has() -> None:
-    found = compared(
-        {("A",): {"n": 1}, ("B",): {"n": 1}}, {("B",): {"n": 1}, ("C",): {"n": 2}, ("D",): {"n": 3}}
-    )
+    found = compared({("A",): {"n": 1}, ("B",): {"n": 1}}, {("B",): {"n": 1}, ("C",): {"n": 2}, ("D",): {"n": 3}})
     assert (found.equal, found.only_old.rows, found.only_new.rows) == (1, 1, 2)
     assert found.only_old.examples == ((("A",), {"n": 1}),)
     assert found.share == pytest.approx(3 / 4)
@@ -188,11 +183,7 @@ def test_examples_and_patterns_are_bounded() -> None:
     assert len(found.patterns) == 200
     assert found.patterns_left_out == 300
     assert all(
-        len(value) <= 80
-        for p in found.patterns
-        for e in p.examples
-        for pair in e.columns.values()
-        for value in pair
+        len(value) <= 80 for p in found.patterns for e in p.examples for pair in e.columns.values() for value in pair
     )
     assert len(text_of(found).splitlines()) < 60
 

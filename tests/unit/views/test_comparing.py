@@ -42,10 +42,7 @@ class Kept:
         self.kept: list[Any] = []
 
     def view(self, name: str) -> View:
-        versions = [
-            Version(number=n, state="ready", key=("carrier", "day"), spec=spec_of(n).to_json())
-            for n in (1, 2)
-        ]
+        versions = [Version(number=n, state="ready", key=("carrier", "day"), spec=spec_of(n).to_json()) for n in (1, 2)]
         return View(name=name, versions=tuple(versions), routing=Routing(serving=1, candidate=2))
 
     def keep_comparison(self, view: str, comparison_id: str, result: Mapping[str, Any]) -> None:
@@ -79,15 +76,11 @@ def compared(tmp_path: Path, stores: dict[int, Store]) -> Comparing:
 def test_offsets_that_never_come_are_named(compared: Comparing, stores: dict[int, Store]) -> None:
     stores[1].apply(cut(0, inputs={("in", 0): 30}), [], [])
     stores[2].apply(cut(0, inputs={("in", 0): 20}), [], [])
-    with pytest.raises(
-        TransientError, match=r"version 2 lacks what version 1 has of in-0 from offset 20 to 30"
-    ):
+    with pytest.raises(TransientError, match=r"version 2 lacks what version 1 has of in-0 from offset 20 to 30"):
         compared.compare("flights", who="ada", timeout_s=0.4)
 
 
-def test_versions_that_read_nothing_in_common_are_not_waited_for(
-    compared: Comparing, stores: dict[int, Store]
-) -> None:
+def test_versions_that_read_nothing_in_common_are_not_waited_for(compared: Comparing, stores: dict[int, Store]) -> None:
     stores[1].apply(cut(0, inputs={("in", 0): 30}), [], [])
     stores[2].apply(cut(0, inputs={("other", 0): 20}), [], [])
     with pytest.raises(UsageError, match="version 2 reads other"):
@@ -101,9 +94,7 @@ def meeting(stores: dict[int, Store]) -> None:
 
 
 @pytest.mark.usefixtures("meeting")
-def test_who_waits_for_a_turn_waits_within_the_limit(
-    compared: Comparing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_for_a_turn_waits_within_the_limit(compared: Comparing, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     def run(task: str, given: Any, *, limit: Limit) -> Any:
@@ -120,9 +111,7 @@ def test_who_waits_for_a_turn_waits_within_the_limit(
         thread.start()
     for _ in working:
         assert begun.acquire(timeout=30)
-    with pytest.raises(
-        TransientError, match=r"may take 0\.3 s; --timeout gives it longer\. Another comparison"
-    ):
+    with pytest.raises(TransientError, match=r"may take 0\.3 s; --timeout gives it longer\. Another comparison"):
         compared.compare("flights", who="bob", timeout_s=0.3)
     gone = threading.Event()
     gone.set()
@@ -223,9 +212,7 @@ def test_guards_of_many_views_take_turns(compared: Comparing, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("meeting")
-def test_who_has_waited_longest_for_a_turn_is_next(
-    compared: Comparing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_has_waited_longest_for_a_turn_is_next(compared: Comparing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any of those that waited was, so the callers of one view could stay on a wrong candidate for hours."""
     begun: list[str] = []
     waiting: set[str] = set()
@@ -244,8 +231,7 @@ def test_who_has_waited_longest_for_a_turn_is_next(
     monkeypatch.setattr(Limit, "check", check)
     names = [f"view{n}" for n in range(comparing.HEAVY_AT_ONCE + 6)]
     threads = [
-        threading.Thread(target=compared.compare, args=(name,), kwargs={"who": "ada"}, name=name)
-        for name in names
+        threading.Thread(target=compared.compare, args=(name,), kwargs={"who": "ada"}, name=name) for name in names
     ]
     for name, thread in zip(names, threads, strict=True):
         thread.start()
@@ -283,9 +269,7 @@ def test_an_ended_task_leaves_no_process(monkeypatch: pytest.MonkeyPatch, end: s
 
 def of_a_shell(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     popen: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
-    monkeypatch.setattr(
-        isolated.subprocess, "Popen", lambda command, **options: popen(["sh", "-c", script], **options)
-    )
+    monkeypatch.setattr(isolated.subprocess, "Popen", lambda command, **options: popen(["sh", "-c", script], **options))
 
 
 def test_a_task_is_answered_although_its_code_has_started_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,9 +284,7 @@ def test_an_ended_task_is_not_waited_for_if_its_code_has_left_its_session(
 ) -> None:
     """No signal reaches that process, and it has the pipe. The host could not even be stopped."""
     told, gone = tmp_path / "pid", threading.Event()
-    of_a_shell(
-        monkeypatch, f"setsid sh -c 'echo $$ > {told}.new; mv {told}.new {told}; exec sleep 600' & wait"
-    )
+    of_a_shell(monkeypatch, f"setsid sh -c 'echo $$ > {told}.new; mv {told}.new {told}; exec sleep 600' & wait")
     monkeypatch.setattr(isolated, "END_S", 0.1, raising=False)
     limit = Limit("it", stopping=threading.Event(), seconds=60, gone=gone)
 

@@ -22,9 +22,7 @@ def test_the_newest_that_is_consumed_in_every_partition_and_that_both_have() -> 
     new = [cut(0, 10, {0: 2}), cut(1, 30, {0: 4})]
     assert matching_cuts({0: 20, 1: 28}, old, new) == (old[3], new[1])
     assert matching_cuts({0: 20, 1: 20}, old, new) == (old[1], new[0])
-    assert matching_cuts({0: 99}, old, new) == (old[0], None), (
-        "a partition without an offset is at its beginning"
-    )
+    assert matching_cuts({0: 99}, old, new) == (old[0], None), "a partition without an offset is at its beginning"
     assert matching_cuts({0: 99, 1: 99}, old, []) == (old[4], None)
     assert matching_cuts({0: 0, 1: 0}, old[1:], new) == (None, None)
 

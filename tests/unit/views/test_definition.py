@@ -44,9 +44,7 @@ def decoded(build: Build, key: str | tuple[str, ...], rows: list[tuple[Any, Any]
     keys = [sink.key.serialize("t", key) for key, _ in rows]
     values = [None if value is None else sink.value.serialize("t", value) for _, value in rows]
     columns, texts = codec.decode(keys, values)
-    return [
-        (key, None if text is None else json.loads(text)) for key, text in zip(columns, texts, strict=True)
-    ]
+    return [(key, None if text is None else json.loads(text)) for key, text in zip(columns, texts, strict=True)]
 
 
 # -- saying it ---------------------------------------------------------------------------------------------------
@@ -123,9 +121,7 @@ def test_keys_of_one_column_objects_and_lists() -> None:
     pair = by(lambda key, row: (row["carrier"], row["day"]))
     assert decoded(pair, ("carrier", "day"), [(["UA", 5], 1)]) == [(("UA", 5), {"value": 1})]
     named = by(lambda key, row: {"day": row["day"], "carrier": row["carrier"]})
-    assert decoded(named, ("carrier", "day"), [({"day": 5, "carrier": None}, 1)]) == [
-        ((None, 5), {"value": 1})
-    ]
+    assert decoded(named, ("carrier", "day"), [({"day": 5, "carrier": None}, 1)]) == [((None, 5), {"value": 1})]
     with pytest.raises(UsageError, match="2 items, and the view says"):
         decoded(pair, "carrier", [(["UA", 5], 1)])
     with pytest.raises(UsageError, match="the fields day"):

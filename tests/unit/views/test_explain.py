@@ -80,9 +80,7 @@ def zero_for_cancelled(builder: StreamsBuilder) -> Any:
 
 
 def without_cancelled(builder: StreamsBuilder) -> Any:
-    return counted(flights(builder).filter(lambda key, value: value["dep_delay"] is not None)).map_values(
-        with_mean
-    )
+    return counted(flights(builder).filter(lambda key, value: value["dep_delay"] is not None)).map_values(with_mean)
 
 
 def cancelled_in_the_aggregator(builder: StreamsBuilder) -> Any:
@@ -96,9 +94,7 @@ def cancelled_in_the_aggregator(builder: StreamsBuilder) -> Any:
 
 
 def in_seconds(builder: StreamsBuilder) -> Any:
-    return counted(
-        flights(builder).map_values(lambda value: value | {"dep_delay": (value["dep_delay"] or 0) * 60})
-    )
+    return counted(flights(builder).map_values(lambda value: value | {"dep_delay": (value["dep_delay"] or 0) * 60}))
 
 
 SOME = [flight(n, "AA" if n % 2 else "UA", None if n % 10 == 7 else n) for n in range(60)]
@@ -144,9 +140,7 @@ def test_where_every_record_is_treated_otherwise_there_is_one_kind_of_all() -> N
     (kind,) = found.kinds
     assert kind.records == 29  # the first has a delay of 0
     assert found.parting.place == ("flights", 0, 2)
-    assert [(each.column, each.least, each.most) for each in kind.new if each.column == "sum"] == [
-        ("sum", 120, 3480)
-    ]
+    assert [(each.column, each.least, each.most) for each in kind.new if each.column == "sum"] == [("sum", 120, 3480)]
 
 
 def test_of_a_table_the_last_record_is_enough() -> None:
@@ -217,9 +211,7 @@ def test_a_row_that_only_one_version_has() -> None:
 def test_a_join_of_streams_names_both_sides() -> None:
     def matched(width: int) -> Build:
         def build(builder: StreamsBuilder) -> Any:
-            out, back = (
-                builder.stream(topic, key=serdes.string, value=serdes.json) for topic in ("out", "back")
-            )
+            out, back = (builder.stream(topic, key=serdes.string, value=serdes.json) for topic in ("out", "back"))
             return out.join(
                 back, lambda left, right: [left, right], JoinWindows.of(before=width, after=width)
             ).to_table()
@@ -351,9 +343,7 @@ def test_a_part_of_a_key_may_be_a_list() -> None:
     def routes(is_whole: bool) -> Side:
         def build(builder: StreamsBuilder) -> Any:
             kept = flights(builder).filter(lambda key, value: is_whole or value["dep_delay"] is not None)
-            return kept.group_by(
-                lambda key, value: [value["carrier"], [value["dest"]]], key=serdes.json
-            ).count()
+            return kept.group_by(lambda key, value: [value["carrier"], [value["dest"]]], key=serdes.json).count()
 
         return version(1 if is_whole else 2, build, ("carrier", "route"))
 

@@ -42,9 +42,7 @@ def version(number: int, topic: str, *, keeps_all: bool) -> Side:
         flights = builder.stream(topic, key=serdes.string, value=serdes.json)
         if not keeps_all:
             flights = flights.filter(lambda key, value: value["delay"] is not None)
-        named = flights.left_join(
-            names, lambda key, value: value["carrier"], lambda value, name: value | {"is": name}
-        )
+        named = flights.left_join(names, lambda key, value: value["carrier"], lambda value, name: value | {"is": name})
         return named.group_by(lambda key, value: value["carrier"]).aggregate(
             list, lambda key, value, row: [*row, [value["delay"], value["is"]]]
         )
@@ -118,9 +116,7 @@ def test_a_row_is_explained_from_the_log(flights: Any) -> None:
     assert found.read == 1  # the carrier's name
 
 
-def test_more_records_than_memory_holds_are_not_explained(
-    flights: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_records_than_memory_holds_are_not_explained(flights: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process would be killed, and in a container the host with it."""
     monkeypatch.setattr("suiro.views.analysis.explain.replay.KEPT_BYTES_MAX", 1_500)
     client, topic = flights

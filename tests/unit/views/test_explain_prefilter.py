@@ -28,9 +28,7 @@ sound = st.fixed_dictionaries({
     "n": st.integers(0, 9),
 })  # fmt: skip
 row_bytes = sound.map(lambda row: json.dumps(row).encode())
-odd_bytes = st.sampled_from(
-    [b"{", b"[1]", b"{}", b'{"carrier":5,"n":"x"}', b'{"carrier":{"a":1},"n":9}', None]
-)
+odd_bytes = st.sampled_from([b"{", b"[1]", b"{}", b'{"carrier":5,"n":"x"}', b'{"carrier":{"a":1},"n":9}', None])
 key_bytes = st.sampled_from([b"AA", b"b", b"\xff", None])
 
 
@@ -40,10 +38,7 @@ key_bytes = st.sampled_from([b"AA", b"b", b"\xff", None])
 @given(data=st.data())
 def test_columns_and_one_by_one_agree(way: str, odd: bool, data: Any) -> None:
     values = data.draw(st.lists(st.one_of(row_bytes, odd_bytes) if odd else row_bytes, max_size=30))
-    records = [
-        InputRecord("in", 0, offset, offset, data.draw(key_bytes), value)
-        for offset, value in enumerate(values)
-    ]
+    records = [InputRecord("in", 0, offset, offset, data.draw(key_bytes), value) for offset, value in enumerate(values)]
     prefilter = made(way)
     checked = list(prefilter.filtered(records))
     assert [passes for _, passes, _ in checked] == [prefilter.passes(record) for record in records]

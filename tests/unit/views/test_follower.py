@@ -36,9 +36,7 @@ def test_a_record_that_waits_for_another_partition_is_not_seen(follower: Followe
     def at(reached: Cut) -> list[int]:
         """Of each partition, the last offset that is seen."""
         follower._hear({"event": "at", "cut": reached.to_json()})
-        return [
-            max((at for at in range(50) if follower.reflects({place: at})), default=-1) for place in (A, B)
-        ]
+        return [max((at for at in range(50) if follower.reflects({place: at})), default=-1) for place in (A, B)]
 
     assert not follower.reflects({A: 0})
     assert at(SETTLED) == [9, 9]
@@ -133,9 +131,7 @@ def test_what_the_code_has_forked_keeps_no_child(
             os.kill(pid, signal.SIGKILL)
 
 
-def test_without_room_for_a_thread_it_is_tried_again(
-    follower: Follower, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_for_a_thread_it_is_tried_again(follower: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
     """As without room for a process. Readers got the rows of that moment until the host was restarted."""
     script = """echo '{"event": "begun", "cut": null, "joined": null}'; exec cat > /dev/null"""
     monkeypatch.setattr("suiro.views.pipeline.follower.apart", lambda command: ["sh", "-c", script])

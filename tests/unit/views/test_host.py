@@ -139,9 +139,7 @@ def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Deploys
         host.config = HostConfig(bootstrap_servers="127.0.0.1:1", data=tmp_path)
         host.ended, host._is_ours, host._opens_late = threading.Event(), True, False
         host._clock, host._stopping = SystemClock(), threading.Event()
-        host._environment = SimpleNamespace(
-            folder=lambda _: tmp_path / "delays" / "v1", require_own=lambda _: None
-        )
+        host._environment = SimpleNamespace(folder=lambda _: tmp_path / "delays" / "v1", require_own=lambda _: None)
         host._journal, host._reconcilers = journal, {}
         host._open_reconcilers = lambda: opened.extend(journal.known)
         journal.changed = host._on_change
@@ -195,9 +193,7 @@ def test_a_view_is_opened_though_its_deploy_is_read_after_it_failed(
     wait_until(lambda: journal.opened == ["delays"], what="the view")
 
 
-def test_a_host_that_is_taken_over_while_it_starts_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_is_taken_over_while_it_starts_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was stopped for a while (SIGSTOP), say. Its pipelines and those of the other host fenced each other until the
     next decision."""
     key = tmp_path / "key"
@@ -219,9 +215,7 @@ def test_a_host_that_is_taken_over_while_it_starts_ends(
             take_over(mine)
             second.start()
             # Once it has read of this event, it has heard of the host that was written before.
-            second._journal.change(
-                "delays", lambda now: lifecycle.deploy(now, key=("id",), spec={}), who="ada"
-            )
+            second._journal.change("delays", lambda now: lifecycle.deploy(now, key=("id",), spec={}), who="ada")
             wait_until(lambda: first._journal.views(), what="the decisions of the other host")
 
         monkeypatch.setattr(first._journal, "take_over", overtaken)

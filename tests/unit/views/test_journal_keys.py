@@ -45,9 +45,7 @@ def test_whose_key_it_was() -> None:
     assert key_id_of(signature) == Keys.of(OTHER).id
 
 
-@pytest.mark.parametrize(
-    "signature", [b"", b"1", b"2 0123456789ab x", b"1 \x1b[2J3456789 x", b"1 0123456789ab x y"]
-)
+@pytest.mark.parametrize("signature", [b"", b"1", b"2 0123456789ab x", b"1 \x1b[2J3456789 x", b"1 0123456789ab x y"])
 def test_what_is_no_signature(signature: bytes) -> None:
     assert signer(ONE).fault(signature, 7, b"host", b"{}") == "has a signature that is none of ours"
     assert signer(ONE).fault(None, 7, b"host", b"{}") == "is not signed"

@@ -38,9 +38,7 @@ def drawn_log(seed: int) -> list[Record]:
     chance = random.Random(seed)
     known, log, end = Known(), list[Record](), 0
     for _ in range(chance.randint(2, 12)):
-        keys = chance.sample(
-            ["code/a/1", "code/a/2", "code/b/3", "comparison/\udcff/1"], chance.randint(1, 3)
-        )
+        keys = chance.sample(["code/a/1", "code/a/2", "code/b/3", "comparison/\udcff/1"], chance.randint(1, 3))
         records: list[JournalRecord] = [
             (key, chance.choice([None, b"", b"%d" % chance.randrange(999)])) for key in keys
         ]
@@ -119,9 +117,7 @@ def test_what_was_mended_is_compacted_to_ours(seed: int) -> None:
     left = folded([one for place, one in enumerate(after) if place not in old])
     assert left.is_whole
     assert not left.refused
-    assert {key: one.value for key, one in left.live.items()} == {
-        key: one.value for key, one in known.live.items()
-    }
+    assert {key: one.value for key, one in left.live.items()} == {key: one.value for key, one in known.live.items()}
 
 
 def test_a_compaction_before_that_is_noticed() -> None:

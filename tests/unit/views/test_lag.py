@@ -9,9 +9,7 @@ from suiro.views.pipeline.lag import SeenCuts, lag_of
 
 
 def cut(*offsets: int, time_ms: int = 0, topic: str = "in") -> Cut:
-    return Cut(
-        number=0, inputs={(topic, n): offset for n, offset in enumerate(offsets)}, outputs={}, time_ms=time_ms
-    )
+    return Cut(number=0, inputs={(topic, n): offset for n, offset in enumerate(offsets)}, outputs={}, time_ms=time_ms)
 
 
 SERVING = [

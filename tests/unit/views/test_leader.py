@@ -104,9 +104,7 @@ def test_cuts_of_a_leader_that_went_back_are_left_out() -> None:
 
 
 def test_a_pace_goes_to_the_process_that_plans(tmp_path: Path) -> None:
-    pace = pickle.loads(
-        pickle.dumps(VersionPace(tmp_path, bootstrap_servers="h:1", settings={"client.id": "x"}))
-    )
+    pace = pickle.loads(pickle.dumps(VersionPace(tmp_path, bootstrap_servers="h:1", settings={"client.id": "x"})))
     begins, ends = {A: 0}, {A: 100}
     assert pace.allowance(begins, ends, 10, unlimited=()).max_offsets == 10
     assert pace.allowance(begins, ends, None, unlimited=()).ends == ends

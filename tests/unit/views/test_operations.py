@@ -144,9 +144,7 @@ def test_what_json_does_not_have(host: Told, views: Views) -> None:
         (RuntimeError("oops"), 500, SuiroError),
     ],
 )
-def test_errors(
-    url: str, views: Views, host: Told, error: Exception, status: int, kind: type[SuiroError]
-) -> None:
+def test_errors(url: str, views: Views, host: Told, error: Exception, status: int, kind: type[SuiroError]) -> None:
     host.error = error
     assert httpx.post(f"{url}/views/delays/rollback").status_code == status
     with pytest.raises(kind, match=str(error) if status != 500 else "the host failed: RuntimeError"):
@@ -177,9 +175,7 @@ def test_what_nobody_waits_for_is_ended(host: Told, url: str) -> None:
             connection.sendall(request.encode())
         assert begun.wait(30)
         body = {"code": "", "entry": "a.py:f"}
-        assert (
-            httpx.post(f"{url}/views", json=body, timeout=30).status_code == 200
-        )  # a deploy does not wait for them
+        assert httpx.post(f"{url}/views", json=body, timeout=30).status_code == 200  # a deploy does not wait for them
         assert not ended.is_set()
     assert ended.wait(30)
 
@@ -241,9 +237,7 @@ def test_a_read_is_asked_again_until_the_host_is_there(host: Told, url: str) -> 
 
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             Starting.asked += 1
-            status, body = (
-                (503, b'{"message": "starting"}') if Starting.asked < 4 else (200, b'{"row": null}')
-            )
+            status, body = (503, b'{"message": "starting"}') if Starting.asked < 4 else (200, b'{"row": null}')
             await send({"type": "http.response.start", "status": status, "headers": []})
             await send({"type": "http.response.body", "body": body})
 
@@ -363,9 +357,7 @@ def test_without_users_nobody_asks_for_another(url: str, host: Told) -> None:
         ({}, b"", 200),
     ],
 )
-def test_a_web_page_commands_nothing(
-    url: str, host: Told, headers: dict[str, str], body: bytes, status: int
-) -> None:
+def test_a_web_page_commands_nothing(url: str, host: Told, headers: dict[str, str], body: bytes, status: int) -> None:
     answer = httpx.post(f"{url}/views/delays/rollback", content=body, headers=headers)
     assert answer.status_code == status, answer.text
     assert len(host.calls) == (status == 200)

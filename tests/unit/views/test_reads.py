@@ -161,9 +161,7 @@ def test_states_of_before_by_cut_time_and_offsets(http: httpx.Client, filled: Tw
 
 def test_pages_ranges_conditions_and_words(http: httpx.Client, router: TwoVersions) -> None:
     rows = {
-        (carrier, day): {"n": day, "note": f"{carrier} gate"}
-        for carrier in ("DL", "U/A", "UA")
-        for day in range(1, 6)
+        (carrier, day): {"n": day, "note": f"{carrier} gate"} for carrier in ("DL", "U/A", "UA") for day in range(1, 6)
     }
     router.followed[1].apply(0, rows)
 
@@ -182,9 +180,7 @@ def test_pages_ranges_conditions_and_words(http: httpx.Client, router: TwoVersio
     router.followed[1].apply(1, dict.fromkeys(rows))
     while page["next"] is not None:
         # A page goes on in its version and at its cut, whoever asks.
-        page = ok(
-            http.get("/views/flights/rows", params={"limit": 7, "after": page["next"], "caller": "new"})
-        )
+        page = ok(http.get("/views/flights/rows", params={"limit": 7, "after": page["next"], "caller": "new"}))
         found += page["rows"]
         assert (page["version"], page["cut"]) == (1, 0)
     assert [row["value"] for row in found] == list(rows.values())
@@ -236,9 +232,7 @@ def test_any_text_is_a_key(http: httpx.Client, router: TwoVersions, carrier: str
         }
 
 
-def test_half_of_a_surrogate_pair_in_a_key_is_answered_as_its_escape(
-    http: httpx.Client, router: TwoVersions
-) -> None:
+def test_half_of_a_surrogate_pair_in_a_key_is_answered_as_its_escape(http: httpx.Client, router: TwoVersions) -> None:
     """UTF-8 does not have it: one such key spoiled every page that it was on, and ended every stream of changes."""
     half = ("\ud800 \u00e9", 1)
     router.followed[1].apply(0, {})
@@ -265,12 +259,8 @@ def test_a_young_or_broken_version_says_try_again(http: httpx.Client, router: Tw
 
 def test_a_reader_waits_for_its_own_write(http: httpx.Client, filled: TwoVersions) -> None:
     url = "/views/flights/rows/UA/1?min_offset=in:0:20"  # cut 1 reflects what lies below 20
-    assert "does not reflect in:0:20 after 30 ms; it is at cut 1" in refused(
-        http.get(f"{url}&timeout_ms=30"), 504
-    )
-    assert (
-        filled.served[1].metrics.snapshot().errors == 0
-    )  # a guard would be tripped by who asks for the future
+    assert "does not reflect in:0:20 after 30 ms; it is at cut 1" in refused(http.get(f"{url}&timeout_ms=30"), 504)
+    assert filled.served[1].metrics.snapshot().errors == 0  # a guard would be tripped by who asks for the future
     assert ok(http.get("/views/flights/rows/UA/1?min_offset=in:0:19"))["cut"] == 1
     answers: list[Any] = []
     waiting = threading.Thread(target=lambda: answers.append(ok(http.get(f"{url}&timeout_ms=30000"))))
@@ -461,9 +451,7 @@ def test_200_idle_subscribers_keep_nobody_from_a_look_up(
             assert any(b'"cut":2' in line for line in stream)
 
 
-def test_the_name_of_a_view_is_the_alias_of_its_versions_topics(
-    http: httpx.Client, filled: TwoVersions
-) -> None:
+def test_the_name_of_a_view_is_the_alias_of_its_versions_topics(http: httpx.Client, filled: TwoVersions) -> None:
     assert ok(http.get("/views/flights/topic")) == {"view": "flights", "version": 1, "topic": "flights.v1"}
     assert ok(http.get("/views/flights/topic", headers={"Suiro-Caller": "new1"}))["topic"] == "flights.v2"
     assert ok(http.get("/views/flights/topic?version=2"))["topic"] == "flights.v2"

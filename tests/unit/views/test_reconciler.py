@@ -163,9 +163,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kept]:
     freed: list[int] = []
     differences: list[Any] = []
 
-    def run(
-        spec: VersionSpec, place: HostEnvironment, code: bytes, *, gave_up: Any, is_beside: Any
-    ) -> Running:
+    def run(spec: VersionSpec, place: HostEnvironment, code: bytes, *, gave_up: Any, is_beside: Any) -> Running:
         made[spec.version] = Running(spec, gave_up, folder=tmp_path)
         return made[spec.version]
 
@@ -218,9 +216,7 @@ def test_a_version_that_cannot_be_built(kept: Kept, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(keeping, "free", refuse)
     kept.journal.change("delays", lambda now: lifecycle.retire(now, 3), who="ada")
     said = "what the version had cannot be deleted: no permission"
-    wait_until(
-        lambda: kept.reconciler.status()["versions"][-1]["error"] == said, what="why it is still there"
-    )
+    wait_until(lambda: kept.reconciler.status()["versions"][-1]["error"] == said, what="why it is still there")
 
 
 def test_of_a_pipeline_that_is_down_no_input_lag_is_known(kept: Kept) -> None:
@@ -290,9 +286,7 @@ def test_a_version_that_serves_and_whose_place_is_anothers_costs_the_log_nothing
     assert "rows from another log" in kept.reconciler.status()["versions"][0]["error"]
 
 
-def test_a_candidate_that_cannot_be_opened_takes_callers_back(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_candidate_that_cannot_be_opened_takes_callers_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a host's restart: nobody is answered, so there is nothing that could be counted."""
     kept.two()
     kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01))
@@ -420,9 +414,7 @@ def test_a_retired_version_is_freed_once(kept: Kept) -> None:
     assert kept.reconciler.running(2) is None
 
 
-def test_a_version_that_cannot_be_freed_holds_up_nothing_else(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_that_cannot_be_freed_holds_up_nothing_else(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """The brokers do not let the host delete topics: other versions are built, and taken back, all the same."""
     refusals: list[int] = []
 

@@ -42,9 +42,7 @@ def place_of(data: Path) -> HostEnvironment:
     return HostEnvironment(data=data, bootstrap_servers="none", client_settings={}, postgres=None)
 
 
-def test_a_store_that_cannot_be_opened_leaves_no_follower(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_store_that_cannot_be_opened_leaves_no_follower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started: list[str] = []
 
     def refuse(*arguments: Any) -> Any:
@@ -53,15 +51,11 @@ def test_a_store_that_cannot_be_opened_leaves_no_follower(
     monkeypatch.setattr(running, "open_store", refuse)
     monkeypatch.setattr(running.Follower, "start", lambda self: started.append("follower"))
     with pytest.raises(ConfigError, match="no such place"):
-        RunningVersion(
-            spec_of(), place_of(tmp_path), b"zip", gave_up=lambda error: False, is_beside=lambda: False
-        )
+        RunningVersion(spec_of(), place_of(tmp_path), b"zip", gave_up=lambda error: False, is_beside=lambda: False)
     assert started == []
 
 
-def test_settings_that_this_release_refuses_leave_no_follower(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_settings_that_this_release_refuses_leave_no_follower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another release has taken them. The host tries again and again, and each time one more process stayed."""
     started: list[str] = []
     monkeypatch.setattr(running.Follower, "start", lambda self: started.append("follower"))
@@ -84,9 +78,7 @@ def test_postgres_without_an_address_is_not_just_any_postgres(tmp_path: Path) ->
     assert place_of(tmp_path).location(spec_of()) == str(tmp_path / "delays" / "v1")
 
 
-def test_a_folder_of_another_logs_version_is_refused_and_stays(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_of_another_logs_version_is_refused_and_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     place = place_of(tmp_path)
     theirs = dataclasses.replace(spec_of(), journal_id="A")
     folder = place.folder(theirs)

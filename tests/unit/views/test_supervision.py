@@ -36,9 +36,7 @@ class Child:
     def is_alive(self) -> bool:
         return not self.ended.is_set()
 
-    def end(
-        self, error: str | None = None, *, is_transient: bool = False, is_of_record: bool = False
-    ) -> None:
+    def end(self, error: str | None = None, *, is_transient: bool = False, is_of_record: bool = False) -> None:
         self.status = Status(
             state="failed" if error else "ended",
             error=error,
@@ -99,9 +97,7 @@ def test_a_child_that_was_killed_is_started_again(runs: Runs) -> None:
     assert len(runs.children) == 8
 
 
-def test_a_child_that_has_failed_and_does_not_end_is_stopped(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_has_failed_and_does_not_end_is_stopped(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision, "END_S", 0.001)
     supervisor = runs.supervisor()
     runs.number(1).status = Status(state="failed", error="no memory")
@@ -140,9 +136,7 @@ def test_who_serves_stops_at_a_record_that_always_fails(
     supervisor = runs.supervisor()
     said = "in: topic t, partition 0, offset 7: ValueError"
     states = []
-    monkeypatch.setattr(
-        supervision.Backoff, "wait", lambda self, stopping: states.append(supervisor.status()["state"])
-    )
+    monkeypatch.setattr(supervision.Backoff, "wait", lambda self, stopping: states.append(supervisor.status()["state"]))
     runs.number(1).end(said, is_of_record=True)
     runs.number(2).end("no broker answers", is_transient=True)
     for number in range(3, 3 + FAILURES):

@@ -237,9 +237,7 @@ class FetchSession:
 class FetchSessions:
     """All sessions of a node, at most `slots` with at most `partitions` together, the longest unused first."""
 
-    def __init__(
-        self, *, slots: int, partitions: int = MAX_PARTITIONS, metrics: Metrics | None = None
-    ) -> None:
+    def __init__(self, *, slots: int, partitions: int = MAX_PARTITIONS, metrics: Metrics | None = None) -> None:
         self._slots = slots
         self._most_partitions = partitions
         self._sessions: dict[int, FetchSession] = {}
@@ -360,8 +358,7 @@ class FetchSessions:
             open_to_this = [
                 session
                 for session in self._sessions.values()
-                if session.last_used_ms - session.created_ms > EVICTION_MS
-                or (privileged and not session.privileged)
+                if session.last_used_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
             ]
             if not open_to_this:
                 return False

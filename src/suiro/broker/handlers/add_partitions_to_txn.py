@@ -37,9 +37,7 @@ def handle(exchange: Exchange, request: AddPartitionsToTxnRequest) -> Answer:
             exchange.make(
                 "AddPartitionsToTxnResult",
                 transactional_id=transaction.transactional_id,
-                topic_results=_results(
-                    exchange, transaction.topics, _add_or_verify(exchange.broker, transaction)
-                ),
+                topic_results=_results(exchange, transaction.topics, _add_or_verify(exchange.broker, transaction)),
             )
             for transaction in request.transactions
         ),

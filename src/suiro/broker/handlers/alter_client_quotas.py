@@ -26,9 +26,7 @@ def handle(exchange: Exchange, request: AlterClientQuotasRequest) -> Answer:
     results: dict[QuotaEntity, tuple[ErrorCode, str] | None]
     if exchange.may_on_cluster(Operation.ALTER_CONFIGS):
         try:
-            results = exchange.broker.client_quotas.store.alter(
-                alterations, validate_only=request.validate_only
-            )
+            results = exchange.broker.client_quotas.store.alter(alterations, validate_only=request.validate_only)
         except StorageError as error:
             results = {alteration.entity: (error.code, str(error)) for alteration in alterations}
     else:
@@ -41,8 +39,7 @@ def handle(exchange: Exchange, request: AlterClientQuotasRequest) -> Answer:
                 error_code=ErrorCode.none if problem is None else problem[0],
                 error_message=None if problem is None else problem[1],
                 entity=tuple(
-                    exchange.make("EntityData", entity_type=kind, entity_name=name)
-                    for kind, name in entity.parts
+                    exchange.make("EntityData", entity_type=kind, entity_name=name) for kind, name in entity.parts
                 ),
             )
             for entity, problem in results.items()

@@ -27,9 +27,7 @@ def handle(exchange: Exchange, request: AlterPartitionReassignmentsRequest) -> A
         for partition in topic.partitions:
             outcome: tuple[ErrorCode, str | None] = (code, message)
             if code is ErrorCode.none:
-                outcome = _reassign(
-                    exchange.broker, topic.name, partition.partition_index, partition.replicas
-                )
+                outcome = _reassign(exchange.broker, topic.name, partition.partition_index, partition.replicas)
             outcomes.append(
                 exchange.make(
                     "ReassignablePartitionResponse",
@@ -38,9 +36,7 @@ def handle(exchange: Exchange, request: AlterPartitionReassignmentsRequest) -> A
                     error_message=outcome[1],
                 )
             )
-        responses.append(
-            exchange.make("ReassignableTopicResponse", name=topic.name, partitions=tuple(outcomes))
-        )
+        responses.append(exchange.make("ReassignableTopicResponse", name=topic.name, partitions=tuple(outcomes)))
     return exchange.response(
         allow_replication_factor_change=getattr(request, "allow_replication_factor_change", True),
         error_code=code,

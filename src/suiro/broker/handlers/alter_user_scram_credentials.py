@@ -57,10 +57,7 @@ def handle(exchange: Exchange, request: AlterUserScramCredentialsRequest) -> Ans
     try:
         exchange.broker.scram.change(
             remove=[(item.name, MECHANISM_NUMBERS[item.mechanism]) for item in deletions.values()],
-            put={
-                (item.name, MECHANISM_NUMBERS[item.mechanism]): _credential(item)
-                for item in upsertions.values()
-            },
+            put={(item.name, MECHANISM_NUMBERS[item.mechanism]): _credential(item) for item in upsertions.values()},
         )
     except StorageError as error:
         outcome = (error.code, str(error))
@@ -104,9 +101,7 @@ def _problem_of_upsertion(item: Any) -> tuple[ErrorCode, str] | None:
 def _response(exchange: Exchange, results: dict[str, tuple[ErrorCode, str | None]]) -> Response:
     return exchange.response(
         results=tuple(
-            exchange.make(
-                "AlterUserScramCredentialsResult", user=name, error_code=code, error_message=message
-            )
+            exchange.make("AlterUserScramCredentialsResult", user=name, error_code=code, error_message=message)
             for name, (code, message) in results.items()
         ),
     )

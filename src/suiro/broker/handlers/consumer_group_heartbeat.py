@@ -53,9 +53,7 @@ def handle(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> Answer
             ),
         )
     leaves = reply.member_epoch < JOINING_EPOCH
-    interval_ms = (
-        0 if leaves else exchange.broker.groups.consumers.limits(request.group_id).heartbeat_interval_ms
-    )
+    interval_ms = 0 if leaves else exchange.broker.groups.consumers.limits(request.group_id).heartbeat_interval_ms
     return exchange.response(
         error_code=ErrorCode.none,
         member_id=reply.member_id,
@@ -106,9 +104,7 @@ def _check_form(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> N
         if request.topic_partitions is None or request.topic_partitions:
             raise _invalid("TopicPartitions must be empty when (re-)joining.")
         if request.subscribed_topic_names is None and regex is None:
-            raise _invalid(
-                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-            )
+            raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
     elif epoch == STATIC_LEAVING_EPOCH:
         if request.instance_id is None:
             raise _invalid("InstanceId can't be null.")
@@ -118,8 +114,7 @@ def _check_form(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> N
     if request.server_assignor is not None and request.server_assignor not in known:
         raise RefusedError(
             ErrorCode.unsupported_assignor,
-            f"ServerAssignor {request.server_assignor} is not supported. "
-            f"Supported assignors: {', '.join(known)}.",
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(known)}.",
         )
 
 

@@ -53,8 +53,7 @@ def handle(exchange: Exchange, request: CreateAclsRequest) -> Answer:
 def _response(exchange: Exchange, results: list[tuple[ErrorCode, str | None]]) -> Response:
     return exchange.response(
         results=tuple(
-            exchange.make("AclCreationResult", error_code=code, error_message=message)
-            for code, message in results
+            exchange.make("AclCreationResult", error_code=code, error_message=message) for code, message in results
         ),
     )
 

@@ -44,9 +44,7 @@ def _grow_all(exchange: Exchange, request: CreatePartitionsRequest) -> Generator
         except (RefusedError, StorageError) as error:
             code, message = error.code, str(error) or None
         results.append(
-            exchange.make(
-                "CreatePartitionsTopicResult", name=entry.name, error_code=code, error_message=message
-            )
+            exchange.make("CreatePartitionsTopicResult", name=entry.name, error_code=code, error_message=message)
         )
         yield
     exchange.throttle(quota.throttle_ms)

@@ -27,9 +27,7 @@ def handle(exchange: Exchange, request: DeleteRecordsRequest) -> Answer:
             exchange.make(
                 "DeleteRecordsTopicResult",
                 name=topic.name,
-                partitions=tuple(
-                    _one(exchange, topic.name, entry, allowed=allowed) for entry in topic.partitions
-                ),
+                partitions=tuple(_one(exchange, topic.name, entry, allowed=allowed) for entry in topic.partitions),
             )
         )
     return exchange.response(topics=tuple(topics))

@@ -75,9 +75,7 @@ def _answer(
         code, message = error.code, str(error)
         if name is None and isinstance(error, _RefusedError):
             name = error.name
-    return exchange.make(
-        "DeletableTopicResult", name=name, topic_id=topic_id, error_code=code, error_message=message
-    )
+    return exchange.make("DeletableTopicResult", name=name, topic_id=topic_id, error_code=code, error_message=message)
 
 
 def _deletable(exchange: Exchange, name: str | None, topic_id: UUID | None, times: int) -> Topic:

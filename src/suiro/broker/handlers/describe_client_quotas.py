@@ -64,14 +64,8 @@ def _problem(match_type: int, match: str | None) -> str | None:
     if match_type not in _WORDS:
         return f"Unknown match type {match_type}"
     if match_type == _EXACT:
-        return (
-            None if match is not None else "Request specified MATCH_TYPE_EXACT, but set match string to null."
-        )
-    return (
-        None
-        if match is None
-        else f"Request specified {_WORDS[match_type]}, but also specified a match string."
-    )
+        return None if match is not None else "Request specified MATCH_TYPE_EXACT, but set match string to null."
+    return None if match is None else f"Request specified {_WORDS[match_type]}, but also specified a match string."
 
 
 def _refusal(exchange: Exchange, code: ErrorCode, message: str | None) -> Response:

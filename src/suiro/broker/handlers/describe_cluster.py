@@ -37,9 +37,7 @@ def handle(exchange: Exchange, request: DescribeClusterRequest) -> Answer:
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=(me,),
-        cluster_authorized_operations=exchange.cluster_operations(
-            asked=request.include_cluster_authorized_operations
-        ),
+        cluster_authorized_operations=exchange.cluster_operations(asked=request.include_cluster_authorized_operations),
     )
 
 

@@ -50,9 +50,7 @@ def _describe_all(exchange: Exchange, request: DescribeConfigsRequest) -> Genera
         try:
             if not known:
                 # In Kafka too, one resource of an unknown kind refuses them all.
-                raise RefusedError(
-                    ErrorCode.invalid_request, "the request asks for an unknown kind of resource"
-                )
+                raise RefusedError(ErrorCode.invalid_request, "the request asks for an unknown kind of resource")
             kind = ResourceKind(resource.resource_type)
             check_may(exchange, Operation.DESCRIBE_CONFIGS, kind, resource.resource_name)
             wanted = frozenset(resource.configuration_keys or ())
@@ -104,9 +102,7 @@ def _of_broker(broker: BrokerContext, name: str) -> list[DescribedConfig]:
         node_id=broker.node_id,
         data=str(broker.data.resolve()),
         listeners=",".join(_address(at.name, at.host, at.port) for at in listeners),
-        advertised_listeners=",".join(
-            _address(at.name, *(at.advertised or (at.host, at.port))) for at in listeners
-        ),
+        advertised_listeners=",".join(_address(at.name, *(at.advertised or (at.host, at.port))) for at in listeners),
     )
     found = {fact.name for fact in facts}
     settings = describe_node_configs(broker.dynamic_settings)
@@ -150,9 +146,7 @@ def _config(exchange: Exchange, config: DescribedConfig, request: DescribeConfig
         config_source=config.source,
         is_sensitive=config.sensitive,
         synonyms=tuple(
-            exchange.make(
-                "DescribeConfigsSynonym", name=synonym.name, value=synonym.value, source=synonym.source
-            )
+            exchange.make("DescribeConfigsSynonym", name=synonym.name, value=synonym.value, source=synonym.source)
             for synonym in synonyms
         ),
         config_type=TYPE_NUMBERS[config.kind],

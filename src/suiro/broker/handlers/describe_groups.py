@@ -38,9 +38,7 @@ def _one(exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> A
         if exchange.version >= _FIRST_VERSION_WITH_NOT_FOUND:
             code, message = ErrorCode.group_id_not_found, f"Group {group_id} {why}."
             return without_members(exchange, group_id, code, message, state=GroupState.DEAD.value)
-        return without_members(
-            exchange, group_id, ErrorCode.none, state=GroupState.DEAD.value, operations=operations
-        )
+        return without_members(exchange, group_id, ErrorCode.none, state=GroupState.DEAD.value, operations=operations)
     is_stable = group.state is GroupState.STABLE
     return exchange.make(
         "DescribedGroup",

@@ -46,9 +46,7 @@ def _topic(exchange: Exchange, name: str, indexes: Iterable[int]) -> Any:
     return exchange.make("TopicResponse", name=name, partitions=tuple(partitions))
 
 
-def _partition(
-    exchange: Exchange, index: int, code: ErrorCode, message: str | None, producers: tuple[Any, ...]
-) -> Any:
+def _partition(exchange: Exchange, index: int, code: ErrorCode, message: str | None, producers: tuple[Any, ...]) -> Any:
     return exchange.make(
         "PartitionResponse",
         partition_index=index,

@@ -29,8 +29,7 @@ def handle(exchange: Exchange, request: DescribeQuorumRequest) -> Answer:
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         return exchange.response(error_code=code, error_message=message, topics=(), nodes=())
     wanted = [
-        (topic.topic_name, [partition.partition_index for partition in topic.partitions])
-        for topic in request.topics
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions]) for topic in request.topics
     ]
     known = wanted == [(METADATA_TOPIC, [0])]
     make_partition = _quorum if known else _unknown

@@ -40,22 +40,17 @@ def handle(exchange: Exchange, request: DescribeTopicPartitionsRequest) -> Answe
         }
     if cursor is not None and start in allowed and cursor.partition_index < 0:
         return _refused(exchange, request, ErrorCode.invalid_request)
-    limit = min(
-        exchange.broker.settings.max_request_partition_size_limit, max(1, request.response_partition_limit)
-    )
+    limit = min(exchange.broker.settings.max_request_partition_size_limit, max(1, request.response_partition_limit))
     topics, next_cursor = _page(
         exchange, sorted(allowed), start, 0 if cursor is None else cursor.partition_index, limit
     )
     denied = [
-        _without_partitions(exchange, name, ErrorCode.topic_authorization_failed)
-        for name in sorted(wanted - allowed)
+        _without_partitions(exchange, name, ErrorCode.topic_authorization_failed) for name in sorted(wanted - allowed)
     ]
     return exchange.response(topics=(*topics, *denied), next_cursor=next_cursor)
 
 
-def _page(
-    exchange: Exchange, names: Iterable[str], start: str, start_index: int, left: int
-) -> tuple[list[Any], Any]:
+def _page(exchange: Exchange, names: Iterable[str], start: str, start_index: int, left: int) -> tuple[list[Any], Any]:
     """(topics with at most `left` partitions, cursor of the next page or None)."""
     topics: list[Any] = []
     for name in names:

@@ -46,9 +46,7 @@ def handle(exchange: Exchange, request: IncrementalAlterConfigsRequest) -> Answe
         kind = kind_of(resource.resource_type)
         for change in changes:
             if change.config_operation not in tuple(_Op):
-                raise RefusedError(
-                    ErrorCode.invalid_request, f"Unknown operations type {change.config_operation}"
-                )
+                raise RefusedError(ErrorCode.invalid_request, f"Unknown operations type {change.config_operation}")
         check_may(exchange, Operation.ALTER_CONFIGS, kind, resource.resource_name)
         if kind is ResourceKind.BROKER_LOGGER:
             _alter_levels(broker, resource.resource_name, changes, validate_only=request.validate_only)
@@ -64,9 +62,7 @@ def handle(exchange: Exchange, request: IncrementalAlterConfigsRequest) -> Answe
     return exchange.in_steps(answer_each(exchange, request.resources, alter))
 
 
-def _changed(
-    broker: BrokerContext, kind: ResourceKind, content: Mapping[str, str], changes: Any
-) -> dict[str, str]:
+def _changed(broker: BrokerContext, kind: ResourceKind, content: Mapping[str, str], changes: Any) -> dict[str, str]:
     changed = dict(content)
     for change in changes:
         match change.config_operation:

@@ -42,6 +42,4 @@ def _may_be_idempotent(exchange: Exchange) -> bool:
     """A client that may write to any topic may also be an idempotent producer (KIP-679)."""
     if exchange.permits(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
         return True
-    return exchange.broker.authorizer.allows_any(
-        exchange.connection.session, Operation.WRITE, ResourceType.TOPIC
-    )
+    return exchange.broker.authorizer.allows_any(exchange.connection.session, Operation.WRITE, ResourceType.TOPIC)

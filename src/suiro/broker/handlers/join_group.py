@@ -19,9 +19,7 @@ def handle(exchange: Exchange, request: JoinGroupRequest) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _response(exchange, JoinReply(token=None, code=ErrorCode.group_authorization_failed))
     if not request.group_id:
-        return _response(
-            exchange, JoinReply(token=None, code=ErrorCode.invalid_group_id, member_id=request.member_id)
-        )
+        return _response(exchange, JoinReply(token=None, code=ErrorCode.invalid_group_id, member_id=request.member_id))
     session_timeout_ms = whole_ms(request.session_timeout)
     rebalance_timeout = getattr(request, "rebalance_timeout", None)  # version 0 has none
     instance_id = getattr(request, "group_instance_id", None)

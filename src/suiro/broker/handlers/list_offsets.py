@@ -89,13 +89,9 @@ def _is_known(exchange: Exchange, timestamp: int) -> bool:
     return timestamp >= 0 or exchange.version >= _SINCE_VERSION.get(timestamp, exchange.version + 1)
 
 
-async def _answer_by_time(
-    exchange: Exchange, request: ListOffsetsRequest, asked: Mapping[Partition, int]
-) -> Response:
+async def _answer_by_time(exchange: Exchange, request: ListOffsetsRequest, asked: Mapping[Partition, int]) -> Response:
     broker = exchange.broker
-    in_tier = {
-        partition for partition, timestamp in asked.items() if _is_in_tier(broker, partition, timestamp)
-    }
+    in_tier = {partition for partition, timestamp in asked.items() if _is_in_tier(broker, partition, timestamp)}
     here = [one for one in asked.items() if one[0] not in in_tier]
     looking = {each: broker.loop.create_task(_in_tier(broker, each, asked[each])) for each in in_tier}
     found: dict[Partition, _Result] = {}
@@ -115,9 +111,7 @@ def _is_in_tier(broker: BrokerContext, partition: Partition, timestamp: int) -> 
     return broker.tier is not None and timestamp >= 0 and log.log_start_offset < log.local_log_start_offset
 
 
-async def _look_up_here(
-    broker: BrokerContext, asked: Sequence[tuple[Partition, int]]
-) -> dict[Partition, _Result]:
+async def _look_up_here(broker: BrokerContext, asked: Sequence[tuple[Partition, int]]) -> dict[Partition, _Result]:
     """Look up all, a step at a time: a step is a segment of each partition that has not found its record yet."""
     found: dict[Partition, _Result] = {}
     left = {partition: _lookups(partition, timestamp) for partition, timestamp in asked}
@@ -179,14 +173,10 @@ async def _in_tier(broker: BrokerContext, partition: Partition, timestamp: int) 
         return ErrorCode.unknown_server_error
 
 
-def _answer(
-    exchange: Exchange, request: ListOffsetsRequest, by_time: Mapping[Partition, _Result]
-) -> Response:
+def _answer(exchange: Exchange, request: ListOffsetsRequest, by_time: Mapping[Partition, _Result]) -> Response:
     # Only a consumer's view ends at its isolation level; replicas see the whole log.
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1
-    asked = Counter(
-        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
-    )
+    asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     answered: set[TopicPartition] = set()
     topics = []
     for topic in request.topics:
@@ -201,9 +191,7 @@ def _answer(
             if allowed and asked[key] > 1:
                 code = ErrorCode.invalid_request
             elif allowed:
-                code, (offset, timestamp) = _one(
-                    exchange, *key, entry, read_committed=read_committed, by_time=by_time
-                )
+                code, (offset, timestamp) = _one(exchange, *key, entry, read_committed=read_committed, by_time=by_time)
             partitions.append(
                 exchange.make(
                     "ListOffsetsPartitionResponse",
@@ -215,9 +203,7 @@ def _answer(
                 )
             )
         if partitions:
-            topics.append(
-                exchange.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions))
-            )
+            topics.append(exchange.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions)))
     return exchange.response(topics=tuple(topics))
 
 

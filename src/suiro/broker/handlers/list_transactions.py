@@ -61,9 +61,7 @@ async def _answer_matching(
     return _answer(exchange, request, [found for name, found in by_id.items() if name in names])
 
 
-def _answer(
-    exchange: Exchange, request: ListTransactionsRequest, transactions: Iterable[Transaction]
-) -> Response:
+def _answer(exchange: Exchange, request: ListTransactionsRequest, transactions: Iterable[Transaction]) -> Response:
     return exchange.response(
         error_code=ErrorCode.none,
         unknown_state_filters=tuple(name for name in request.state_filters if name not in _STATES),

@@ -105,9 +105,7 @@ def _by_id(exchange: Exchange, request: MetadataRequest, ids: Iterable[UUID]) ->
 
 def _by_name(exchange: Exchange, request: MetadataRequest, names: Iterable[str]) -> list[_Described]:
     broker = exchange.broker
-    creates = (
-        getattr(request, "allow_auto_topic_creation", True) and broker.settings.auto_create_topics_enable
-    )
+    creates = getattr(request, "allow_auto_topic_creation", True) and broker.settings.auto_create_topics_enable
     made = _Made(broker)
     try:
         with broker.topics.together():
@@ -284,9 +282,7 @@ def _layout(
                 [pack(0, part.index, node_id, part.log.leader_epoch) + replicas for part in topic.partitions]
             )
         else:
-            body += b"".join(
-                [_PARTITION.pack(0, part.index, node_id) + replicas for part in topic.partitions]
-            )
+            body += b"".join([_PARTITION.pack(0, part.index, node_id) + replicas for part in topic.partitions])
         if version >= 8:
             body += topic.operations.to_bytes(4, "big", signed=True)
         body += tags

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def handle(exchange: Exchange, request: OffsetCommitRequest) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         refused = [
-            _answer(
-                exchange, topic, [(entry, ErrorCode.group_authorization_failed) for entry in topic.partitions]
-            )
+            _answer(exchange, topic, [(entry, ErrorCode.group_authorization_failed) for entry in topic.partitions])
             for topic in request.topics
         ]
         return exchange.response(topics=tuple(refused))
@@ -33,8 +31,7 @@ def handle(exchange: Exchange, request: OffsetCommitRequest) -> Answer:
         unknown: list[Any] = []
         for entry in topic.partitions:
             exists = (
-                code is ErrorCode.none
-                and exchange.broker.topics.partition(name, entry.partition_index) is not None
+                code is ErrorCode.none and exchange.broker.topics.partition(name, entry.partition_index) is not None
             )
             (known if exists else unknown).append(entry)
         if code is ErrorCode.none:
@@ -75,9 +72,7 @@ def _commit(
         return dict.fromkeys(entries, code)
     retention = getattr(request, "retention_time", None)
     retention_ms = None if retention is None else whole_ms(retention)
-    return commit_known(
-        broker, request.group_id, entries, retention_ms=None if retention_ms == -1 else retention_ms
-    )
+    return commit_known(broker, request.group_id, entries, retention_ms=None if retention_ms == -1 else retention_ms)
 
 
 def _answer(exchange: Exchange, topic: Any, entries: list[tuple[Any, ErrorCode]]) -> Any:
@@ -86,9 +81,7 @@ def _answer(exchange: Exchange, topic: Any, entries: list[tuple[Any, ErrorCode]]
         name=getattr(topic, "name", ""),
         topic_id=getattr(topic, "topic_id", None),
         partitions=tuple(
-            exchange.make(
-                "OffsetCommitResponsePartition", partition_index=entry.partition_index, error_code=code
-            )
+            exchange.make("OffsetCommitResponsePartition", partition_index=entry.partition_index, error_code=code)
             for entry, code in entries
         ),
     )

@@ -23,9 +23,7 @@ def handle(exchange: Exchange, request: OffsetForLeaderEpochRequest) -> Answer:
         exchange.make(
             "OffsetForLeaderTopicResult",
             topic=topic.topic,
-            partitions=tuple(
-                _one(exchange, topic.topic, entry, allowed=allowed) for entry in topic.partitions
-            ),
+            partitions=tuple(_one(exchange, topic.topic, entry, allowed=allowed) for entry in topic.partitions),
         )
         for topic in request.topics
         for allowed in (is_replica or exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic),)

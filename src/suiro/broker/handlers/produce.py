@@ -138,9 +138,7 @@ async def _look_into_and_write(
     now_ms = exchange.broker.clock.wall_ms()
     for write in costly:
         config = write.partition.log.config
-        write.inspected = await exchange.broker.workers.run(
-            partial(_look_into, write.records, config, now_ms)
-        )
+        write.inspected = await exchange.broker.workers.run(partial(_look_into, write.records, config, now_ms))
     _write(exchange, request, _writes(answers))
     return _answer(exchange, request, answers)
 
@@ -192,12 +190,7 @@ def _has_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if (
-                records
-                and len(records) > _CODEC
-                and records[_MAGIC] == 2
-                and records[_CODEC] & _TRANSACTIONAL
-            ):
+            if records and len(records) > _CODEC and records[_MAGIC] == 2 and records[_CODEC] & _TRANSACTIONAL:
                 return True
     return False
 
@@ -231,9 +224,7 @@ def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
             if not exchange.may(Operation.WRITE, ResourceType.TOPIC, name):
                 # A client that asks by id is not told the name of a topic that it may not see.
                 asked = f"the topic with the id {data.topic_id}" if by_id else shown(name)
-                refusal = _RefusedError(
-                    ErrorCode.topic_authorization_failed, f"not allowed to write to {asked}"
-                )
+                refusal = _RefusedError(ErrorCode.topic_authorization_failed, f"not allowed to write to {asked}")
         of = answers.setdefault(data.topic_id if by_id else data.name, {})
         for entry in data.partition_data:
             of[entry.index] = refusal or _plan_one(exchange.version, topic, entry)
@@ -242,9 +233,7 @@ def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
 
 def _plan_one(version: int, topic: Topic | None, entry: Any) -> _Write | _RefusedError:
     if topic is None or not 0 <= entry.index < len(topic.partitions):
-        return _RefusedError(
-            ErrorCode.unknown_topic_or_partition, f"there is no partition {entry.index} of this topic"
-        )
+        return _RefusedError(ErrorCode.unknown_topic_or_partition, f"there is no partition {entry.index} of this topic")
     try:
         return _Write(topic.partitions[entry.index], _one_batch(version, entry.records or b""))
     except _RefusedError as refusal:
@@ -267,9 +256,7 @@ def _one_batch(version: int, records: bytes) -> bytes:
             f"batches of format {records[_MAGIC]} are not accepted, only of format 2",
         )
     if size >= _CODEC and version < 7 and records[_CODEC] & _CODEC_MASK == _ZSTD:
-        raise _RefusedError(
-            ErrorCode.unsupported_compression_type, f"produce version {version} does not know zstd"
-        )
+        raise _RefusedError(ErrorCode.unsupported_compression_type, f"produce version {version} does not know zstd")
     if size == len(records):
         return records
     rest = records[size:]
@@ -346,9 +333,7 @@ def _append(broker: BrokerContext, write: _Write) -> Appended:
 
 def _readable(partition: Partition, batch: bytes | UnreadableBatchError) -> bytes:
     if isinstance(batch, UnreadableBatchError):
-        raise _RefusedError(
-            batch.code, str(batch), log_start_offset=partition.log.log_start_offset
-        ) from batch
+        raise _RefusedError(batch.code, str(batch), log_start_offset=partition.log.log_start_offset) from batch
     return batch
 
 

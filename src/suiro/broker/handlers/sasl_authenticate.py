@@ -44,8 +44,7 @@ def handle(exchange: Exchange, request: SaslAuthenticateRequest) -> Answer:
     except LoginRefusedError as refusal:
         which = "re-authentication" if login.renews is not None else "authentication"
         told = refusal.told or (
-            f"Authentication failed during {which} due to invalid credentials with SASL mechanism "
-            f"{login.mechanism}"
+            f"Authentication failed during {which} due to invalid credentials with SASL mechanism {login.mechanism}"
         )
         response = _response(exchange, code=ErrorCode.sasl_authentication_failed, message=told)
         return refuse(exchange, response, f"{login.mechanism}: {refusal}")

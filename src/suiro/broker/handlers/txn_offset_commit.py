@@ -27,9 +27,7 @@ def handle(exchange: Exchange, request: TxnOffsetCommitRequest) -> Answer:
     if exchange.version < 2:
         # Older producers give up at LOAD_IN_PROGRESS.
         codes = {
-            place: ErrorCode.coordinator_not_available
-            if code is ErrorCode.coordinator_load_in_progress
-            else code
+            place: ErrorCode.coordinator_not_available if code is ErrorCode.coordinator_load_in_progress else code
             for place, code in codes.items()
         }
     topics = tuple(

@@ -150,9 +150,7 @@ def _write(entries: Iterable[_Entry], targets: Targets) -> None:
             by_target.setdefault(index, []).append(entry)
     for index, found in by_target.items():
         for producer, together in groupby(found, key=lambda entry: entry.producer):
-            for batch in system_log.in_batches(
-                together, lambda entry: len(entry.key) + len(entry.kept.value or b"")
-            ):
+            for batch in system_log.in_batches(together, lambda entry: len(entry.key) + len(entry.kept.value or b"")):
                 _append(targets.log(index), batch, producer or (-1, -1))
 
 

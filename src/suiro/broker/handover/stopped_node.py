@@ -302,9 +302,7 @@ def _as_kafka_makes_it(go: _TopicToGo, registry: TopicRegistry, min_insync_repli
         configs.setdefault("min.insync.replicas", str(min_insync_replicas))
     # A coordinator's markers bear the leader epoch of its partition, which may not be below an earlier one.
     epochs = [
-        entry.coordinator_epoch
-        for partition in registry.partitions()
-        for entry in partition.log.producer_states()
+        entry.coordinator_epoch for partition in registry.partitions() for entry in partition.log.producer_states()
     ]
     return replace(go, configs=configs, leader_epoch=max(epochs, default=0))
 

@@ -93,13 +93,9 @@ def _checked(
         if name in names or topic_id in known.topics or topic_id in known.deleting:
             raise ConfigError(f"topic {name} (id {topic_id}) exists in {directory.path}; delete it first")
         if any(place.topic_id != topic_id for place in found):
-            raise ConfigError(
-                f"the folders of topic {name} have different topic ids: they are of different topics"
-            )
+            raise ConfigError(f"the folders of topic {name} have different topic ids: they are of different topics")
         if numbers != list(range(len(numbers))):
-            raise ConfigError(
-                f"topic {name} needs the folders of all its partitions from 0 on, given: {numbers}"
-            )
+            raise ConfigError(f"topic {name} needs the folders of all its partitions from 0 on, given: {numbers}")
         for place in found:
             if (directory.path / place.directory.name).exists():
                 raise ConfigError(f"{directory.path / place.directory.name} exists; move it away")

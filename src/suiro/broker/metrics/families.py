@@ -68,9 +68,7 @@ _ROWS: dict[str, partial[Family]] = {
     _REQUEST + "responsequeuetimems": _of_request("From there being an answer until its first bytes go out."),
     _REQUEST + "responsesendtimems": _of_request("Until the peer's socket has taken the whole answer."),
     _REQUEST + "totaltimems": _of_request("All stages together."),
-    "kafka_network_requestchannel_requestqueuesize": _gauge(
-        "Whole requests that were read and not yet handled."
-    ),
+    "kafka_network_requestchannel_requestqueuesize": _gauge("Whole requests that were read and not yet handled."),
     "kafka_network_requestchannel_responsequeuesize": _gauge("Answers that their peers have not taken yet."),
     "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent": _gauge(
         "Share of the time since the last look in which no handler ran, 0..1."
@@ -82,9 +80,7 @@ _ROWS: dict[str, partial[Family]] = {
         "The same: a suiro node keeps none that are done.", "delayedoperation"
     ),
     # memory and connections
-    "kafka_network_socketserver_memorypoolavailable": _gauge(
-        "Bytes of queued.max.request.bytes that are free."
-    ),
+    "kafka_network_socketserver_memorypoolavailable": _gauge("Bytes of queued.max.request.bytes that are free."),
     "kafka_network_socketserver_memorypoolused": _gauge(
         "Bytes of requests that were read, or are being read, and not yet handled."
     ),
@@ -94,9 +90,7 @@ _ROWS: dict[str, partial[Family]] = {
     "suiro_network_responsebytes": _gauge(
         "Bytes of answers in memory that slow peers have not taken yet (queued.max.response.bytes)."
     ),
-    "suiro_network_slowconnectionsclosed_total": _counter(
-        "Connections closed because of queued.max.response.bytes."
-    ),
+    "suiro_network_slowconnectionsclosed_total": _counter("Connections closed because of queued.max.response.bytes."),
     "suiro_network_stalledconnectionsclosed_total": _counter(
         "Connections closed because queued.max.request.bytes was used up and their requests had not begun."
     ),
@@ -119,9 +113,7 @@ _ROWS: dict[str, partial[Family]] = {
     _TOPIC + "messagesin_total": _of_topic("messages_in", "Records appended."),
     _TOPIC + "bytesin_total": _of_topic("bytes_in", "Bytes of record batches appended."),
     _TOPIC + "bytesout_total": _of_topic("bytes_out", "Bytes of record batches fetched."),
-    _TOPIC + "bytesrejected_total": _of_topic(
-        "bytes_rejected", "Bytes of record batches refused for their size."
-    ),
+    _TOPIC + "bytesrejected_total": _of_topic("bytes_rejected", "Bytes of record batches refused for their size."),
     _TOPIC + "totalproducerequests_total": _of_topic(
         "produce_requests", "Produce requests that name the topic, per partition."
     ),
@@ -137,21 +129,13 @@ _ROWS: dict[str, partial[Family]] = {
         "The same, failed for another reason than an offset that is not there, or a disk that fails.",
     ),
     # the remote tier
-    _TOPIC + "remotecopyrequests_total": _of_topic(
-        "remote_copy_requests", "Segments that were begun to be copied."
-    ),
-    _TOPIC + "remotecopybytes_total": _of_topic(
-        "remote_copy_bytes", "Bytes of segments copied to the remote store."
-    ),
-    _TOPIC + "remotecopyerrors_total": _of_topic(
-        "remote_copy_errors", "Copies that failed; they are tried again."
-    ),
+    _TOPIC + "remotecopyrequests_total": _of_topic("remote_copy_requests", "Segments that were begun to be copied."),
+    _TOPIC + "remotecopybytes_total": _of_topic("remote_copy_bytes", "Bytes of segments copied to the remote store."),
+    _TOPIC + "remotecopyerrors_total": _of_topic("remote_copy_errors", "Copies that failed; they are tried again."),
     _TOPIC + "remotefetchrequests_total": _of_topic(
         "remote_fetch_requests", "Fetches that need records of the remote store, per partition."
     ),
-    _TOPIC + "remotefetchbytes_total": _of_topic(
-        "remote_fetch_bytes", "Bytes of record batches read there for them."
-    ),
+    _TOPIC + "remotefetchbytes_total": _of_topic("remote_fetch_bytes", "Bytes of record batches read there for them."),
     _TOPIC + "remotefetcherrors_total": _of_topic("remote_fetch_errors", "The same, failed."),
     _TOPIC + "remotecopylagbytes": _gauge("Bytes of closed segments that are not copied yet.", "topic"),
     _TOPIC + "remotecopylagsegments": _gauge("Their number.", "topic"),
@@ -175,16 +159,12 @@ _ROWS: dict[str, partial[Family]] = {
     # fetch sessions
     _FETCH_SESSIONS + "numincrementalfetchsessions": _gauge("Clients whose fetches name only what changed."),
     _FETCH_SESSIONS + "numincrementalfetchpartitionscached": _gauge("Partitions of their sessions."),
-    _FETCH_SESSIONS + "incrementalfetchsessionevictions_total": _counter(
-        "Sessions that made room for others."
-    ),
+    _FETCH_SESSIONS + "incrementalfetchsessionevictions_total": _counter("Sessions that made room for others."),
     # partitions
     "kafka_log_log_size": _gauge("Bytes of a partition's segments on disk.", "topic", "partition"),
     "kafka_log_log_numlogsegments": _gauge("Segments of a partition.", "topic", "partition"),
     "kafka_log_log_logstartoffset": _gauge("First offset of a partition.", "topic", "partition"),
-    "kafka_log_log_logendoffset": _gauge(
-        "Offset that the partition's next record gets.", "topic", "partition"
-    ),
+    "kafka_log_log_logendoffset": _gauge("Offset that the partition's next record gets.", "topic", "partition"),
     _REPLICAS + "partitioncount": _gauge("Partitions."),
     _REPLICAS + "leadercount": _gauge("Partitions that this node leads: all."),
     _REPLICAS + "underreplicatedpartitions": _gauge("Always 0: a partition has one replica."),

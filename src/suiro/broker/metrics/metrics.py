@@ -245,7 +245,5 @@ class Metrics:
 def _label_values(name: str, kind: Kind, labels: dict[str, str]) -> tuple[str, ...]:
     family = FAMILIES[name]
     if family.kind != kind or set(labels) != set(family.labels):
-        raise ValueError(
-            f"{name} is a {family.kind} with the labels {family.labels}, not a {kind} with {labels}"
-        )
+        raise ValueError(f"{name} is a {family.kind} with the labels {family.labels}, not a {kind} with {labels}")
     return tuple(labels[label] for label in family.labels)

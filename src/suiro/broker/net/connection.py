@@ -238,9 +238,7 @@ class Connection:
 
     def _is_full(self) -> bool:
         """Whether nothing further may be read before the request in hand is answered."""
-        return self._blocked() and (
-            self._end - self._start >= INPUT_LIMIT or not self._requests.may_read_ahead
-        )
+        return self._blocked() and (self._end - self._start >= INPUT_LIMIT or not self._requests.may_read_ahead)
 
     def _receive(self) -> None:
         if self._buffer is None:

@@ -69,8 +69,7 @@ def read_listeners(settings: NodeSettings, *, otherwise: tuple[str, int]) -> tup
     """
     protocols = _protocol_map(settings.listener_security_protocol_map)
     advertised = {
-        name: (host, port)
-        for name, host, port in _addresses(settings.advertised_listeners, "advertised.listeners")
+        name: (host, port) for name, host, port in _addresses(settings.advertised_listeners, "advertised.listeners")
     }
     own = _addresses(settings.listeners, "listeners") or (("PLAINTEXT", *otherwise),)
     unknown = sorted(set(advertised) - {name for name, _, _ in own})
@@ -108,9 +107,7 @@ def _addresses(text: str, setting: str) -> tuple[tuple[str, str, int], ...]:
             continue
         match = _ADDRESS.fullmatch(part)
         if match is None or int(match["port"]) > 65_535:
-            raise ConfigError(
-                f"{setting}: {part!r}: expected NAME://HOST:PORT, such as PLAINTEXT://127.0.0.1:9092"
-            )
+            raise ConfigError(f"{setting}: {part!r}: expected NAME://HOST:PORT, such as PLAINTEXT://127.0.0.1:9092")
         found.append((match["name"].upper(), match["host"], int(match["port"])))
     names = [name for name, _, _ in found]
     if len(set(names)) < len(names):

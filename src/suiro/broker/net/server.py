@@ -74,13 +74,9 @@ class Server:
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             sink=sink,
             owner=self,
-            requests=RequestMemory(
-                loop, max_bytes=own.queued_max_request_bytes, max_holders=own.queued_max_requests
-            ),
+            requests=RequestMemory(loop, max_bytes=own.queued_max_request_bytes, max_holders=own.queued_max_requests),
             logins=LoginMemory(max_bytes=own.queued_max_unauthenticated_bytes),
-            responses=ResponseMemory(
-                max_bytes=own.queued_max_response_bytes, are_too_many=self._are_too_many_files
-            ),
+            responses=ResponseMemory(max_bytes=own.queued_max_response_bytes, are_too_many=self._are_too_many_files),
             turns=Turns(loop),
             max_request_bytes=own.socket_request_max_bytes,
             max_login_bytes=own.sasl_server_max_receive_size,
@@ -114,9 +110,7 @@ class Server:
 
                 tls = ListenerTls(listener, self._settings())
                 check_rules(own.ssl_principal_mapping_rules)
-            sock = bind_socket(
-                listener.host, listener.port, advice="Choose another address with --listen or listeners"
-            )
+            sock = bind_socket(listener.host, listener.port, advice="Choose another address with --listen or listeners")
             bound = sock.getsockname()
             at = listener.bound(str(bound[0]), int(bound[1]))
             acceptor = Acceptor(at, sock, tls, own=own, metrics=self._metrics)
@@ -373,9 +367,7 @@ class Server:
         """Close connections that do not log in in time, or whose requests that have not begun make others wait."""
         now_ms = self._clock.monotonic_ms()
         for acceptor in self._acceptors.values():
-            acceptor.unauthenticated.expire(
-                now_ms=now_ms, timeout_ms=acceptor.own.connection_authentication_timeout_ms
-            )
+            acceptor.unauthenticated.expire(now_ms=now_ms, timeout_ms=acceptor.own.connection_authentication_timeout_ms)
         self._context.requests.end_standstill(stopwatch_ns())
 
     def let_go_of_named_files(self) -> None:
@@ -497,8 +489,6 @@ def bind_socket(host: str, port: int, *, advice: str) -> socket.socket:
         listener.listen(1024)
     except (OSError, UnicodeError) as error:  # a name that no host can have
         why = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {why}. {advice}, or port 0 for a free port"
-        ) from error
+        raise ConfigError(f"cannot listen on {host}:{port}: {why}. {advice}, or port 0 for a free port") from error
     listener.setblocking(False)
     return listener

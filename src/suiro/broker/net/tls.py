@@ -80,9 +80,7 @@ def make_context(listener: Listener, settings: NodeSettings) -> ssl.SSLContext:
         where,
         "ssl.keystore",
     )
-    key = own.ssl_keystore_key and _pem(
-        own.ssl_keystore_key, "", own.ssl_keystore_type, where, "ssl.keystore"
-    )
+    key = own.ssl_keystore_key and _pem(own.ssl_keystore_key, "", own.ssl_keystore_type, where, "ssl.keystore")
     if not chain and not key:
         raise ConfigError(
             f"{where} speaks {listener.protocol}: set ssl.keystore.location to a PEM file with the node's private "
@@ -100,9 +98,7 @@ def make_context(listener: Listener, settings: NodeSettings) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=trusted)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(
-                f"{where}: ssl.truststore: no certificates can be read from it: {error}"
-            ) from error
+            raise ConfigError(f"{where}: ssl.truststore: no certificates can be read from it: {error}") from error
     context.verify_mode = _CLIENT_AUTH[_client_auth(listener, settings)]
     if context.verify_mode is not ssl.CERT_NONE and not trusted:
         raise ConfigError(

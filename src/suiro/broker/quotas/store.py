@@ -70,9 +70,7 @@ class QuotaStore:
     def on_change(self, callback: Callable[[], None]) -> None:
         self._listeners.append(callback)
 
-    def alter(
-        self, alterations: Iterable[Alteration], *, validate_only: bool
-    ) -> dict[QuotaEntity, Problem | None]:
+    def alter(self, alterations: Iterable[Alteration], *, validate_only: bool) -> dict[QuotaEntity, Problem | None]:
         """Every entity with what is wrong with it, None where it was altered. An entity is altered whole."""
         results: dict[QuotaEntity, Problem | None] = {}
         quotas = {entity: dict(values) for entity, values in self._quotas.items()}

@@ -107,9 +107,7 @@ OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
 }
 """The operations on a resource: the bits of "authorized operations" in Kafka's answers."""
 
-_IMPLY_DESCRIBE = frozenset(
-    (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
-)
+_IMPLY_DESCRIBE = frozenset((Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER))
 _IMPLY_DESCRIBE_CONFIGS = frozenset((Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS))
 
 

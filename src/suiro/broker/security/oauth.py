@@ -103,9 +103,7 @@ class TokenValidator:
 
         self._read()
         key_id, algorithm = header.get("kid"), str(header.get("alg"))
-        error: jwt.PyJWTError = jwt.InvalidKeyError(
-            f"no key of the set fits kid {key_id!r}, alg {algorithm!r}"
-        )
+        error: jwt.PyJWTError = jwt.InvalidKeyError(f"no key of the set fits kid {key_id!r}, alg {algorithm!r}")
         for key in self._keys:
             if not key.fits(key_id, algorithm):
                 continue
@@ -189,11 +187,7 @@ def _keys_of(content: list[Any]) -> Iterator[_Key]:
     import jwt
 
     for item in content:
-        if (
-            not isinstance(item, dict)
-            or item.get("kty") not in _KINDS.values()
-            or item.get("use", "sig") != "sig"
-        ):
+        if not isinstance(item, dict) or item.get("kty") not in _KINDS.values() or item.get("use", "sig") != "sig":
             continue
         try:
             key = jwt.PyJWK(item)

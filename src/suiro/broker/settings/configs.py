@@ -128,9 +128,7 @@ def _topic_config(name: str, configs: Mapping[str, str], settings: DynamicSettin
     )
 
 
-def describe_facts(
-    *, node_id: int, data: str, listeners: str, advertised_listeners: str
-) -> list[DescribedConfig]:
+def describe_facts(*, node_id: int, data: str, listeners: str, advertised_listeners: str) -> list[DescribedConfig]:
     """Facts that Kafka has settings for, and that a node gets in other ways or finds out when it starts."""
     facts = (
         ("advertised.listeners", advertised_listeners, "LIST", describe("advertised.listeners")),
@@ -160,9 +158,7 @@ def describe_node_configs(settings: DynamicSettings) -> list[DescribedConfig]:
     described += [_coarse_config(name) for name in _COARSE]
     return described + [
         _stored_config(name, (*_stored(name, settings), *_behind(name, settings)))
-        for name in sorted(
-            {*settings.layer("broker"), *settings.layer("default")} - set(node_setting_names())
-        )
+        for name in sorted({*settings.layer("broker"), *settings.layer("default")} - set(node_setting_names()))
     ]
 
 
@@ -327,9 +323,7 @@ def check_group_configs(configs: Mapping[str, str], settings: NodeSettings) -> N
         try:
             values[name] = value = whole_number(text)
         except ValueError:
-            raise ConfigError(
-                f"Invalid value {text} for configuration {name}: Not a number of type INT"
-            ) from None
+            raise ConfigError(f"Invalid value {text} for configuration {name}: Not a number of type INT") from None
         scope, _, setting = name.partition(".")
         low, high = (f"group.{scope}.{bound}.{setting}" for bound in ("min", "max"))
         if value < settings.value(low):

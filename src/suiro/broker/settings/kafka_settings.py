@@ -82,19 +82,13 @@ def _fixed(kind: str, default: str | None, why: str, *only: str) -> KafkaSetting
 
 ALTERABLE: Mapping[str, KafkaSetting] = MappingProxyType(
     {
-        "config.providers": _fixed(
-            "LIST", "", "values that name a provider would be taken as they stand", ""
-        ),
+        "config.providers": _fixed("LIST", "", "values that name a provider would be taken as they stand", ""),
         "cordoned.log.dirs": _fixed("LIST", "", "there is one folder, and new partitions go there", ""),
-        "follower.fetch.last.tiered.offset.enable": _taken(
-            "BOOLEAN", "false", "a single node has no replicas"
-        ),
+        "follower.fetch.last.tiered.offset.enable": _taken("BOOLEAN", "false", "a single node has no replicas"),
         "group.coordinator.cached.buffer.max.bytes": _taken(
             "INT", "1048588", "the coordinator keeps no buffer", low=524_288
         ),
-        "group.share.assignment.interval.ms": _taken(
-            "INT", "1000", "share groups are not offered", low=0, high=15_000
-        ),
+        "group.share.assignment.interval.ms": _taken("INT", "1000", "share groups are not offered", low=0, high=15_000),
         "group.streams.assignment.interval.ms": _taken(
             "INT", "1000", "Streams groups are not offered", low=0, high=15_000
         ),
@@ -105,9 +99,7 @@ ALTERABLE: Mapping[str, KafkaSetting] = MappingProxyType(
         "remote.log.manager.expiration.thread.pool.size": _taken(
             "INT", "10", "the threads that copy segments delete them too", low=1
         ),
-        "remote.log.manager.follower.thread.pool.size": _taken(
-            "INT", "2", "a single node has no replicas", low=1
-        ),
+        "remote.log.manager.follower.thread.pool.size": _taken("INT", "2", "a single node has no replicas", low=1),
         "sasl.kerberos.kinit.cmd": _taken("STRING", "/usr/bin/kinit", _NO_KERBEROS),
         "sasl.kerberos.min.time.before.relogin": _taken("LONG", "60000", _NO_KERBEROS),
         "sasl.kerberos.principal.to.local.rules": _taken("LIST", "DEFAULT", _NO_KERBEROS),
@@ -123,14 +115,10 @@ ALTERABLE: Mapping[str, KafkaSetting] = MappingProxyType(
             "INT", "1048588", "share groups are not offered", low=524_288
         ),
         "ssl.cipher.suites": _fixed("LIST", "", "it leaves the choice of cipher suites to OpenSSL", ""),
-        "ssl.endpoint.identification.algorithm": _taken(
-            "STRING", "https", "the node is no client of a broker"
-        ),
+        "ssl.endpoint.identification.algorithm": _taken("STRING", "https", "the node is no client of a broker"),
         "ssl.engine.factory.class": _fixed("CLASS", None, "it loads no Java classes"),
         "ssl.keymanager.algorithm": _taken("STRING", "SunX509", _JAVAS),
-        "ssl.protocol": _fixed(
-            "STRING", "TLSv1.3", "ssl.enabled.protocols says which versions it speaks", "TLSv1.3"
-        ),
+        "ssl.protocol": _fixed("STRING", "TLSv1.3", "ssl.enabled.protocols says which versions it speaks", "TLSv1.3"),
         "ssl.provider": _fixed("STRING", None, "it loads no Java classes", ""),
         "ssl.secure.random.implementation": _taken("STRING", None, _JAVAS),
         "ssl.trustmanager.algorithm": _taken("STRING", "PKIX", _JAVAS),

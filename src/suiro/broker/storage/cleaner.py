@@ -129,9 +129,7 @@ class Cleaner:
     def _dirtiest(self, passed_over: set[PartitionLog]) -> tuple[PartitionLog, Dirtiness] | None:
         """The dirtiest log that is due, of those that failed least often."""
         now_ms = self._host.clock.wall_ms()
-        logs = [
-            partition.log for partition in self._host.topics.partitions() if partition.log.config.compacted
-        ]
+        logs = [partition.log for partition in self._host.topics.partitions() if partition.log.config.compacted]
         self._uncleanable.intersection_update(logs)
         self._failures = {log: self._failures[log] for log in logs if log in self._failures}
         worst: tuple[PartitionLog, Dirtiness] | None = None

@@ -37,10 +37,7 @@ def append(
     Returns the offset of the first. Raises LogError.
     """
     batch = encode_batch(
-        [
-            Record(offset=index, timestamp=timestamp, key=key, value=value)
-            for index, (key, value) in enumerate(records)
-        ],
+        [Record(offset=index, timestamp=timestamp, key=key, value=value) for index, (key, value) in enumerate(records)],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=-1,

@@ -94,9 +94,7 @@ class TopicList:
                     "the folders found: their topics have lost their settings then, and keep all records"
                 ) from error
             whole = self._replay()
-        self._journal = os.open(
-            self._journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-        )
+        self._journal = os.open(self._journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         if whole is not None:
             os.ftruncate(self._journal, whole)  # the next line must not stand behind what a crash left of one
 

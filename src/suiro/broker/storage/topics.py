@@ -206,9 +206,7 @@ class TopicRegistry:
         check_topic_name(name)
         others = self._by_metric_name.get(name.replace(".", "_"), set()) - {name}
         if others:
-            raise InvalidTopicError(
-                f"Topic '{name}' collides with existing topic: {', '.join(sorted(others))}"
-            )
+            raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {', '.join(sorted(others))}")
 
     def is_changing(self, name: str) -> bool:
         """Whether a topic of this name is being created, grown or deleted, in steps. Another change of it must wait."""
@@ -218,9 +216,7 @@ class TopicRegistry:
         """All of `creating` at once: for a few partitions."""
         return at_once(self.creating(name, partitions=partitions, configs=configs))
 
-    def creating(
-        self, name: str, *, partitions: int, configs: Mapping[str, str]
-    ) -> Generator[None, None, Topic]:
+    def creating(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Generator[None, None, Topic]:
         """Create a topic whose name and configs the caller has checked, and which does not exist, a partition in each
         step. It is there for others when all of it is.
 
@@ -486,6 +482,4 @@ def at_once(steps: Generator[None, None, T]) -> T:
 
 
 def _entry(topic: Topic, partitions: int) -> TopicEntry:
-    return TopicEntry(
-        name=topic.name, topic_id=topic.topic_id, partitions=partitions, configs=dict(topic.configs)
-    )
+    return TopicEntry(name=topic.name, topic_id=topic.topic_id, partitions=partitions, configs=dict(topic.configs))

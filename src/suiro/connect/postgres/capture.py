@@ -84,9 +84,7 @@ class PostgresCapture:
     `traces` gets spans of captured transactions; the caller closes it.
     """
 
-    def __init__(
-        self, options: CaptureOptions, *, on_event: Event | None = None, traces: Traces | None = None
-    ) -> None:
+    def __init__(self, options: CaptureOptions, *, on_event: Event | None = None, traces: Traces | None = None) -> None:
         self.options = options
         self._traces = traces
         self.status = CaptureStatus()
@@ -148,9 +146,7 @@ class PostgresCapture:
     def run(self) -> None:
         """Returns after `stop`. Raises errors that another session would not solve."""
         base = self.options.state_directory
-        directory = (
-            Path(tempfile.mkdtemp(prefix="suiro-capture-")) if base is None else base / self.options.name
-        )
+        directory = Path(tempfile.mkdtemp(prefix="suiro-capture-")) if base is None else base / self.options.name
         directory.mkdir(parents=True, exist_ok=True)
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         try:
@@ -239,15 +235,11 @@ class PostgresCapture:
                 registry=registry,
                 directory=directory,
             )
-            control = Control(
-                status=self.status, stopped=self._stop, wakeup=self._wakeup, on_event=self._on_event
-            )
+            control = Control(status=self.status, stopped=self._stop, wakeup=self._wakeup, on_event=self._on_event)
             session = Session(resources, control, source=source, position=start, parts=parts)
             stack.callback(session.close)
             self._running = session
-            session.begin_snapshots(
-                self._snapshot if position is None or self._snapshot == "new" else "resume"
-            )
+            session.begin_snapshots(self._snapshot if position is None or self._snapshot == "new" else "resume")
             self._snapshot = "initial" if self._snapshot == "new" else self._snapshot
             if exported is not None:
                 session.read_exported(exported)
@@ -267,9 +259,7 @@ class PostgresCapture:
         state = read_slot(database, options.slot)
         known = None if position is None else parse_lsn(position["lsn"])
         try:
-            check_slot(
-                options.slot, state, database=facts.database, position=known, end=database.wal_position()
-            )
+            check_slot(options.slot, state, database=facts.database, position=known, end=database.wal_position())
             if position is not None and known is not None and "timeline" in position:
                 before = position["timeline"]
                 check_timeline(options.slot, replication, before=before, now=timeline, position=known)
@@ -286,9 +276,7 @@ class PostgresCapture:
             return created
         return max(known or 0, state.confirmed_lsn), None
 
-    def _skip_unpublished(
-        self, database: Database, facts: ServerInfo, start: int, *, is_new_publication: bool
-    ) -> int:
+    def _skip_unpublished(self, database: Database, facts: ServerInfo, start: int, *, is_new_publication: bool) -> int:
         """Advances a slot that may be older than the publication, and returns where the stream begins. An older
         Postgres cannot decode earlier changes. None of them is published, and the tables are read later."""
         if facts.is_standby or facts.version >= SKIPS_UNPUBLISHED:

@@ -227,9 +227,7 @@ class Changes:
             # A row that was read after this change may have values of later ones, too.
             return window.value(key) if window is not None and completes[row] else None
 
-        return fill_unchanged_toast(
-            schema, messages, indices, last_value=last_value, extractors=self._extractors
-        )
+        return fill_unchanged_toast(schema, messages, indices, last_value=last_value, extractors=self._extractors)
 
     def _add_reselect_keys(
         self,
@@ -247,9 +245,7 @@ class Changes:
         for skipped in unknown.values():
             index = int(indices[skipped.row])
             row = completed(messages.values(index, old=True), messages.values(index) or ())
-            texts.append(
-                [cell.decode() for column in schema.relation.key if isinstance(cell := row[column], bytes)]
-            )
+            texts.append([cell.decode() for column in schema.relation.key if isinstance(cell := row[column], bytes)])
         # On a standby, a change that may be newer removes its row from the window, and an older change may follow it.
         are_newer = [
             bool(newer[skipped.row]) or (window is not None and window.has_removed(key))
@@ -268,9 +264,7 @@ class Changes:
 
     def _add(self, schema: TableSchema, parsed: _Parsed, indices: Int64s, rows: EncodedRows) -> None:
         sources = indices[rows.sources]
-        operations = np.where(
-            rows.tombstones, OPERATIONS.index("delete"), _OPERATION[parsed.messages.kind[sources]]
-        )
+        operations = np.where(rows.tombstones, OPERATIONS.index("delete"), _OPERATION[parsed.messages.kind[sources]])
         self._delivery.add(
             schema.topic,
             keys=rows.keys,
@@ -318,9 +312,7 @@ class Changes:
         if mark is not None:
             if window is not None and mark == window.watermark:
                 self.passed_mark = window.watermark
-        elif isinstance(table, str) and (
-            table in self._tables.published or len(self.requests) < UNKNOWN_REQUESTS_MAX
-        ):
+        elif isinstance(table, str) and (table in self._tables.published or len(self.requests) < UNKNOWN_REQUESTS_MAX):
             self.requests[table] = None
 
     def _announce(self, oid: int) -> None:

@@ -81,9 +81,7 @@ class Delivery:
         self._waiting_bytes = 0
         self.records = 0
         self.spans = (
-            None
-            if traces is None or not traces.ratio
-            else TransactionSpans(traces, options.name, SystemClock())
+            None if traces is None or not traces.ratio else TransactionSpans(traces, options.name, SystemClock())
         )
 
     def fence(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -153,9 +151,7 @@ class Delivery:
             self.create_topics([topic])
         return self.topic_id(topic)
 
-    def add(
-        self, topic: str, *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array
-    ) -> None:
+    def add(self, topic: str, *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array) -> None:
         """Adds records in order. They are sent with `commit` at the latest."""
         batches = encode(
             keys=keys,
@@ -171,9 +167,7 @@ class Delivery:
         if self._waiting_bytes >= SEND_BYTES:
             self._send_in_background(ends=False)
 
-    def add_tombstones(
-        self, topic: str, keys: Sequence[bytes], *, timestamp_ms: int, headers: pa.Array
-    ) -> None:
+    def add_tombstones(self, topic: str, keys: Sequence[bytes], *, timestamp_ms: int, headers: pa.Array) -> None:
         self.add(
             topic,
             keys=binary_column(keys),
@@ -187,9 +181,7 @@ class Delivery:
         self.wait_for_send()
         self._send(self._take_pending(), ends=False)
 
-    def commit(
-        self, position: Mapping[str, Any], parts: Mapping[str, Any] | None = None, *, wait: bool = True
-    ) -> None:
+    def commit(self, position: Mapping[str, Any], parts: Mapping[str, Any] | None = None, *, wait: bool = True) -> None:
         """Commits everything that was added, the position and the changed parts. Readers see them when this returns or,
         without `wait`, when `wait_for_send` returns."""
         records = [part_record(self._name, part, value) for part, value in (parts or {}).items()]
@@ -223,9 +215,7 @@ class Delivery:
         self._waiting, self._waiting_bytes = [], 0
         return taken
 
-    def _send(
-        self, batches: list[TransactionalBatch], *, ends: bool, spans: Sequence[tuple[Span, int]] = ()
-    ) -> None:
+    def _send(self, batches: list[TransactionalBatch], *, ends: bool, spans: Sequence[tuple[Span, int]] = ()) -> None:
         """Called on either thread, never on both at once."""
         if batches:
             new = {(batch.topic, batch.partition) for batch in batches} - self._added_partitions
@@ -276,9 +266,7 @@ class Delivery:
                 logger.info("the open transaction is left to its timeout, or to the next start: %s", error)
 
     def _wait(self, topic: str, batch: Batch) -> None:
-        self._waiting.append(
-            TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail)
-        )
+        self._waiting.append(TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail))
         self._waiting_bytes += len(batch.data)
 
 

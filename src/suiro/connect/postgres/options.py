@@ -68,16 +68,12 @@ class CaptureOptions:
                 f"slot {self.slot!r}: Postgres takes lower case letters, digits and underscores, at most 63"
             )
         if not _TOPIC_PREFIX.fullmatch(self.topic_prefix):
-            raise ConfigError(
-                f"topic prefix {self.topic_prefix!r}: letters, digits, '.', '_' and '-', at most 120"
-            )
+            raise ConfigError(f"topic prefix {self.topic_prefix!r}: letters, digits, '.', '_' and '-', at most 120")
         if len(self.publication.encode()) > 63:
             raise ConfigError(f"publication {self.publication!r} is longer than Postgres's 63 bytes")
         require_one_of("decimals", self.decimals, ("decimal", "string"))
         require_one_of("snapshot", self.snapshot, ("initial", "new", "never"))
         require_one_of("compression", self.compression, ("none", "gzip", "snappy", "lz4", "zstd"))
-        require_least(
-            self, chunk_rows=1, snapshot_readers=1, memory_bytes=MIB, catch_up_bytes=MIB, owed_keys_max=1
-        )
+        require_least(self, chunk_rows=1, snapshot_readers=1, memory_bytes=MIB, catch_up_bytes=MIB, owed_keys_max=1)
         if not 0 < self.heartbeat_s < inf:
             raise ConfigError(f"heartbeat_s is more than 0, not {self.heartbeat_s}")

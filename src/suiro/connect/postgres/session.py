@@ -75,9 +75,7 @@ class Session:
         self._source = source
         self._clock = SystemClock()
         # Other threads read its `progress`.
-        self.snapshots = Snapshots(
-            resources, parts=parts, on_begin=lambda topic: self._changes.restart(topic)
-        )
+        self.snapshots = Snapshots(resources, parts=parts, on_begin=lambda topic: self._changes.restart(topic))
         self._windows = Windows(resources, self.snapshots)
         self._changes = Changes(resources, self.snapshots, position=position, on_new_schema=self._new_schema)
         self._stream: ReplicationStream | None = None

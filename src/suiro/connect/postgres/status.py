@@ -25,18 +25,12 @@ class CaptureStatus:
     snapshot_rows: int = _metric("Rows read by snapshots.", "counter")
     transactions: int = _metric("Transactions of Postgres that were read.", "counter")
     kafka_transactions: int = _metric("Transactions committed to Kafka.", "counter")
-    lag_bytes: int = _metric(
-        "How much of Postgres's log the slot holds back: its end less what is confirmed."
-    )
-    retained_bytes: int = _metric(
-        "How much of Postgres's log is kept on disk for the slot (its end less restart_lsn)."
-    )
+    lag_bytes: int = _metric("How much of Postgres's log the slot holds back: its end less what is confirmed.")
+    retained_bytes: int = _metric("How much of Postgres's log is kept on disk for the slot (its end less restart_lsn).")
     lag_alert: int = _metric("1 while lag_bytes is above the alert threshold.")
     spooled_bytes: int = _metric("Large transactions that wait on disk for their commit.")
     tables_running: int = _metric("Tables whose snapshot is not complete.")
-    owed_keys: int = _metric(
-        "Rows to be read by their keys: updates left values out (TOAST) that nothing had."
-    )
+    owed_keys: int = _metric("Rows to be read by their keys: updates left values out (TOAST) that nothing had.")
     visibility_wait_seconds: float = _metric(
         "For how long rows wait to be read until transactions are visible; the log names one.", default=0.0
     )

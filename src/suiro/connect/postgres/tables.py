@@ -83,9 +83,7 @@ class Tables:
         self.live: dict[int, TableSchema] = {}
         self._announced: dict[int, RelationMessage] = {}
         self._last_announced: dict[str, int] = {}  # oids by topic: tables may have exchanged their names
-        self._depths: dict[
-            str, dict[str, int]
-        ] = {}  # of arrays that were not as deep as declared, by table and column
+        self._depths: dict[str, dict[str, int]] = {}  # of arrays that were not as deep as declared, by table and column
 
     def look(self) -> list[Table]:
         """Reads the published tables. Raises `ConfigError` if two of them would be written to one topic."""
@@ -114,18 +112,14 @@ class Tables:
         self.published[table.full_name] = table
         return table
 
-    def schema_of(
-        self, table: Table, database: Database | None = None, *, is_final: bool = False
-    ) -> TableSchema:
+    def schema_of(self, table: Table, database: Database | None = None, *, is_final: bool = False) -> TableSchema:
         """Returns the schema that the catalogue has now, for a snapshot. `database` is in the snapshot's transaction.
 
         The value schema is registered only if `is_final`: the stream may be behind the catalogue, and the versions of a
         subject are in the order in which the table had these schemas.
         """
         asked = database or self._database
-        row = asked.row(
-            RELATION_QUERY, {"relation": table.oid}, what=f"read the definition of {table.full_name}"
-        )
+        row = asked.row(RELATION_QUERY, {"relation": table.oid}, what=f"read the definition of {table.full_name}")
         if row is None:
             raise TableDroppedError(f"table {table.full_name} does not exist any more")
         depths = {name: dimensions for name, dimensions, _, _ in row[0]}
@@ -244,9 +238,7 @@ class Tables:
         self._schema_changes.see(relation.full_name, topic, schema_id, schema, before)
         return schema_id
 
-    def _register(
-        self, subject: str, schema: dict[str, Any], relation: Relation
-    ) -> tuple[int, dict[str, Any] | None]:
+    def _register(self, subject: str, schema: dict[str, Any], relation: Relation) -> tuple[int, dict[str, Any] | None]:
         """Returns the schema's id and, if it is new, the subject's latest schema before it."""
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
         try:
@@ -277,9 +269,7 @@ class Tables:
         return found
 
 
-def _refuse_changed_meanings(
-    subject: str, before: dict[str, Any], schema: dict[str, Any], relation: Relation
-) -> None:
+def _refuse_changed_meanings(subject: str, before: dict[str, Any], schema: dict[str, Any], relation: Relation) -> None:
     """Raises `SchemaRefusedError` for a schema that the registry would accept, but that gives old values another
     meaning."""
     old = {field["name"]: field for field in before["fields"]}

@@ -27,9 +27,7 @@ class TransactionSpans:
         self._clock = clock
         self._open: dict[int, tuple[Span, int]] = {}  # by the commit's LSN, with the number of records
 
-    def traceparents(
-        self, of: Int64s, xids: Int64s, commit_us: Int64s, lsns: Int64s
-    ) -> tuple[Int64s, list[bytes]]:
+    def traceparents(self, of: Int64s, xids: Int64s, commit_us: Int64s, lsns: Int64s) -> tuple[Int64s, list[bytes]]:
         """Returns which records get the header, and its values. `of`: the index of each record's transaction."""
         rows: list[Int64s] = []
         values: list[bytes] = []

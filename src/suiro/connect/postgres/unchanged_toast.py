@@ -89,9 +89,7 @@ def fill_unchanged_toast(
         else:
             table.put(key, value, found)
             filled[row] = found
-    fill = [
-        _NULL if row in skipped else filled[row][column] for row, column in zip(rows, columns, strict=True)
-    ]
+    fill = [_NULL if row in skipped else filled[row][column] for row, column in zip(rows, columns, strict=True)]
     return FilledRows(fill, skipped, table.unknown)
 
 

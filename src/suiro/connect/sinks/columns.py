@@ -121,9 +121,7 @@ class Columns:
                 f"{table} has no column {', '.join(missing)}; add it to the table, remove it from columns and "
                 'metadata, or set unknown_fields = "add"'
             )
-        self._of_table = {
-            item.name: _NAMES[found] for item in schema if (found := _plain(item.type)) in _NAMES
-        }
+        self._of_table = {item.name: _NAMES[found] for item in schema if (found := _plain(item.type)) in _NAMES}
 
     def partitioned_by(self, names: Iterable[str], place: str, folder_of: Callable[[str, str], str]) -> None:
         """Sets the columns whose values name folders of the table at `place`. `folder_of`: returns the name of the
@@ -150,9 +148,7 @@ class Columns:
         columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
         if self._settings.metadata:
             columns |= _metadata(kept)
-        return pa.table(
-            {item.name: pa.array(columns[item.name], item.type) for item in self.schema}, self.schema
-        )
+        return pa.table({item.name: pa.array(columns[item.name], item.type) for item in self.schema}, self.schema)
 
     def _row(self, value: Any, fields: Mapping[str, str]) -> dict[str, Any]:
         if value is None:
@@ -197,9 +193,7 @@ class Columns:
                 raise ValueError(
                     f"field {name[:100]!r} cannot be a column: expected a letter, then letters, digits and _"
                 )
-            same = next(
-                (other for other in (*self.schema.names, *added) if other.lower() == name.lower()), None
-            )
+            same = next((other for other in (*self.schema.names, *added) if other.lower() == name.lower()), None)
             if same is not None:  # Spark and SQL do not distinguish them
                 raise ValueError(f"field {name!r} cannot be a column next to {same!r}")
             if len(self.schema) + len(added) >= MAX_COLUMNS:
@@ -237,9 +231,7 @@ def _type(key: str, kind: str) -> tuple[pa.DataType, Convert]:
         raise SettingError(key, f"expected one of {', '.join(_TYPES)} or decimal(p,s), got {kind!r}")
     precision, scale = map(int, digits.groups())
     if not 1 <= precision <= 38 or scale > precision:
-        raise SettingError(
-            key, f"decimal has 1 to 38 digits, no more behind the point than in all; got {kind!r}"
-        )
+        raise SettingError(key, f"decimal has 1 to 38 digits, no more behind the point than in all; got {kind!r}")
     unit = decimal.Decimal(1).scaleb(-scale)
     limit = decimal.Decimal(10) ** (precision - scale)
 

@@ -105,9 +105,7 @@ class DeltaSink:
         table = self._opened
         try:
             table.update_incremental()
-            check_expected(
-                batch.first_offsets, self.offsets(batch.first_offsets), f"{self._name}: {self._uri}"
-            )
+            check_expected(batch.first_offsets, self.offsets(batch.first_offsets), f"{self._name}: {self._uri}")
             rows = self._columns.table(batch)
             batch.settle()  # the dead letters first: they may be written twice, but are never lost
             write_deltalake(
@@ -117,8 +115,7 @@ class DeltaSink:
                 schema_mode="merge",  # the table may have more columns
                 commit_properties=CommitProperties(
                     app_transactions=[
-                        Transaction(self._identifier(target), offset)
-                        for target, offset in batch.next_offsets.items()
+                        Transaction(self._identifier(target), offset) for target, offset in batch.next_offsets.items()
                     ]
                 ),
             )
@@ -127,9 +124,7 @@ class DeltaSink:
                 f"{self._name}: the Delta table {self._uri} was written by another at the same time: {error}"
             ) from error
         except (DeltaError, OSError) as error:
-            raise TransientError(
-                f"{self._name}: cannot write to the Delta table {self._uri}: {error}"
-            ) from error
+            raise TransientError(f"{self._name}: cannot write to the Delta table {self._uri}: {error}") from error
 
     def _identifier(self, target: TopicPartition) -> str:
         return f"suiro-connect/{self._name}/{target[0]}-{target[1]}"

@@ -89,9 +89,7 @@ class ParquetSink:
         path = self._path(number)
         hidden = self._hidden()
         rows = self._columns.table(batch)
-        offsets = self._offsets() | {
-            f"{topic}-{at}": offset for (topic, at), offset in batch.next_offsets.items()
-        }
+        offsets = self._offsets() | {f"{topic}-{at}": offset for (topic, at), offset in batch.next_offsets.items()}
         entry = {"connector": self._name, "number": number, "offsets": offsets}
         metadata = {**(rows.schema.metadata or {}), METADATA_KEY: json.dumps(entry).encode()}
         compression = self._settings.compression_of_files
@@ -134,9 +132,7 @@ class ParquetSink:
         """Reads the entries of the manifest, and those of files that are not in it from the files."""
         known: dict[str, dict[str, Any]] = {}
         try:
-            known = {
-                entry["file"]: entry for entry in json.loads((self._folder / MANIFEST).read_text())["files"]
-            }
+            known = {entry["file"]: entry for entry in json.loads((self._folder / MANIFEST).read_text())["files"]}
         except (OSError, ValueError, KeyError):
             pass  # it is made again from the files
         paths = sorted(self._folder.glob("part-*.parquet"))
@@ -150,9 +146,7 @@ class ParquetSink:
         try:
             entry = json.loads((found.metadata or {})[METADATA_KEY])
         except (KeyError, ValueError):
-            raise DataLossError(
-                f"{self._name}: {path} was not written by this sink; use a separate folder"
-            ) from None
+            raise DataLossError(f"{self._name}: {path} was not written by this sink; use a separate folder") from None
         if entry["connector"] != self._name:
             raise DataLossError(
                 f"{self._name}: {path} was written by the connector {entry['connector']!r}; use a folder for each"

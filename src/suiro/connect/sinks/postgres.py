@@ -265,9 +265,7 @@ class PostgresSink:
     def _rows_of(self, names: Iterable[str]) -> sql.Composable:
         """Returns the rows `k` of a statement's parameter, with these columns. Only these: a domain that is NOT NULL
         refuses those that a record does not have."""
-        columns = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(_named(name), self._types[name]) for name in names
-        )
+        columns = sql.SQL(", ").join(sql.SQL("{} {}").format(_named(name), self._types[name]) for name in names)
         return sql.SQL("pg_catalog.jsonb_to_recordset(%s::jsonb) k ({})").format(columns)
 
     def _given(self, name: str, json_type: str = "json") -> sql.Composable:
@@ -333,8 +331,7 @@ class PostgresSink:
         if not keys:
             return
         same = sql.SQL(" AND ").join(
-            sql.SQL("t.{} = {}").format(_named(name), self._given(name, "jsonb"))
-            for name in self._settings.key
+            sql.SQL("t.{} = {}").format(_named(name), self._given(name, "jsonb")) for name in self._settings.key
         )
         statement = sql.SQL("DELETE FROM {table} t USING {rows} WHERE {same}").format(
             table=self._table, rows=self._rows_of(self._settings.key), same=same
@@ -363,9 +360,7 @@ class PostgresSink:
 
     def _make_offsets_table(self) -> None:
         # Two may start at once.
-        self._connected.execute(
-            "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('suiro_connect_offsets'))"
-        )
+        self._connected.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('suiro_connect_offsets'))")
         statement = sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (connector text, topic text, partition int, next_offset bigint NOT NULL, "
             "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (connector, topic, partition))"
@@ -415,21 +410,15 @@ class PostgresSink:
             (self._table.as_string(self._connected).replace("%%", "%"),),
         ).fetchall()
         if not rows:
-            raise UsageError(
-                f"{self._name}: there is no table {self._settings.table}; create it with its primary key"
-            )
+            raise UsageError(f"{self._name}: there is no table {self._settings.table}; create it with its primary key")
         self._json_columns = {name: is_array for name, _, base, is_array in rows if base in _JSON_TYPES}
         self._types = {
-            name: sql.SQL(
-                "pg_catalog.text" if self._json_columns.get(name) is False else kind.replace("%", "%%")
-            )
+            name: sql.SQL("pg_catalog.text" if self._json_columns.get(name) is False else kind.replace("%", "%%"))
             for name, kind, _, _ in rows
         }
         for name in self._settings.key:
             if name not in self._types:
-                raise UsageError(
-                    f"{self._name}: table {self._settings.table} has no column {name!r}, which key names"
-                )
+                raise UsageError(f"{self._name}: table {self._settings.table} has no column {name!r}, which key names")
 
     @property
     def _connected(self) -> psycopg.Connection[Any]:

@@ -185,13 +185,9 @@ class SearchSink:
                 items, failure = self._sorted(batch, items, response)
             elif is_temporary(response):
                 failure = summary_of(response)
-                wait_ms = max(
-                    wait_ms, min(retry_after_ms(response, self._about.clock.wall_ms()) or 0, LONGEST_WAIT_MS)
-                )
+                wait_ms = max(wait_ms, min(retry_after_ms(response, self._about.clock.wall_ms()) or 0, LONGEST_WAIT_MS))
             else:
-                raise UsageError(
-                    f"{self._about.name}: {self._server} refuses the request: {summary_of(response)}"
-                )
+                raise UsageError(f"{self._about.name}: {self._server} refuses the request: {summary_of(response)}")
         if len(items) < count:
             items = self._without_poison(batch, items)
         if items:
@@ -226,9 +222,7 @@ class SearchSink:
             headers={"Content-Type": "application/x-ndjson"},
         )
 
-    def _sorted(
-        self, batch: SinkBatch, items: Sequence[_Item], response: httpx.Response
-    ) -> tuple[list[_Item], str]:
+    def _sorted(self, batch: SinkBatch, items: Sequence[_Item], response: httpx.Response) -> tuple[list[_Item], str]:
         """Returns the items to send again, and why. Rejects the items that the index refuses."""
         try:
             answers = [next(iter(answer.values())) for answer in parse_json(response.content)["items"]]

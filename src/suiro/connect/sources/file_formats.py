@@ -233,9 +233,7 @@ def read_xml(file: BinaryIO, element: str, typed: Typed) -> Iterator[Item | Malf
                 builder.parser.Parse(chunk, not chunk)
             except (expat.ExpatError, ValueError) as error:
                 yield from found
-                yield Malformed(
-                    builder.parser.CurrentLineNumber, b"", f"the rest of the file is lost: {error}"
-                )
+                yield Malformed(builder.parser.CurrentLineNumber, b"", f"the rest of the file is lost: {error}")
                 return
             yield from found
             found.clear()
@@ -262,9 +260,7 @@ class _Elements:
         self.parser.StartDoctypeDeclHandler = self._doctype
 
     def _doctype(self, *declared: Any) -> None:
-        raise ValueError(
-            "it declares a DOCTYPE, which this source does not follow (entities could be anything)"
-        )
+        raise ValueError("it declares a DOCTYPE, which this source does not follow (entities could be anything)")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if not self._stack:
@@ -277,9 +273,7 @@ class _Elements:
             self._too_deep = True
             self._below += 1
             return
-        fields = {
-            f"@{_local(key)}": value for key, value in attributes.items() if not key.startswith("xmlns")
-        }
+        fields = {f"@{_local(key)}": value for key, value in attributes.items() if not key.startswith("xmlns")}
         self._stack.append(({} if self._drops() else fields, []))
 
     def _drops(self) -> bool:

@@ -185,9 +185,7 @@ class FilesSource:
         restore of the folder, some wait for the next scan."""
         changed: dict[str, Any] = {}
         compared, later = 0, set()
-        found = {
-            info.key: info for info in sorted(self._found(), key=lambda info: (info.changed_ns, info.path))
-        }
+        found = {info.key: info for info in sorted(self._found(), key=lambda info: (info.changed_ns, info.path))}
         by_path = {state.path: key for key, state in self._states.items() if key not in found}
         for key, info in found.items():
             if self._known_files.get(key) == info:
@@ -277,9 +275,7 @@ class FilesSource:
         self._unchanged_since_ms[key] = (info, since_ms)
         return now_ms - since_ms >= self._settings.settle_ms
 
-    def _read(
-        self, key: str, info: FileInfo, state: FileState, room: int
-    ) -> tuple[FileState, list[Item | Malformed]]:
+    def _read(self, key: str, info: FileInfo, state: FileState, room: int) -> tuple[FileState, list[Item | Malformed]]:
         try:
             if self._whole:
                 return self._read_whole(key, info, state, room)

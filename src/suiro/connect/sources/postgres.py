@@ -34,9 +34,7 @@ class PostgresCaptureTask:
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._capture: PostgresCapture | None = None
-        check_names(
-            settings, {item.name: item for item in fields(CaptureOptions) if item.name not in _OF_THE_FILE}
-        )
+        check_names(settings, {item.name: item for item in fields(CaptureOptions) if item.name not in _OF_THE_FILE})
         given = {"topic_prefix": about.name, **settings, "bootstrap_servers": "", "registry": ""}
         options = read_settings(CaptureOptions, given)
         if options.state_directory is not None:

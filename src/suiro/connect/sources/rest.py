@@ -133,9 +133,7 @@ class RestSource:
             self._back_off(None, f"{type(error).__name__}: {error}")
             return None
         except httpx.DecodingError as error:
-            raise self._error(
-                f"the answer of {self._shown(self._settings.url)} cannot be unpacked: {error}"
-            ) from None
+            raise self._error(f"the answer of {self._shown(self._settings.url)} cannot be unpacked: {error}") from None
         if response.status_code == httpx.codes.NOT_MODIFIED:
             self._rest()
             return None
@@ -220,9 +218,7 @@ class RestSource:
             answer = parse_json(response.content)
             found = _at(answer, settings.records)
         except (ValueError, LookupError, TypeError) as error:
-            raise self._error(
-                f"{self._shown(response.url)} gives no JSON with {settings.records!r}: {error}"
-            ) from None
+            raise self._error(f"{self._shown(response.url)} gives no JSON with {settings.records!r}: {error}") from None
         if not isinstance(found, list):
             raise self._error(
                 f"{self._shown(response.url)} has no list at records = {settings.records!r}, but {type(found).__name__}"
@@ -253,9 +249,7 @@ class RestSource:
             return None  # a position without records needs no commit
         return Polled(records=records, rejected=rejected, position=position, parts=parts)
 
-    def _next(
-        self, response: httpx.Response, answer: Any, found: list[Any]
-    ) -> tuple[dict[str, Any], list[Any], bool]:
+    def _next(self, response: httpx.Response, answer: Any, found: list[Any]) -> tuple[dict[str, Any], list[Any], bool]:
         """Returns the position behind this response, its new records, and whether to request the next page now."""
         settings, position = self._settings, self._position
         match settings.paging:

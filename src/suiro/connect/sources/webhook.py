@@ -79,9 +79,7 @@ class WebhookSettings:
         if not self.path.startswith("/"):
             raise SettingError("path", f"begins with /, not {self.path!r}")
         if not self.secret and not self.unsigned:
-            raise SettingError(
-                "secret", "is missing: anybody could write; unsigned = true says that this is meant"
-            )
+            raise SettingError("secret", "is missing: anybody could write; unsigned = true says that this is meant")
         if self.key and not self.require_json:
             raise SettingError("key", "is taken from JSON, so require_json must be true")
         if (self.certificate is None) != (self.certificate_key is None):
@@ -256,9 +254,7 @@ class WebhookSource:
         settings = self._settings
         if not settings.secret:
             return True
-        right = (
-            settings.signature_prefix + hmac.new(settings.secret.encode(), data, hashlib.sha256).hexdigest()
-        )
+        right = settings.signature_prefix + hmac.new(settings.secret.encode(), data, hashlib.sha256).hexdigest()
         given = request.headers.get(settings.signature_header, "")
         return hmac.compare_digest(given.encode("latin-1", "replace"), right.encode())
 

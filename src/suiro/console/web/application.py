@@ -84,9 +84,7 @@ class ConsoleApplication:
         self._login = login
         self._guard = Guard(
             self._answer,
-            origins=Origins(
-                loopback_only=users is None and login is None, instead="name users with --auth-file"
-            ),
+            origins=Origins(loopback_only=users is None and login is None, instead="name users with --auth-file"),
             users=users,
             sessions=None if login is None else login.sessions,
             max_body_bytes=MAX_BODY_BYTES,
@@ -150,15 +148,11 @@ class ConsoleApplication:
     async def _api(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        methods, segments = (
-            self._router.find(raw_path.removeprefix(API)) if raw_path.startswith(API) else ({}, ())
-        )
+        methods, segments = self._router.find(raw_path.removeprefix(API)) if raw_path.startswith(API) else ({}, ())
         endpoint = methods.get(method)
         if endpoint is None:
             wrong = 405 if methods else 404
-            text = (
-                f"{raw_path[:200]} takes {', '.join(methods)}" if methods else f"there is no {raw_path[:200]}"
-            )
+            text = f"{raw_path[:200]} takes {', '.join(methods)}" if methods else f"there is no {raw_path[:200]}"
             await _error(wrong, text)(scope, receive, send)
             return
         user, role = scope.get("suiro.user"), scope.get("suiro.role", Role.ADMIN)
@@ -222,9 +216,7 @@ class ConsoleApplication:
             logger.exception("a request failed")
             return 500, error_json(500, f"the console failed: {type(error).__name__}; its log says more")
 
-    async def _stream(
-        self, answer: Events | Download, scope: Scope, send: Send, gone: threading.Event
-    ) -> None:
+    async def _stream(self, answer: Events | Download, scope: Scope, send: Send, gone: threading.Event) -> None:
         user = scope.get("suiro.user")
         is_users = user is not None and self._streams_of[user] >= MAX_STREAMS_OF_USER
         if is_users or self.streams >= MAX_STREAMS:
@@ -245,9 +237,7 @@ class ConsoleApplication:
         parts = _steps(answer.parts, self._streaming)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send(
-                {"type": "http.response.body", "body": b"", "more_body": True}
-            )  # sends the headers now
+            await send({"type": "http.response.body", "body": b"", "more_body": True})  # sends the headers now
             async with contextlib.aclosing(parts):
                 async for part in parts:
                     if gone.is_set() or self._console.is_stopped or not await is_let_in(scope):
@@ -267,9 +257,7 @@ class ConsoleApplication:
                 del self._streams_of[user]
 
 
-async def _steps(
-    parts: Iterator[bytes] | AsyncIterator[bytes], threads: Executor
-) -> AsyncGenerator[bytes, None]:
+async def _steps(parts: Iterator[bytes] | AsyncIterator[bytes], threads: Executor) -> AsyncGenerator[bytes, None]:
     """Runs each step of an iterator on a thread, including its `finally`."""
     if isinstance(parts, AsyncIterator):
         async for part in parts:
@@ -357,11 +345,7 @@ def _noted(endpoint: Endpoint, body: bytes) -> str:
     for name, raw in fields.items():
         value = bytes(raw)
         # A field that the endpoint refuses may be that of a password, with a wrong name.
-        text = (
-            '"..."'
-            if name not in known or _is_hidden(name, value)
-            else value[:AUDIT_CHARS].decode(errors="replace")
-        )
+        text = '"..."' if name not in known or _is_hidden(name, value) else value[:AUDIT_CHARS].decode(errors="replace")
         said += f"{', ' if said else ''}{json.dumps(name[:AUDIT_CHARS], ensure_ascii=False)}: {text}"
         if len(said) > AUDIT_CHARS:
             break
@@ -376,9 +360,7 @@ def _is_hidden(name: str, value: bytes) -> bool:
 
 
 def _json(content: bytes, status: int = 200) -> Response:
-    return Response(
-        content, status_code=status, media_type="application/json", headers={"cache-control": "no-store"}
-    )
+    return Response(content, status_code=status, media_type="application/json", headers={"cache-control": "no-store"})
 
 
 def _error(status: int, message: str) -> Response:

@@ -12,9 +12,7 @@ import msgspec
 from suiro.console.web.endpoint import Call
 from suiro.console.web.remotes import RemoteError, require_few_values
 
-HIDDEN_ERROR = (
-    "an error that may quote records; this console masks fields (--mask), so only admins can read it"
-)
+HIDDEN_ERROR = "an error that may quote records; this console masks fields (--mask), so only admins can read it"
 _NAMES = frozenset({"error", "follower_error", "guard_error", "trace", "reason"})
 """The fields with which servers report errors."""
 

@@ -36,9 +36,7 @@ class PageFiles:
         """`known` is the ETag of the client (If-None-Match), `accepted` its Accept-Encoding."""
         file = self._files.get(path)
         if file is None:
-            return Response(
-                "there is no such page; the console is at /\n", status_code=404, media_type="text/plain"
-            )
+            return Response("there is no such page; the console is at /\n", status_code=404, media_type="text/plain")
         if method not in ("GET", "HEAD"):
             return Response("GET only\n", status_code=405, media_type="text/plain")
         headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}

@@ -107,9 +107,7 @@ class Login:
             return _page(503, "Too many logins are under way.", "Try again in a moment.")
         except NoRoleError as error:
             logger.warning("a login has no role: %s", error)
-            return _page(
-                403, "You have no role here.", f"{error}. Whoever runs this console can give you one."
-            )
+            return _page(403, "You have no role here.", f"{error}. Whoever runs this console can give you one.")
         except TransientError as error:
             logger.warning("a login failed: %s", error)
             return _page(503, "The login provider does not answer.", str(error))
@@ -153,9 +151,7 @@ class Login:
             )
             self._noted(identity.user, f"login as {identity.role.name.lower()}", 200)
             answer = _redirect(f"/{begun.place}")
-            self._set(
-                answer, self._session_cookie, self.sessions.begin(identity), self._lasts_s, same_site="Strict"
-            )
+            self._set(answer, self._session_cookie, self.sessions.begin(identity), self._lasts_s, same_site="Strict")
         self._set(answer, self._login_cookie, "", 0, same_site="Lax")
         return answer
 
@@ -210,9 +206,7 @@ class Login:
 
     def _use(self, begun: _Begun) -> bool:
         now_ms = self._clock.wall_ms()
-        while self._used and (
-            next(iter(self._used.values())) <= now_ms or len(self._used) >= USED_STATES_MAX
-        ):
+        while self._used and (next(iter(self._used.values())) <= now_ms or len(self._used) >= USED_STATES_MAX):
             self._used.popitem(last=False)
         key = hashlib.sha256(begun.state.encode()).digest()
         if key in self._used:
@@ -247,6 +241,4 @@ def _page(status: int, title: str, text: str) -> Response:
         f'<p class="empty-title">{html.escape(title)}</p><p>{html.escape(text)}</p>'
         f'<p><a href="{LOGIN}">Log in again</a></p></div></body></html>'
     )
-    return Response(
-        content, status_code=status, media_type="text/html", headers={"cache-control": "no-store"}
-    )
+    return Response(content, status_code=status, media_type="text/html", headers={"cache-control": "no-store"})

@@ -31,9 +31,7 @@ class Masks:
         for text in texts:
             topics, found, path = text.partition("=")
             if not found or not topics or not all(path.split(".")):
-                raise ConfigError(
-                    f"--mask {text!r}: expected TOPICS=FIELD, such as 'customers.*=address.street'"
-                )
+                raise ConfigError(f"--mask {text!r}: expected TOPICS=FIELD, such as 'customers.*=address.street'")
             rules.append((topics, tuple(path.split("."))))
         return cls(tuple(rules))
 

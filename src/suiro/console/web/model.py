@@ -245,10 +245,7 @@ class Model:
         self._cluster = (described.cluster_id, described.controller, described.brokers)
         self._infos = client.metadata()
         led = [
-            (name, one.partition)
-            for name, info in self._infos.items()
-            for one in info.partitions
-            if one.leader >= 0
+            (name, one.partition) for name, info in self._infos.items() for one in info.partitions if one.leader >= 0
         ]
         now_ms, moment_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         if self._seldom_at_ms is None or moment_ms - self._seldom_at_ms >= SELDOM_S * 1_000:
@@ -325,9 +322,7 @@ class Model:
         now_ms = self._clock.wall_ms()
         behind = {place: offset for place, offset in committed.items() if offset < self._ends.get(place, 0)}
         lag = sum(self._ends[place] - offset for place, offset in behind.items())
-        found_waits = {
-            place: one for place, one in waits.items() if one[0] == behind.get(place) and one[1] is not None
-        }
+        found_waits = {place: one for place, one in waits.items() if one[0] == behind.get(place) and one[1] is not None}
         unknown = {place: offset for place, offset in behind.items() if place not in found_waits}
         for place, at in first_waits_since(client, unknown, leader_wait_ms=LEADER_WAIT_MS).items():
             found_waits[place] = (behind[place], at)
@@ -450,9 +445,7 @@ class Model:
                 )
         for name in self._topic_history:
             if is_named_as_dead_letters(name) and self.grew_lately(name) and not self._infos[name].internal:
-                yield Problem(
-                    severity="warning", text=new_dead_letters(name), link=_link("dead-letters", name)
-                )
+                yield Problem(severity="warning", text=new_dead_letters(name), link=_link("dead-letters", name))
         for group in self.groups.values():
             # Groups without members, such as those of applications on Spark, are always empty.
             is_of_members = self._listed[group.group].protocol_type == "consumer"

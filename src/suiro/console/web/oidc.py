@@ -130,9 +130,7 @@ class Provider:
         self._redirect_uri = redirect_uri
         self._clock = clock
         self._http = httpx.Client(timeout=httpx.Timeout(CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S))
-        self._http.cookies.jar.set_policy(
-            DefaultCookiePolicy(allowed_domains=[])
-        )  # the client is shared by all users
+        self._http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))  # the client is shared by all users
         self._lock = threading.Lock()
         self._document: _Document | None = None
         self._document_at_ms = 0
@@ -203,9 +201,7 @@ class Provider:
             code_challenge_method="S256",
         )
 
-    def post(
-        self, url: str, *, data: Mapping[str, str], headers: Mapping[str, str], auth: Any
-    ) -> httpx.Response:
+    def post(self, url: str, *, data: Mapping[str, str], headers: Mapping[str, str], auth: Any) -> httpx.Response:
         """Sends the requests of authlib's client, with the limits of this module."""
         sent = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         url, sent, body = auth.prepare("POST", url, sent, urlencode(data))
@@ -266,9 +262,7 @@ class Provider:
         held = {one for one in (found if isinstance(found, list) else [found]) if isinstance(one, str)}
         given = [role for value, role in self._settings.roles if value in held or value == EVERYBODY]
         if not given:
-            raise NoRoleError(
-                f"{path!r} of this login has none of the values that a role was given to (--oidc-role)"
-            )
+            raise NoRoleError(f"{path!r} of this login has none of the values that a role was given to (--oidc-role)")
         return max(given)
 
     def document(self) -> _Document:

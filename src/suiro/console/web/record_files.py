@@ -81,9 +81,7 @@ def _is_number(text: str) -> bool:
 
 
 FILE_FORMATS: Mapping[str, FileFormat] = {
-    "jsonl": FileFormat(
-        media_type="application/x-ndjson", head=b"", lines=_json_lines, left_out=_json_left_out
-    ),
+    "jsonl": FileFormat(media_type="application/x-ndjson", head=b"", lines=_json_lines, left_out=_json_left_out),
     "csv": FileFormat(
         media_type="text/csv; charset=utf-8",
         head=b"partition,offset,time,key,value,headers\r\n",

@@ -158,9 +158,7 @@ class RecordView:
             timestamp=record.timestamp,
             key=_field(key, record.key, whole),
             value=_field(value, record.value, whole),
-            headers=tuple(
-                _header(name, data, whole) for name, data in headers[: None if whole else HEADERS_MAX]
-            ),
+            headers=tuple(_header(name, data, whole) for name, data in headers[: None if whole else HEADERS_MAX]),
             bytes=bytes_of(record),
             batch=batch,
             transaction=state,

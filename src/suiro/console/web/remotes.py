@@ -101,9 +101,7 @@ class Peer:
         with self._turns.taken(gone):
             return _json(self, self._ask(self._http, method, path, body, self._for(user)))
 
-    def long(
-        self, path: str, body: Any, gone: threading.Event, *, user: str | None, timeout_s: float
-    ) -> bytes:
+    def long(self, path: str, body: Any, gone: threading.Event, *, user: str | None, timeout_s: float) -> bytes:
         """Sends a POST that may take minutes. When the caller disconnects, it closes the connection, which tells the
         server."""
         sockets: list[socket.socket] = []
@@ -268,9 +266,7 @@ def _json(peer: Peer, response: httpx.Response) -> bytes:
         content.decode()
         msgspec.json.decode(content, type=msgspec.Raw)  # makes no objects, and does not look into texts
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise RemoteError(
-            f"{peer.url} answers with what is no JSON; is it the address of such a server?"
-        ) from None
+        raise RemoteError(f"{peer.url} answers with what is no JSON; is it the address of such a server?") from None
     return content
 
 

@@ -76,9 +76,7 @@ class Turns:
     @contextmanager
     def _place(self) -> Iterator[None]:
         if not self._places.acquire(blocking=False):
-            raise TransientError(
-                f"{self._at_once} {self._what} are at work and others wait; try again in a moment"
-            )
+            raise TransientError(f"{self._at_once} {self._what} are at work and others wait; try again in a moment")
         try:
             yield
         finally:

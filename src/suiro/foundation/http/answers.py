@@ -69,9 +69,7 @@ def ask(
             for name, value in response.headers.raw  # may contain any bytes
             if name.lower() not in (b"content-encoding", b"content-length", b"transfer-encoding")
         ]
-        return httpx.Response(
-            response.status_code, headers=rest, content=bytes(content), request=response.request
-        )
+        return httpx.Response(response.status_code, headers=rest, content=bytes(content), request=response.request)
 
 
 def _unpacked(response: httpx.Response) -> Iterator[bytes]:

@@ -40,9 +40,7 @@ logger = logging.getLogger(__name__)
 class Connection(HttpToolsProtocol):
     """Uvicorn's connection, plus the state it is in and since when."""
 
-    def __init__(
-        self, config: Config, state: ServerState, limits: HttpLimits, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, config: Config, state: ServerState, limits: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(config=config, server_state=state, app_state={}, _loop=loop)
         self._limits = limits
         self._waits_for = HEAD
@@ -151,9 +149,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-async def _once_taken(
-    flow: FlowControl, application: Any, scope: Scope, receive: Receive, send: Send
-) -> None:
+async def _once_taken(flow: FlowControl, application: Any, scope: Scope, receive: Receive, send: Send) -> None:
     """A further response of a client that is behind would wait in the application, where it does not count."""
     await flow.drain()
     await application(scope, receive, send)

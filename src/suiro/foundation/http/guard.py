@@ -88,9 +88,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = {
-            _HEADERS[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS
-        }
+        headers = {_HEADERS[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
         refused = self._origins.refusal(scope["method"], headers) if self._origins is not None else None
         if refused is not None:
             await self._refuse(*refused)(scope, receive, send)
@@ -99,9 +97,7 @@ class Guard:
         if self._users is not None or self._sessions is not None:
             verdict = await self._verdict(headers)
             if verdict is None:
-                busy = self._refuse(
-                    503, "too many logins are being checked; try again", **{"retry-after": "1"}
-                )
+                busy = self._refuse(503, "too many logins are being checked; try again", **{"retry-after": "1"})
                 await busy(scope, receive, send)
                 return
             if verdict.name is None:

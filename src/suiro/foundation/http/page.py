@@ -35,9 +35,7 @@ class MetricsPage:
     For each request, `prepare` runs on the loop and `render` then turns its result into text on a thread.
     """
 
-    def __init__(
-        self, listener: socket.socket, *, prepare: Callable[[], Any], render: Callable[[Any], bytes]
-    ) -> None:
+    def __init__(self, listener: socket.socket, *, prepare: Callable[[], Any], render: Callable[[Any], bytes]) -> None:
         self._listener = listener
         self._prepare = prepare
         self._render = render
@@ -84,9 +82,7 @@ class MetricsPage:
         self._open[writer] = True
         method, _, rest = first.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
-        headers = {
-            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-        }
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         status, kind, body = "200 OK", "text/plain", b""
         if refused := self._origins.refusal("GET", headers):
             status, body = "403 Forbidden", f"{refused[1]}\n".encode()

@@ -20,9 +20,7 @@ def error_json(code: int, message: str, **more: str) -> bytes:
 
 def error_answer(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error whose code is the status."""
-    return Response(
-        error_json(status, message), status_code=status, headers=headers, media_type="application/json"
-    )
+    return Response(error_json(status, message), status_code=status, headers=headers, media_type="application/json")
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

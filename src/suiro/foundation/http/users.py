@@ -149,9 +149,7 @@ class Users:
             return
         is_wrong = verdict.name is None
         if (self._wrong if is_wrong else len(self._judged) - self._wrong) >= _CACHED:
-            self._judged = {
-                other: found for other, found in self._judged.items() if (found.name is None) != is_wrong
-            }
+            self._judged = {other: found for other, found in self._judged.items() if (found.name is None) != is_wrong}
             self._wrong = 0 if is_wrong else self._wrong
         self._judged[proof] = verdict
         self._wrong += is_wrong

@@ -42,9 +42,7 @@ class Source:
         while position < self.size:
             chunk = os.pread(self.handle, min(_CHUNK_BYTES, self.size - position), position)
             if not chunk:
-                raise RemoteStoreError(
-                    f"the {self.kind} file ended at {position}, expected {self.size} bytes"
-                )
+                raise RemoteStoreError(f"the {self.kind} file ended at {position}, expected {self.size} bytes")
             position += len(chunk)
             yield chunk
 

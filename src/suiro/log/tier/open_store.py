@@ -28,6 +28,5 @@ def open_store(uri: str, *, access_key: str = "", secret_key: str = "") -> Remot
             secret_key=secret_key,
         )
     raise ConfigError(
-        f"remote.log.storage.uri = {uri!r}: expected file:///folder or s3://bucket/prefix"
-        "?endpoint_override=host:port"
+        f"remote.log.storage.uri = {uri!r}: expected file:///folder or s3://bucket/prefix?endpoint_override=host:port"
     )

@@ -120,9 +120,7 @@ class RemoteReader:
             return ()
         return decode_transactions(self._index(segment, "txnindex"))
 
-    def first_at_or_after(
-        self, segment: RemoteSegment, timestamp: int, *, from_offset: int
-    ) -> tuple[int, int] | None:
+    def first_at_or_after(self, segment: RemoteSegment, timestamp: int, *, from_offset: int) -> tuple[int, int] | None:
         """Returns (offset, timestamp) of the segment's first record at least this late, from an offset on.
 
         Raises RemoteStoreError, and CorruptBatchError if a producer's batch holds no records.
@@ -189,9 +187,7 @@ class RemoteReader:
             replaced = self._chunks.pop((segment.segment_id, chunk.start), None)
             self._chunk_bytes += chunk.size - (replaced.size if replaced is not None else 0)
             self._chunks[segment.segment_id, chunk.start] = chunk
-            while len(self._chunks) > 1 and (
-                self._chunk_bytes > self._chunk_limit or len(self._chunks) > MOST_CHUNKS
-            ):
+            while len(self._chunks) > 1 and (self._chunk_bytes > self._chunk_limit or len(self._chunks) > MOST_CHUNKS):
                 self._chunk_bytes -= self._chunks.popitem(last=False)[1].size
 
     def _fetch_chunk(self, segment: RemoteSegment, offset: int, position: int | None) -> _Chunk | None:

@@ -30,9 +30,7 @@ _NAMES: Mapping[str, Callable[[str], Any]] = {
 class S3Store:
     """Without keys, they come from the usual places: the environment, the user's files, the machine's role."""
 
-    def __init__(
-        self, *, bucket: str, prefix: str, options: dict[str, str], access_key: str, secret_key: str
-    ) -> None:
+    def __init__(self, *, bucket: str, prefix: str, options: dict[str, str], access_key: str, secret_key: str) -> None:
         require("lake")
         self._root = f"{bucket}/{prefix}".rstrip("/")
         settings: dict[str, Any] = {
@@ -41,17 +39,13 @@ class S3Store:
         }
         for name, text in options.items():
             if name not in _NAMES:
-                raise ConfigError(
-                    f"remote.log.storage.uri: {name} is none of the options {', '.join(sorted(_NAMES))}"
-                )
+                raise ConfigError(f"remote.log.storage.uri: {name} is none of the options {', '.join(sorted(_NAMES))}")
             try:
                 settings[name] = _NAMES[name](text)
             except ValueError:
                 raise ConfigError(f"remote.log.storage.uri: {name}={text}: expected a number") from None
         if bool(access_key) != bool(secret_key):
-            raise ConfigError(
-                "remote.log.storage.access.key and remote.log.storage.secret.key belong together"
-            )
+            raise ConfigError("remote.log.storage.access.key and remote.log.storage.secret.key belong together")
         if access_key:
             settings |= {"access_key": access_key, "secret_key": secret_key}
         self._settings = settings

@@ -119,8 +119,7 @@ def _decode(reader: FieldReader) -> RemoteSegment:
     found = (reader.uvarint(), reader.uvarint(), reader.uvarint())
     if found != (_FRAME_VERSION, _API_KEY, _VERSION):
         raise ValueError(
-            f"frame version, record type and its version are {found}; known are "
-            f"{(_FRAME_VERSION, _API_KEY, _VERSION)}"
+            f"frame version, record type and its version are {found}; known are {(_FRAME_VERSION, _API_KEY, _VERSION)}"
         )
     topic, topic_id, partition = reader.compact_string(), reader.uuid(), reader.int32()
     reader.tags()

@@ -110,9 +110,7 @@ class AvroCodec:
             value = value if choose is None else choose(value)
             fastavro.schemaless_writer(out, parsed, value, strict_allow_default=True)
         except Exception as error:  # noqa: BLE001 - fastavro raises many kinds for values that do not fit
-            raise Unencodable(
-                f"it does not fit the schema (id {schema_id}): {type(error).__name__}: {error}"
-            ) from None
+            raise Unencodable(f"it does not fit the schema (id {schema_id}): {type(error).__name__}: {error}") from None
         return out.getvalue()
 
     def encode_block(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:

@@ -127,9 +127,7 @@ class ColumnDecoder:
                 raise Undecodable(f"not of schema {self._id}: {what_is_wrong(error)}", row) from None
             left = end - start - stream.tell()
             if left:
-                raise Undecodable(
-                    f"not of schema {self._id}: {left} bytes are left over behind the value", row
-                )
+                raise Undecodable(f"not of schema {self._id}: {left} bytes are left over behind the value", row)
         try:
             found = pa.array(values, self.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -423,9 +421,7 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
     if logical is not None:
         return _type_of_logical(logical, schema, frames=frames)
     if kind == "record" and schema["fields"]:
-        return pa.struct(
-            [pa.field(one["name"], _plain_type(one["type"], frames)) for one in schema["fields"]]
-        )
+        return pa.struct([pa.field(one["name"], _plain_type(one["type"], frames)) for one in schema["fields"]])
     if kind == "enum":
         return pa.string()
     if kind == "fixed":
@@ -530,9 +526,7 @@ def _resolved(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
     for one in reader["fields"]:
         found_fields = _fields_for(one, reader, writer)
         if not found_fields:
-            parts.append(
-                pa.repeat(pa.scalar(plain_default(one), _plain_type(one["type"], frames=True)), len(found))
-            )
+            parts.append(pa.repeat(pa.scalar(plain_default(one), _plain_type(one["type"], frames=True)), len(found)))
         else:
             old = found_fields[0]
             parts.append(_resolved(found.field(old["name"]), old["type"], one["type"]))

@@ -94,9 +94,7 @@ class AvroLimits:
                 within = one["name"]
             if _kind(one) == "array":
                 arrays.append(one["items"])
-            if _kind(one) == "fixed" and not (
-                type(one["size"]) is int and 0 <= one["size"] <= MAX_FIXED_BYTES
-            ):
+            if _kind(one) == "fixed" and not (type(one["size"]) is int and 0 <= one["size"] <= MAX_FIXED_BYTES):
                 raise ValueError(f"a fixed type has the size {one['size']!r}")
             waiting += [(part, within) for part in _parts(one)]
         self._empty: dict[str, bool] = {}

@@ -85,8 +85,7 @@ def _add_fields(made: _Form, writer: Any, reader: Any) -> None:
     nodes = made.node.fields
     if reader is None:
         made.fields = [
-            (name, _form(node, one["type"], None))
-            for (name, node), one in zip(nodes, writer["fields"], strict=True)
+            (name, _form(node, one["type"], None)) for (name, node), one in zip(nodes, writer["fields"], strict=True)
         ]
         return
     if any(one.get("aliases") for one in reader["fields"]):

@@ -214,9 +214,7 @@ def _is_read_by(one: Any, other: Any) -> bool:
     if "fields" not in one:
         return one["type"] in ("array", "map")
     name = one["name"].rpartition(".")[2]
-    return name == other["name"].rpartition(".")[2] or not {one["name"], name}.isdisjoint(
-        other.get("aliases", ())
-    )
+    return name == other["name"].rpartition(".")[2] or not {one["name"], name}.isdisjoint(other.get("aliases", ()))
 
 
 def _pairs(one: Any, other: Any) -> list[tuple[Any, Any, Any]]:
@@ -323,9 +321,7 @@ def _value(default: Any, schema: Any, named: dict[str, Any], raw: dict[int, Any]
             )
             for field in schema["fields"]
         }
-    logical = isinstance(schema, dict) and fastavro.read.LOGICAL_READERS.get(
-        f"{kind}-{schema.get('logicalType')}"
-    )
+    logical = isinstance(schema, dict) and fastavro.read.LOGICAL_READERS.get(f"{kind}-{schema.get('logicalType')}")
     return logical(value, schema, None) if logical else value
 
 

@@ -71,8 +71,7 @@ def _form(node: Node, schema: Any) -> _Form:
         made.prepare = partial(_prepared, prepare, schema)
     if node.is_record:
         made.fields = [
-            (name, _form(inner, one["type"]))
-            for (name, inner), one in zip(node.fields, schema["fields"], strict=True)
+            (name, _form(inner, one["type"])) for (name, inner), one in zip(node.fields, schema["fields"], strict=True)
         ]
     made.symbols = {symbol: index for index, symbol in enumerate(node.symbols)}
     return made

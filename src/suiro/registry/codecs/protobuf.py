@@ -103,9 +103,7 @@ class ProtobufCodec:
         for kind in kinds:
             if name in (kind.full_name, kind.name):
                 return kind
-        raise Unencodable(
-            f"the schema has no message {name!r}; it has {', '.join(kind.full_name for kind in kinds)}"
-        )
+        raise Unencodable(f"the schema has no message {name!r}; it has {', '.join(kind.full_name for kind in kinds)}")
 
     def _message_name(self, value: Any) -> str | None:
         given = self._wire.settings.schema

@@ -81,14 +81,10 @@ class WireFormat:
     def split(self, data: bytes) -> int:
         """Returns the schema id of the data. Raises `Undecodable`."""
         if len(data) < PREFIX.size:
-            raise Undecodable(
-                f"{len(data)} bytes are too few: a zero byte and a schema id of 4 bytes come first"
-            )
+            raise Undecodable(f"{len(data)} bytes are too few: a zero byte and a schema id of 4 bytes come first")
         magic, schema_id = PREFIX.unpack_from(data)
         if magic != MAGIC:
-            raise Undecodable(
-                f"unknown magic byte {magic & 0xFF:#04x}: it was not written through a registry"
-            )
+            raise Undecodable(f"unknown magic byte {magic & 0xFF:#04x}: it was not written through a registry")
         return int(schema_id)
 
     def unusable(self, schema_id: int, reason: str) -> Undecodable:
@@ -182,8 +178,6 @@ class WireFormat:
                     f"subject {subject!r} has no schema: give the serde one, with_(schema=...), or register it first"
                 ) from None
             if latest.schema.type != self.language:
-                raise Unencodable(
-                    f"the latest schema of {subject!r} is {latest.schema.type}, not {self.language}"
-                )
+                raise Unencodable(f"the latest schema of {subject!r} is {latest.schema.type}, not {self.language}")
             kept = self._latest[subject] = now, latest.id, latest.schema
         return kept[1], kept[2]

@@ -26,9 +26,7 @@ _NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _INT_RANGE = {"int": 1 << 31, "long": 1 << 63}
 # Java's Avro reserves them in every type, also in "int" (`Schema.SCHEMA_RESERVED`).
-_RESERVED = frozenset(
-    {"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"}
-)
+_RESERVED = frozenset({"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"})
 _ENUM_RESERVED = _RESERVED | {"default"}
 _FIELD_RESERVED = frozenset({"name", "type", "doc", "default", "order", "aliases"})
 _ABSENT: Any = object()
@@ -146,9 +144,7 @@ class _Parser:
             inner = "items" if type_ == "array" else "values"
             if inner not in data:
                 raise InvalidSchema(f"{type_} without {inner}: {compact_json(data)}")
-            return Node(
-                type=type_, items=self._type(data[inner], namespace), properties=_properties(data, _RESERVED)
-            )
+            return Node(type=type_, items=self._type(data[inner], namespace), properties=_properties(data, _RESERVED))
         return self._reference(type_, namespace)
 
     def _reference(self, name: str, namespace: str | None) -> Node:
@@ -219,9 +215,7 @@ class _Parser:
         node.symbols = tuple(symbols)
         node.enum_default = data.get("default")
         if node.enum_default is not None and node.enum_default not in symbols:
-            raise InvalidSchema(
-                f"The Enum Default: {node.enum_default} is not in the enum symbol set: {symbols}"
-            )
+            raise InvalidSchema(f"The Enum Default: {node.enum_default} is not in the enum symbol set: {symbols}")
 
     def _fields(self, node: Node, data: dict[str, Any]) -> None:
         fields = data.get("fields")
@@ -237,9 +231,7 @@ class _Parser:
                 raise InvalidSchema(f"No field type: {compact_json(one)}")
             order = one.get("order", "ascending")
             if order not in ("ascending", "descending", "ignore"):
-                raise InvalidSchema(
-                    f"Field {one['name']}: order is ascending, descending or ignore, not {order!r}"
-                )
+                raise InvalidSchema(f"Field {one['name']}: order is ascending, descending or ignore, not {order!r}")
             made = Field(
                 name=one["name"],
                 type=self._type(one["type"], node.namespace),
@@ -367,9 +359,7 @@ def _write(node: Node, namespace: str | None, written: set[str], *, ordered: boo
     if node.aliases:
         prefix = f"{node.namespace}." if node.namespace else ""
         made["aliases"] = [
-            alias[len(prefix) :]
-            if prefix and alias.startswith(prefix) and "." not in alias[len(prefix) :]
-            else alias
+            alias[len(prefix) :] if prefix and alias.startswith(prefix) and "." not in alias[len(prefix) :] else alias
             for alias in node.aliases
         ]
     return made

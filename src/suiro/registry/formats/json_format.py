@@ -30,9 +30,7 @@ STEPS_OF_A_REFERENCE = 100
 _SIBLINGS_COUNT_FROM = ("2019-09", "2020-12")
 DATA = frozenset({"enum", "const", "default", "examples"})
 """Keywords whose values are data, even if they look like schemas."""
-NAMING = frozenset(
-    {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"}
-)
+NAMING = frozenset({"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"})
 """Keywords whose members have names chosen by the author, which may be equal to keywords."""
 
 

@@ -40,9 +40,7 @@ from suiro.registry.formats.patterns import InvalidPattern, search
 
 _TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
 _COMBINING = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref")
-_APPLYING = frozenset(
-    {*_COMBINING, "$dynamicRef", "$recursiveRef", "dependencies", "dependentSchemas", "contains"}
-)
+_APPLYING = frozenset({*_COMBINING, "$dynamicRef", "$recursiveRef", "dependencies", "dependentSchemas", "contains"})
 """Keywords whose schemas may have evaluated properties and items."""
 _ONLY_THE_SAME = (
     ("contains", "array"),
@@ -161,9 +159,7 @@ class _Check:
                 return []
             case ("if", Subschema() as one), ("if", Subschema() as other) if self._is_same(one, other, set()):
                 return []
-        return [
-            _found("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", "has another combination of schemas at")
-        ]
+        return [_found("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", "has another combination of schemas at")]
 
     def _match(self, readers: Sequence[Subschema], writers: Sequence[Subschema], path: str) -> Found:
         """Each branch of the writer needs a different branch of the reader."""
@@ -199,9 +195,7 @@ class _Check:
             return [_found("TYPE_NARROWED", path, "accepts nothing at")]
         new, old = _object(reader.schema), _object(writer.schema)
         new_types, old_types = _types(new), _types(old)
-        shared = {
-            one for one in old_types if one in new_types or (one == "integer" and "number" in new_types)
-        }
+        shared = {one for one in old_types if one in new_types or (one == "integer" and "number" in new_types)}
         if shared != old_types:
             overlap = shared or ("integer" in new_types and "number" in old_types)
             kind = "TYPE_NARROWED" if overlap else "TYPE_CHANGED"
@@ -255,16 +249,10 @@ class _Check:
             for schema in self._schemas_of(new, name, in_doubt=True):
                 inner = self.compare(reader.below(schema), old_schema, f"{path}/properties/{name}")
                 if inner and kind != "PROPERTY_TYPE":
-                    inner = [
-                        _found(
-                            kind, f"{path}/properties/{name}", f"and the other differ in property '{name}' at"
-                        )
-                    ]
+                    inner = [_found(kind, f"{path}/properties/{name}", f"and the other differ in property '{name}' at")]
                 found += inner
         found += self._compare_patterns(reader, writer, path)
-        others = self.compare(
-            reader.below(_others(new)), writer.below(_others(old)), f"{path}/additionalProperties"
-        )
+        others = self.compare(reader.below(_others(new)), writer.below(_others(old)), f"{path}/additionalProperties")
         if others:
             closed = _others(new) is False
             kind = "ADDITIONAL_PROPERTIES_REMOVED" if closed else "ADDITIONAL_PROPERTIES_NARROWED"
@@ -279,9 +267,7 @@ class _Check:
             schema = patterns.get(pattern, _others(new))
             place = f"{path}/patternProperties/{pattern}"
             # A name that matches a new pattern may match any of the old ones.
-            before = (
-                [old_patterns[pattern]] if pattern in old_patterns else [*old_patterns.values(), _others(old)]
-            )
+            before = [old_patterns[pattern]] if pattern in old_patterns else [*old_patterns.values(), _others(old)]
             self._budget.spend(len(before))
             for old_schema in before:
                 found += self.compare(reader.below(schema), writer.below(old_schema), place)
@@ -323,9 +309,7 @@ class _Check:
         if "contains" in new and "contains" in old:
             least, old_least = new.get("minContains", 1), old.get("minContains", 1)
             if least > old_least:
-                found.append(
-                    _found("MIN_CONTAINS_INCREASED", f"{path}/minContains", "asks for more items at")
-                )
+                found.append(_found("MIN_CONTAINS_INCREASED", f"{path}/minContains", "asks for more items at"))
             most, old_most = (one.get("maxContains", math.inf) for one in (new, old))
             if most < old_most:
                 found.append(_found("MAX_CONTAINS_DECREASED", f"{path}/maxContains", "takes fewer items at"))
@@ -364,9 +348,7 @@ class _Check:
         known.add((id(new), id(old)))
         if isinstance(new, list) and isinstance(old, list):
             pairs = zip(new, old, strict=False)
-            return len(new) == len(old) and all(
-                self._is_same(one.below(a), other.below(b), known) for a, b in pairs
-            )
+            return len(new) == len(old) and all(self._is_same(one.below(a), other.below(b), known) for a, b in pairs)
         if not isinstance(new, dict) or not isinstance(old, dict):
             return json_key(new, self._budget) == json_key(old, self._budget)
         if new.keys() != old.keys():
@@ -447,18 +429,14 @@ def _type_of(value: Any) -> str:
     return "object"
 
 
-def _compare_limits(
-    new: dict[str, Any], old: dict[str, Any], path: str, most: str, least: str, kind: str
-) -> Found:
+def _compare_limits(new: dict[str, Any], old: dict[str, Any], path: str, most: str, least: str, kind: str) -> Found:
     found: Found = []
     if most in new and (most not in old or new[most] < old[most]):
         what = "ADDED" if most not in old else "DECREASED"
         found.append(_found(f"MAX_{kind}_{what}", f"{path}/{most}", f"has the limit {most} {new[most]} at"))
     if new.get(least) and (least not in old or new[least] > old[least]):
         what = "ADDED" if least not in old else "INCREASED"
-        found.append(
-            _found(f"MIN_{kind}_{what}", f"{path}/{least}", f"has the limit {least} {new[least]} at")
-        )
+        found.append(_found(f"MIN_{kind}_{what}", f"{path}/{least}", f"has the limit {least} {new[least]} at"))
     return found
 
 

@@ -116,9 +116,7 @@ def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterat
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-def _pattern_properties(
-    validator: Any, patterns: Any, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     for pattern, inner in patterns.items() if isinstance(instance, dict) else ():
         for name, value in instance.items():
             if _found(pattern, name):
@@ -128,16 +126,10 @@ def _pattern_properties(
 def _others(instance: dict[str, Any], schema: Any) -> list[str]:
     """The properties that `properties` and `patternProperties` do not name."""
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    return [
-        name
-        for name in instance
-        if name not in named and not any(_found(pattern, name) for pattern in patterns)
-    ]
+    return [name for name in instance if name not in named and not any(_found(pattern, name) for pattern in patterns)]
 
 
-def _additional_properties(
-    validator: Any, inner: Any, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
+def _additional_properties(validator: Any, inner: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
     others = _others(instance, schema)
@@ -148,9 +140,7 @@ def _additional_properties(
             yield from validator.descend(instance[name], inner, path=name)
 
 
-def _unevaluated_properties(
-    validator: Any, inner: Any, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
+def _unevaluated_properties(validator: Any, inner: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
     beside = {name: one for name, one in schema.items() if name != "unevaluatedProperties"}
@@ -167,9 +157,7 @@ def _evaluated(validator: Any, instance: dict[str, Any], schema: Any) -> set[str
     if not isinstance(schema, dict):
         return set()
     found = {name for name in instance if name in schema.get("properties", {})}
-    found |= {
-        name for pattern in schema.get("patternProperties", {}) for name in instance if _found(pattern, name)
-    }
+    found |= {name for pattern in schema.get("patternProperties", {}) for name in instance if _found(pattern, name)}
     if "additionalProperties" in schema:
         found |= set(_others(instance, schema))
     if "unevaluatedProperties" in schema:
@@ -202,9 +190,7 @@ def _unique_items(validator: Any, unique: Any, instance: Any, schema: Any) -> It
         for one in instance:
             key = json_key(one, _budget.get())
             if key in seen:
-                yield ValidationError(
-                    f"{str(one)[:MAX_MESSAGE_CHARS]} is there twice; the items are to be unique"
-                )
+                yield ValidationError(f"{str(one)[:MAX_MESSAGE_CHARS]} is there twice; the items are to be unique")
                 return
             seen.add(key)
 

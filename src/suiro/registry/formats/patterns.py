@@ -35,9 +35,7 @@ def search(pattern: str, text: str) -> bool:
     linear, backtracking = _compiled(pattern)
     if linear is not None:
         if linear.programsize * len(text) > MAX_LINEAR_STEPS:
-            raise TooComplex(
-                f"the pattern {pattern[:100]!r} is too large for a text of {len(text)} characters"
-            )
+            raise TooComplex(f"the pattern {pattern[:100]!r} is too large for a text of {len(text)} characters")
         try:
             return linear.search(text) is not None
         except UnicodeEncodeError:  # half of a surrogate pair

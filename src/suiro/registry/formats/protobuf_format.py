@@ -111,9 +111,7 @@ def _descriptor(text: str) -> Any:
 def _link(given: Any, imports: Sequence[Import], budget: Budget) -> Any:
     """Does the same for a descriptor that the client compiled."""
     needed = "".join(f'import "{name}";\n' for name in given.dependency)
-    files = descriptor_pb2.FileDescriptorSet.FromString(
-        _run_protoc(f'syntax = "proto3";\n{needed}', imports, budget)
-    )
+    files = descriptor_pb2.FileDescriptorSet.FromString(_run_protoc(f'syntax = "proto3";\n{needed}', imports, budget))
     given.name = given.name or DEFAULT_NAME
     files.file[-1].CopyFrom(given)
     return _with_options(files.SerializeToString())
@@ -136,9 +134,7 @@ def _with_options(data: bytes) -> Any:
 
 def _describes_files(file: Any) -> bool:
     """Whether the file is descriptor.proto, under any name."""
-    return file.package == "google.protobuf" and "FileDescriptorSet" in {
-        one.name for one in file.message_type
-    }
+    return file.package == "google.protobuf" and "FileDescriptorSet" in {one.name for one in file.message_type}
 
 
 def _run_protoc(text: str, imports: Sequence[Import], budget: Budget) -> bytes:

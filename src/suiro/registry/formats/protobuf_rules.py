@@ -42,9 +42,7 @@ _GROUPS = {
     "double": "double",
 }
 _GROUP_OF = {
-    Field.Type.Value(f"TYPE_{type_.upper()}"): name
-    for name, types in _GROUPS.items()
-    for type_ in types.split()
+    Field.Type.Value(f"TYPE_{type_.upper()}"): name for name, types in _GROUPS.items() for type_ in types.split()
 }
 _MESSAGES = (Field.TYPE_MESSAGE, Field.TYPE_GROUP)
 
@@ -101,9 +99,7 @@ class _Check:
         self._budget.spend(len(new) + len(old))
         new_oneofs, old_oneofs = _oneof_of(reader), _oneof_of(writer)
         # Removing a whole oneof is allowed; removing some of its fields is not.
-        kept_oneofs = set(new_oneofs.values()) | {
-            old_oneofs[number] for number in new if number in old_oneofs
-        }
+        kept_oneofs = set(new_oneofs.values()) | {old_oneofs[number] for number in new if number in old_oneofs}
         found = _moved_to_oneofs(new_oneofs, old_oneofs, old, path)
         for number in dict.fromkeys([*old, *new]):
             place = f"{path}/{number}"
@@ -111,22 +107,16 @@ class _Check:
                 kept = old_oneofs.get(number) in kept_oneofs
                 if old[number].label == Field.LABEL_REQUIRED:
                     found.append(
-                        _found(
-                            "REQUIRED_FIELD_REMOVED", place, f"lacks the required field {old[number].name} at"
-                        )
+                        _found("REQUIRED_FIELD_REMOVED", place, f"lacks the required field {old[number].name} at")
                     )
                 elif kept:
                     place = f"{path}/{old_oneofs[number]}/{number}"
                     found.append(
-                        _found(
-                            "ONEOF_FIELD_REMOVED", place, f"lacks the field {old[number].name} of a oneof at"
-                        )
+                        _found("ONEOF_FIELD_REMOVED", place, f"lacks the field {old[number].name} of a oneof at")
                     )
             elif number not in old:
                 if new[number].label == Field.LABEL_REQUIRED:
-                    found.append(
-                        _found("REQUIRED_FIELD_ADDED", place, f"requires the field {new[number].name} at")
-                    )
+                    found.append(_found("REQUIRED_FIELD_ADDED", place, f"requires the field {new[number].name} at"))
             else:
                 found += self._compare_field(new[number], entries, old[number], old_entries, place)
         return found
@@ -137,11 +127,7 @@ class _Check:
         new_entry, old_entry = _map_entry(new, entries), _map_entry(old, old_entries)
         if new_entry is not None and old_entry is not None:
             pairs = zip(new_entry.field, old_entry.field, strict=True)
-            return [
-                one
-                for inner, before in pairs
-                for one in self._compare_types(inner, before, path, labels=False)
-            ]
+            return [one for inner, before in pairs for one in self._compare_types(inner, before, path, labels=False)]
         if (new_entry is None) != (old_entry is None):
             return [_found("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
         return self._compare_types(new, old, path, labels=True)
@@ -185,9 +171,7 @@ def _oneof_of(message: Any) -> dict[int, str]:
     }
 
 
-def _moved_to_oneofs(
-    new: dict[int, str], old: dict[int, str], old_fields: dict[int, Any], path: str
-) -> Found:
+def _moved_to_oneofs(new: dict[int, str], old: dict[int, str], old_fields: dict[int, Any], path: str) -> Found:
     """Finds fields that exclude one another now. Fields of one oneof did before; new fields were never written."""
     found: Found = []
     members_of: dict[str, list[int]] = {}

@@ -17,8 +17,7 @@ _MAX_FIELD = 536_870_912  # exclusive
 _MAX_ENUM = 2_147_483_647
 _NUMBERS = "double float int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 sfixed32 sfixed64 bool"
 _SCALARS = {
-    FieldDescriptorProto.Type.Value(f"TYPE_{name.upper()}"): name
-    for name in (*_NUMBERS.split(), "string", "bytes")
+    FieldDescriptorProto.Type.Value(f"TYPE_{name.upper()}"): name for name in (*_NUMBERS.split(), "string", "bytes")
 }
 _GROUP = FieldDescriptorProto.TYPE_GROUP
 _REPEATED, _REQUIRED = FieldDescriptorProto.LABEL_REPEATED, FieldDescriptorProto.LABEL_REQUIRED
@@ -39,15 +38,11 @@ class _Writer:
     def __init__(self, file: Any, known: set[str], *, normalized: bool) -> None:
         self._file = file
         self._known = known
-        self._scopes = {
-            ".".join(parts[:n]) for parts in (name.split(".") for name in known) for n in range(len(parts))
-        }
+        self._scopes = {".".join(parts[:n]) for parts in (name.split(".") for name in known) for n in range(len(parts))}
         # The scopes in which an option may be: a name is looked up in all of these before the root.
         names = [file.package, *_names_of_messages(file.message_type, file.package)]
         self._around = {
-            ".".join(parts[: n + 1])
-            for parts in (name.split(".") for name in names if name)
-            for n in range(len(parts))
+            ".".join(parts[: n + 1]) for parts in (name.split(".") for name in names if name) for n in range(len(parts))
         }
         self._normalized = normalized
         self._comments: dict[Path, Any] = {}
@@ -57,9 +52,7 @@ class _Writer:
     def lines(self) -> Iterator[str]:
         file = self._file
         if file.syntax == "editions":
-            yield from self._commented(
-                (14,), f'edition = "{Edition.Name(file.edition).removeprefix("EDITION_")}";'
-            )
+            yield from self._commented((14,), f'edition = "{Edition.Name(file.edition).removeprefix("EDITION_")}";')
         else:
             yield from self._commented((12,), f'syntax = "{file.syntax or "proto2"}";')
         if file.package:
@@ -131,9 +124,7 @@ class _Writer:
         name = parent.oneof_decl[number].name
         yield from self._block(f"oneof {name}", body(), (*path, _MESSAGE_ONEOF, number))
 
-    def _field(
-        self, field: Any, parent: Any, scope: str, path: Path, *, in_oneof: bool = False
-    ) -> Iterator[str]:
+    def _field(self, field: Any, parent: Any, scope: str, path: Path, *, in_oneof: bool = False) -> Iterator[str]:
         nested = {f"{scope}.{one.name}": one for one in parent.nested_type} if parent is not None else {}
         local = nested.get(field.type_name.removeprefix("."))
         options = list(self._options(field.options))
@@ -195,9 +186,7 @@ class _Writer:
             yield from self._reserved(one, _MAX_ENUM, exclusive=0)
             for index, value in enumerate(one.value):
                 options = self._inline(self._options(value.options))
-                yield from self._commented(
-                    (*path, _ENUM_VALUE, index), f"{value.name} = {value.number}{options};"
-                )
+                yield from self._commented((*path, _ENUM_VALUE, index), f"{value.name} = {value.number}{options};")
 
         yield from self._block(f"enum {one.name}", body(), path)
 
@@ -284,9 +273,7 @@ class _Writer:
     def _from_anywhere(self, full: str) -> str:
         """Returns a name that means `full` everywhere in the file."""
         first = full.partition(".")[0]
-        hidden = any(
-            name in self._known or name in self._scopes for name in (f"{one}.{first}" for one in self._around)
-        )
+        hidden = any(name in self._known or name in self._scopes for name in (f"{one}.{first}" for one in self._around))
         return f".{full}" if hidden else full
 
     def _inline(self, options: Iterable[tuple[str, str]]) -> str:
@@ -326,8 +313,7 @@ def _range(start: int, end: int, highest: int) -> str:
 def _quoted(text: str | bytes) -> str:
     data = text.encode() if isinstance(text, str) else text
     escaped = "".join(
-        f"\\{chr(byte)}" if byte in b'"\\' else chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}"
-        for byte in data
+        f"\\{chr(byte)}" if byte in b'"\\' else chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}" for byte in data
     )
     return f'"{escaped}"'
 

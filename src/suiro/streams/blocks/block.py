@@ -144,9 +144,7 @@ def merged(blocks: Sequence[Block]) -> tuple[Block, list[int]]:
         order = Order(first.domain, [place for place, _, _, _ in rows], [visit for _, visit, _, _ in rows])
     else:
         known = [each for each in orders if each is not None]
-        domain = Domain.of_keys(
-            [key for key, _, _, _ in rows], [known[index].root(row) for _, _, index, row in rows]
-        )
+        domain = Domain.of_keys([key for key, _, _, _ in rows], [known[index].root(row) for _, _, index, row in rows])
         order = Order(domain, range(len(rows)), [known[index].visit(row) for _, _, index, row in rows])
     pairs = [(blocks[index], row) for _, _, index, row in rows]
     some = any(block.headers is not None for block in blocks)
@@ -155,12 +153,8 @@ def merged(blocks: Sequence[Block]) -> tuple[Block, list[int]]:
         [block.keys[row] for block, row in pairs],
         [block.values[row] for block, row in pairs],
         [block.timestamps[row] for block, row in pairs],
-        headers=[() if block.headers is None else block.headers[row] for block, row in pairs]
-        if some
-        else None,
-        carried=[UNKNOWN if block.carried is None else block.carried[row] for block, row in pairs]
-        if carries
-        else None,
+        headers=[() if block.headers is None else block.headers[row] for block, row in pairs] if some else None,
+        carried=[UNKNOWN if block.carried is None else block.carried[row] for block, row in pairs] if carries else None,
         order=order,
     )
     return block, of

@@ -22,9 +22,7 @@ class Domain:
 
     __slots__ = ("_keys", "_order", "_roots", "_rows", "is_the_end")
 
-    def __init__(
-        self, made_of: tuple[Order, Sequence[int]] | None = None, *, is_the_end: bool = False
-    ) -> None:
+    def __init__(self, made_of: tuple[Order, Sequence[int]] | None = None, *, is_the_end: bool = False) -> None:
         self._order: Order | None = None
         self._rows: Sequence[int] = ()
         if made_of is not None:

@@ -90,9 +90,7 @@ def plan_of(topology: Topology, sub: SubTopology, has_step: Callable[[Node, bool
     unit_of = {name: index for index, unit in enumerate(units) for name in unit.nodes}
 
     def edges(ways: list[tuple[str, int]], numbers: Callable[[int], dict[int, int]]) -> tuple[Edge, ...]:
-        return tuple(
-            Edge(child, port, unit_of[child], numbers(place)) for place, (child, port) in enumerate(ways)
-        )
+        return tuple(Edge(child, port, unit_of[child], numbers(place)) for place, (child, port) in enumerate(ways))
 
     return BlockPlan(
         units=units,
@@ -104,9 +102,7 @@ def plan_of(topology: Topology, sub: SubTopology, has_step: Callable[[Node, bool
 
 def _children_of_input(topology: Topology, sub: SubTopology, node: Node) -> list[tuple[str, int]]:
     inside = {each.name for each in sub.nodes}
-    return _together(
-        (child.name, port) for child, port in topology.children(node.name) if child.name in inside
-    )
+    return _together((child.name, port) for child, port in topology.children(node.name) if child.name in inside)
 
 
 def _children(topology: Topology, sub: SubTopology) -> dict[str, list[tuple[str, int]]]:
@@ -239,9 +235,7 @@ def _unite(group: dict[str, _Group], names: list[str], why: str) -> None:
     first.why.append(why)
 
 
-def _circle(
-    sub: SubTopology, children: dict[str, list[tuple[str, int]]], group: dict[str, _Group]
-) -> list[str] | None:
+def _circle(sub: SubTopology, children: dict[str, list[tuple[str, int]]], group: dict[str, _Group]) -> list[str] | None:
     """Returns the nodes of groups that lie on a way from a group back to itself; None if there is no such way."""
     ways: dict[int, set[int]] = {}
     for node in sub.nodes:
@@ -303,6 +297,5 @@ def _in_order(
         if index not in begun:
             visit(index)
     return tuple(
-        Unit(tuple(groups[index].nodes), ", and ".join(dict.fromkeys(groups[index].why)))
-        for index in reversed(done)
+        Unit(tuple(groups[index].nodes), ", and ".join(dict.fromkeys(groups[index].why))) for index in reversed(done)
     )

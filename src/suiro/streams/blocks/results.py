@@ -26,9 +26,7 @@ class Results:
         self.timestamps.append(timestamp)
 
     def of(self, block: Block, *, several: bool = True) -> Block:
-        return block.made(
-            self.rows, keys=self.keys, values=self.values, timestamps=self.timestamps, several=several
-        )
+        return block.made(self.rows, keys=self.keys, values=self.values, timestamps=self.timestamps, several=several)
 
     def at_the_end(self) -> Block:
         return Block.at_the_end(self.keys, self.values, self.timestamps)

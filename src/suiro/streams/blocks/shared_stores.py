@@ -29,8 +29,6 @@ def pairs_of(store: str, users: Sequence[Node]) -> list[tuple[str, str]] | None:
         return None
     writer = writers[0]
     readers = [node for node in users if node is not writer]
-    if not all(
-        isinstance(node.operator, StreamTableJoin) and node.parents[1] == writer.name for node in readers
-    ):
+    if not all(isinstance(node.operator, StreamTableJoin) and node.parents[1] == writer.name for node in readers):
         return None
     return [(writer.name, reader.name) for reader in readers]

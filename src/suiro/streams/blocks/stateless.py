@@ -131,9 +131,7 @@ class FlatMapValuesStep:
         self._context.forward(block.made(rows, values=values, several=True))
 
 
-def called(
-    context: BlockContext, block: Block, function: Callable[[Any, Any], Any]
-) -> tuple[list[int], list[Any]]:
+def called(context: BlockContext, block: Block, function: Callable[[Any, Any], Any]) -> tuple[list[int], list[Any]]:
     """Returns the rows for which a function of key and value gave a result, and the results."""
     rows: list[int] = []
     results: list[Any] = []

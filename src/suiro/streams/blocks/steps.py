@@ -67,18 +67,12 @@ def has_step(topology: Topology, node: nodes.Node, has_several_ports: bool) -> b
     if kind in _ANY_PORT or kind in (nodes.Sink, nodes.Repartition, nodes.StreamStreamJoin):
         return True
     if isinstance(node.operator, nodes.StreamTableJoin):
-        return (
-            node.operator.buffer_store is None
-            and topology.store(node.operator.table_store).kind == "key-value"
-        )
+        return node.operator.buffer_store is None and topology.store(node.operator.table_store).kind == "key-value"
     if kind not in _ONE_PORT or has_several_ports:
         return False
     if isinstance(node.operator, nodes.TableSource):
         return not node.operator.versioned
-    if (
-        isinstance(node.operator, nodes.TableFilter | nodes.TableMapValues)
-        and node.operator.store is not None
-    ):
+    if isinstance(node.operator, nodes.TableFilter | nodes.TableMapValues) and node.operator.store is not None:
         return topology.store(node.operator.store).kind == "key-value"
     return True
 

@@ -61,9 +61,7 @@ class TableStep:
         made, store, sends_old = self._made, self._store, self._sends_old
         rows: list[int] = []
         changes: list[Change] = []
-        for row, (key, change, timestamp) in enumerate(
-            zip(block.keys, block.values, block.timestamps, strict=True)
-        ):
+        for row, (key, change, timestamp) in enumerate(zip(block.keys, block.values, block.timestamps, strict=True)):
             try:
                 new = None if change.new is None else made(key, change.new)
                 old = None

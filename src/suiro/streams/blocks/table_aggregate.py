@@ -20,9 +20,7 @@ class TableGroupByStep:
     def process(self, block: Block, port: int) -> None:
         mapper, made = self._mapper, Results()
         not_latest = 0
-        for row, (key, change, timestamp) in enumerate(
-            zip(block.keys, block.values, block.timestamps, strict=True)
-        ):
+        for row, (key, change, timestamp) in enumerate(zip(block.keys, block.values, block.timestamps, strict=True)):
             made.row = row
             try:
                 if key is None:

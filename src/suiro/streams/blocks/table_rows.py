@@ -33,9 +33,7 @@ class TableRows:
         replaced, row_at = self._store.replaced, self._row_at
         if changes is None or not replaced:
             return lambda raw, row: row_at(raw)
-        assert len(replaced) == len(changes), (
-            f"{self._store.spec.name}: {len(replaced)} puts, {len(changes)} changes"
-        )
+        assert len(replaced) == len(changes), f"{self._store.spec.name}: {len(replaced)} puts, {len(changes)} changes"
         assert block.order is not None
         assert changes.order is not None
         rank, rank_of_change = ranks((block.order, changes.order))

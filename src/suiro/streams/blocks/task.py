@@ -358,15 +358,9 @@ class BlockTask(Task):
             if len(items) == 1:
                 self._leaves.send(items[0][0])
                 continue
-            rows = [
-                (key(row), index, row)
-                for index, (parcel, key) in enumerate(items)
-                for row in range(len(parcel))
-            ]
+            rows = [(key(row), index, row) for index, (parcel, key) in enumerate(items) for row in range(len(parcel))]
             rows.sort()
-            self._leaves.send(
-                merged_parcels([parcel for parcel, _ in items], [(index, row) for _, index, row in rows])
-            )
+            self._leaves.send(merged_parcels([parcel for parcel, _ in items], [(index, row) for _, index, row in rows]))
 
     # Failures
 
@@ -377,9 +371,7 @@ class BlockTask(Task):
         self._failed(node, block.record(row), error)
         self._at = before
 
-    def attempt_row(
-        self, node: Node, block: Block, row: int, record: Record, step: Callable[[Record], None]
-    ) -> None:
+    def attempt_row(self, node: Node, block: Block, row: int, record: Record, step: Callable[[Record], None]) -> None:
         """As `attempt`, for a record that this row releases."""
         before, self._at = self._at, (block, row)
         self.attempt(node, record, step)

@@ -238,9 +238,7 @@ def _with_shared_sources(nodes: list[Node]) -> list[Node]:
     """A topic is read once: streams of the same topics share the first one's source, anything else is refused."""
     first: dict[str, Node] = {}
     instead: dict[str, str] = {}
-    feeds_table = {
-        node.parents[0] for node in nodes if isinstance(node.operator, TableSource | GlobalTableSource)
-    }
+    feeds_table = {node.parents[0] for node in nodes if isinstance(node.operator, TableSource | GlobalTableSource)}
     for node in nodes:
         if not isinstance(node.operator, Source):
             continue

@@ -95,11 +95,7 @@ def _not_async(given: Callable[..., Any], what: str) -> Callable[..., Any]:
     if not _is_async(given) and not inspect.isasyncgenfunction(given):
         return given
     operator = what.rpartition(" ")[2]
-    instead = (
-        f"use {operator}_async"
-        if operator in WITH_ASYNC
-        else "call it above, with map_values_async of a stream"
-    )
+    instead = f"use {operator}_async" if operator in WITH_ASYNC else "call it above, with map_values_async of a stream"
     raise TopologyError(f"{what} is an async function, {given!r}, which is not awaited here; {instead}")
 
 
@@ -120,9 +116,7 @@ def is_policy(given: str) -> bool:
 def check_topology(topology: Topology) -> None:
     """Raises TopologyError for faults that can be found without a broker."""
     if not topology.nodes:
-        raise TopologyError(
-            "the topology is empty; start it with builder.stream(topic) or builder.table(topic)"
-        )
+        raise TopologyError("the topology is empty; start it with builder.stream(topic) or builder.table(topic)")
     known = {spec.name for spec in topology.stores}
     for node in topology.nodes:
         if isinstance(node.operator, Process):

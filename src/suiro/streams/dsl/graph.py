@@ -118,9 +118,7 @@ class Graph:
         Joins of one stream that are not named share a repartition, and take its numbers nevertheless.
         """
         topic = f"{base}-repartition"
-        sink, nulls, source = (
-            self.names.generate(f"KSTREAM-{what}-") for what in ("SINK", "FILTER", "SOURCE")
-        )
+        sink, nulls, source = (self.names.generate(f"KSTREAM-{what}-") for what in ("SINK", "FILTER", "SOURCE"))
         if not is_generated(base):
             sink, nulls, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
         operator = Repartition(
@@ -146,9 +144,7 @@ class Graph:
 
     # Tables
 
-    def reserve_rows(
-        self, node: str, store: str, *, key: Serde | None, value: Serde | None, logged: bool
-    ) -> None:
+    def reserve_rows(self, node: str, store: str, *, key: Serde | None, value: Serde | None, logged: bool) -> None:
         """Reserves the store that a table gets when something asks for its rows."""
         self._reserved[node] = StoreSpec(
             name=store, kind="key-value", key=known(key), value=known(value), logged=logged

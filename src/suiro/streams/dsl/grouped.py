@@ -54,9 +54,7 @@ class KGroupedStream:
         """
         return _table([self], _COUNT, serdes.long, materialized, name)
 
-    def reduce(
-        self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None
-    ) -> KTable:
+    def reduce(self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
 
         >>> results(delays.group_by_key().reduce(max), delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
@@ -153,9 +151,7 @@ class WindowedKStream:
         """
         return self._table(_COUNT, serdes.long, materialized, name)
 
-    def reduce(
-        self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None
-    ) -> KTable:
+    def reduce(self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
 
         >>> windowed = delays.group_by_key().windowed_by(SlidingWindows.of_difference(5))
@@ -290,9 +286,7 @@ class KGroupedTable:
 
     __slots__ = ("_graph", "_key", "_name", "_node", "_repartition", "_value")
 
-    def __init__(
-        self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, name: str | None
-    ) -> None:
+    def __init__(self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, name: str | None) -> None:
         """Made by `KTable.group_by`."""
         self._graph = graph
         self._node = node
@@ -465,9 +459,7 @@ def _table(
     inputs = [group.by_key(store).node for group in groups]
     aliases: tuple[str, ...] = ()
     if is_cogroup:
-        aliases = tuple(
-            names.processor(prefix, name, f"-cogroup-agg-{number}") for number in range(len(groups))
-        )
+        aliases = tuple(names.processor(prefix, name, f"-cogroup-agg-{number}") for number in range(len(groups)))
         node = names.processor("COGROUPKSTREAM-MERGE-", name, "-cogroup-merge")
     key = stored.key or common_key(group.stream.key for group in groups)
     value = stored.value or value
@@ -493,9 +485,7 @@ def _operator(
         case SlidingWindows():
             return SlidingAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
         case SessionWindows():
-            return SessionAggregate(
-                aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit
-            )
+            return SessionAggregate(aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit)
 
 
 def _spec(
@@ -565,7 +555,5 @@ def _not_windowed(materialized: Materialized | None) -> Materialized:
     stored = materialized or Materialized()
     check_no_retention(stored)
     if stored.history_ms is not None:
-        raise TopologyError(
-            f"store {stored.name} of an aggregate cannot be versioned; a table or to_table() can"
-        )
+        raise TopologyError(f"store {stored.name} of an aggregate cannot be versioned; a table or to_table() can")
     return stored

@@ -185,9 +185,7 @@ def _stream_table(
     if join == "outer":
         raise TopologyError("a stream and a table have no outer join; use left_join()")
     if joined is not None and not isinstance(joined, Joined):
-        raise TopologyError(
-            f"a join with a table has {joined!r} behind its joiner; give Joined.with_(...) or nothing"
-        )
+        raise TopologyError(f"a join with a table has {joined!r} behind its joiner; give Joined.with_(...) or nothing")
     joined = joined or Joined()
     given = name_of(name) or joined.name
     graph = stream.graph
@@ -361,9 +359,7 @@ def _foreign_key(
     )
     add(subscribe, subscribing, [left_node])
     # In a left join, a row that names no key has an answer too: none.
-    to_right = Repartition(
-        topic=topic, key=foreign, value=SubscriptionSerde(left_key), keeps_null_keys=join == "left"
-    )
+    to_right = Repartition(topic=topic, key=foreign, value=SubscriptionSerde(left_key), keeps_null_keys=join == "left")
     add(topic, to_right, [subscribe], topic_ends)
     suffixes = ("-subscription-receive", "-subscription-join-foreign", "-foreign-join-subscription")
     respond, *others = [processor(f"{prefix}-PROCESSOR", suffix) for suffix in suffixes]

@@ -219,9 +219,7 @@ class KStream(AsyncOperators, BatchOperators):
             stores=stores,
             fixed_key=True,
         )
-        return self._next(
-            operator, "KSTREAM-PROCESSVALUES-", name, key=self.key, value=value, rekeyed=self.rekeyed
-        )
+        return self._next(operator, "KSTREAM-PROCESSVALUES-", name, key=self.key, value=value, rekeyed=self.rekeyed)
 
     # Sinks and repartitions
 
@@ -325,9 +323,7 @@ class KStream(AsyncOperators, BatchOperators):
         given = name_of(name) or grouped.name
         operator = SelectKey(mapper=function(selector, "the selector of group_by"))
         value = value or grouped.value or self.value
-        rekeyed = self._next(
-            operator, "KSTREAM-KEY-SELECT-", given, key=key or grouped.key, value=value, rekeyed=True
-        )
+        rekeyed = self._next(operator, "KSTREAM-KEY-SELECT-", given, key=key or grouped.key, value=value, rekeyed=True)
         return KGroupedStream(rekeyed, given)
 
     def group_by_key(
@@ -420,9 +416,7 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> KStream: ...
 
     @overload
-    def join(
-        self, other: GlobalKTable, key_mapper: Function, joiner: Function, *, name: Name = None
-    ) -> KStream: ...
+    def join(self, other: GlobalKTable, key_mapper: Function, joiner: Function, *, name: Name = None) -> KStream: ...
 
     def join(self, other: Any, *arguments: Any, **options: Any) -> KStream:
         """Joins records with the same key. A record without a match, a key or a value gives nothing.
@@ -582,9 +576,7 @@ class BranchedKStream:
         child = graph.add(self._node + short, Merge(), [self._node], named=name is not None)
         self._predicates.append((predicate, child))
         graph.replace(self._node, predicates=tuple(self._predicates))
-        self._branches[short] = KStream(
-            graph, child, key=stream.key, value=stream.value, rekeyed=stream.rekeyed
-        )
+        self._branches[short] = KStream(graph, child, key=stream.key, value=stream.value, rekeyed=stream.rekeyed)
         return self
 
 

@@ -235,15 +235,11 @@ def _operator(
             raise TopologyError(f"{what} of {operator} is {number!r}; give a number from {least} to {most}")
     timeout_ms = None if timeout is None else milliseconds(timeout, what=f"the timeout of {operator}")
     if timeout_ms == 0:
-        raise TopologyError(
-            f"the timeout of {operator} is 0, so no call could succeed; give None for no limit"
-        )
+        raise TopologyError(f"the timeout of {operator} is 0, so no call could succeed; give None for no limit")
     if order not in ("key", "none"):
         raise TopologyError(f'order of {operator} is {order!r}; give "key" or "none"')
     kinds = retry_on if isinstance(retry_on, tuple) or retry_on is None else (retry_on,)
-    if kinds is not None and not all(
-        isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds
-    ):
+    if kinds is not None and not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
         raise TopologyError(
             f"retry_on of {operator} is {retry_on!r}; give an exception class or a tuple of them, () for none"
         )

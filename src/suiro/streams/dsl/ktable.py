@@ -58,9 +58,7 @@ class KTable:
         """The store that holds the rows, if they are kept."""
         return self.graph.store_of(self.node)
 
-    def filter(
-        self, predicate: Function, *, materialized: Materialized | None = None, name: Name = None
-    ) -> KTable:
+    def filter(self, predicate: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """Keeps the rows for which `predicate(key, value)` holds; a row that no longer does is deleted.
 
         >>> large = planes.filter(lambda tail, seats: seats > 100)
@@ -69,9 +67,7 @@ class KTable:
         """
         return self._filter(function(predicate, "the predicate of filter"), False, materialized, name)
 
-    def filter_not(
-        self, predicate: Function, *, materialized: Materialized | None = None, name: Name = None
-    ) -> KTable:
+    def filter_not(self, predicate: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """Leaves out the rows for which `predicate(key, value)` holds.
 
         >>> small = planes.filter_not(lambda tail, seats: seats > 100)
@@ -214,9 +210,7 @@ class KTable:
         """
         from suiro.streams.dsl.joins import join_tables
 
-        return join_tables(
-            "inner", self, other, joiner, foreign_key, value=value, materialized=materialized, name=name
-        )
+        return join_tables("inner", self, other, joiner, foreign_key, value=value, materialized=materialized, name=name)
 
     def left_join(
         self,
@@ -236,9 +230,7 @@ class KTable:
         """
         from suiro.streams.dsl.joins import join_tables
 
-        return join_tables(
-            "left", self, other, joiner, foreign_key, value=value, materialized=materialized, name=name
-        )
+        return join_tables("left", self, other, joiner, foreign_key, value=value, materialized=materialized, name=name)
 
     def outer_join(
         self,
@@ -257,13 +249,9 @@ class KTable:
         """
         from suiro.streams.dsl.joins import join_tables
 
-        return join_tables(
-            "outer", self, other, joiner, None, value=value, materialized=materialized, name=name
-        )
+        return join_tables("outer", self, other, joiner, None, value=value, materialized=materialized, name=name)
 
-    def _filter(
-        self, predicate: Function, negated: bool, materialized: Materialized | None, name: Name
-    ) -> KTable:
+    def _filter(self, predicate: Function, negated: bool, materialized: Materialized | None, name: Name) -> KTable:
         graph = self.graph
         operator = TableFilter(
             predicate=predicate,
@@ -304,9 +292,7 @@ class GlobalKTable:
 
     __slots__ = ("graph", "key", "node", "store_name", "value")
 
-    def __init__(
-        self, graph: Graph, node: str, store_name: str, *, key: Serde | None, value: Serde | None
-    ) -> None:
+    def __init__(self, graph: Graph, node: str, store_name: str, *, key: Serde | None, value: Serde | None) -> None:
         """Made by `StreamsBuilder.global_table`."""
         self.graph = graph
         self.node = node
@@ -343,9 +329,7 @@ def add_table(
     return KTable(graph, node, key=key, value=value)
 
 
-def _named_store(
-    materialized: Materialized | None, key: Serde | None, value: Serde | None
-) -> StoreSpec | None:
+def _named_store(materialized: Materialized | None, key: Serde | None, value: Serde | None) -> StoreSpec | None:
     if materialized is None or materialized.name is None:
         return None
     check_no_retention(materialized)

@@ -102,9 +102,7 @@ class Grouped(_Serdes):
     """
 
     @classmethod
-    def with_(
-        cls, key: Serde | None = None, value: Serde | None = None, *, name: str | None = None
-    ) -> Grouped:
+    def with_(cls, key: Serde | None = None, value: Serde | None = None, *, name: str | None = None) -> Grouped:
         return cls(key=key, value=value, name=name)
 
 
@@ -174,9 +172,7 @@ class StreamJoined:
         store_name: str | None = None,
         logged: bool = True,
     ) -> StreamJoined:
-        return cls(
-            key=key, value=value, other_value=other_value, name=name, store_name=store_name, logged=logged
-        )
+        return cls(key=key, value=value, other_value=other_value, name=name, store_name=store_name, logged=logged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

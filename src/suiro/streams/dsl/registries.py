@@ -47,9 +47,7 @@ def with_registry(topology: Topology, url: str | None) -> Topology:
 
 def with_registry_of(serde: Serde, url: str, *, is_key: bool) -> Serde:
     """Returns a serde with this registry, unless it has one of its own."""
-    found: Serde = _changed(
-        serde, lambda it: replace(it, registry=it.registry or url, is_key=is_key or it.is_key)
-    )
+    found: Serde = _changed(serde, lambda it: replace(it, registry=it.registry or url, is_key=is_key or it.is_key))
     return found
 
 
@@ -79,9 +77,7 @@ def _placed(node: Node) -> Node:
         case Repartition():
             key, value = _changed(operator.key, _as_key), operator.value
             if not operator.asked_for:
-                value = (
-                    AvroInside(value) if isinstance(value, AvroSerde) else _changed(value, lambda _: tagged)
-                )
+                value = AvroInside(value) if isinstance(value, AvroSerde) else _changed(value, lambda _: tagged)
         case _:
             return replace(node, operator=_changed(operator, lambda _: tagged))
     return replace(node, operator=replace(operator, key=key, value=value))

@@ -311,9 +311,7 @@ class Expression:
     def cast(self, type_name: CastType) -> Expression:
         """As another type; null where the value has no such form."""
         if type_name not in ("long", "int", "double", "string", "boolean"):
-            raise UsageError(
-                f'cast() takes "long", "int", "double", "string" or "boolean", not {type_name!r}'
-            )
+            raise UsageError(f'cast() takes "long", "int", "double", "string" or "boolean", not {type_name!r}')
         return Call("cast", (self,), (type_name,))
 
 

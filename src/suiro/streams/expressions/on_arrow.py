@@ -88,9 +88,7 @@ def evaluate(expression: Expression, columns: Columns) -> pa.Array:
     try:
         plan = _plan(expression, {name: column.type for name, column in present})
     except _OutsideError as error:
-        raise UsageError(
-            f"{expression!r} cannot run on these columns: {error}; run it on Python values"
-        ) from None
+        raise UsageError(f"{expression!r} cannot run on these columns: {error}; run it on Python values") from None
     try:
         return plan.run(columns)
     except _OverflowError:
@@ -184,9 +182,7 @@ def _plan_struct(node: Struct, types: _Types) -> _Plan:
         raise _OutsideError("the struct is empty")
     return _Plan(
         kind,
-        lambda columns: pa.StructArray.from_arrays(
-            [value.run(columns) for value in values], fields=list(kind)
-        ),
+        lambda columns: pa.StructArray.from_arrays([value.run(columns) for value in values], fields=list(kind)),
     )
 
 
@@ -433,9 +429,7 @@ def _by_value(rule: Callable[[Any], Any], kind: pa.DataType) -> Callable[[pa.Arr
     return run
 
 
-def _cased(
-    kernel: Callable[[pa.Array], pa.Array], rule: Callable[[str], str]
-) -> Callable[[pa.Array], pa.Array]:
+def _cased(kernel: Callable[[pa.Array], pa.Array], rule: Callable[[str], str]) -> Callable[[pa.Array], pa.Array]:
     """Uses the kernel for ASCII alone: for other texts Arrow and Python follow different versions of Unicode's
     tables."""
     slow = _by_value(rule, _STRING)
@@ -519,9 +513,7 @@ def _write_doubles(column: pa.Array) -> pa.Array:
     return pa.array([None if value is None else repr(value) for value in column.to_pylist()], _STRING)
 
 
-def _read_text(
-    column: pa.Array, pattern: str, target: pa.DataType, slow: Callable[[pa.Array], pa.Array]
-) -> pa.Array:
+def _read_text(column: pa.Array, pattern: str, target: pa.DataType, slow: Callable[[pa.Array], pa.Array]) -> pa.Array:
     simple = pc.all(pc.match_substring_regex(column, pattern)).as_py()
     return slow(column) if simple is False else column.cast(target)
 

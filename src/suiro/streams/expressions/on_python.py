@@ -317,7 +317,10 @@ def _extreme(node: Call, values: tuple[Any, ...]) -> Any:
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _UNDECIDED = object()
 _LEVELS = 40
-_HELPERS = {
-    each.__name__: each for each in (WrongError, _extreme, _field, _logic, _no_condition, _string, _wrong)
-} | {"HIGHEST": HIGHEST, "LOWEST": LOWEST, "PLAIN": PLAIN, "_UNDECIDED": _UNDECIDED}
+_HELPERS = {each.__name__: each for each in (WrongError, _extreme, _field, _logic, _no_condition, _string, _wrong)} | {
+    "HIGHEST": HIGHEST,
+    "LOWEST": LOWEST,
+    "PLAIN": PLAIN,
+    "_UNDECIDED": _UNDECIDED,
+}
 """The first globals of each function."""

@@ -310,8 +310,6 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 WITH_OPTIONS: dict[str, Callable[..., Any]] = {
     "round": _round,
-    "substring": lambda value, start, length: _text(value)[
-        start : None if length is None else start + length
-    ],
+    "substring": lambda value, start, length: _text(value)[start : None if length is None else start + length],
     "replace": lambda value, old, new: _text(value).replace(old, new),
 }

@@ -42,9 +42,7 @@ def _update_of(aggregation: Aggregation, port: int) -> Update:
 class RowAggregateRule:
     """One row for each key. `no_key`: why a record without a key fails; None: it is dropped."""
 
-    def __init__(
-        self, store: str, updates: Sequence[Update], context: Context, *, no_key: str | None = None
-    ) -> None:
+    def __init__(self, store: str, updates: Sequence[Update], context: Context, *, no_key: str | None = None) -> None:
         self._updates = updates
         self._store = context.store(store)
         self._no_key = no_key
@@ -59,9 +57,7 @@ class RowAggregateRule:
             self._context.drop("null key" if key is None else "null value")
             return
         found = self._store.get_with_timestamp(key)
-        old, timestamp = (
-            (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
-        )
+        old, timestamp = (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
         new = self._updates[port](key, value, old)
         if new is old and old is not None:
             old = self._store.get(key)  # the aggregator may have changed it in place

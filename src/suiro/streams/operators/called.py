@@ -23,9 +23,7 @@ def results_of(operator: AsyncCall | MapBatches, context: Any) -> Results:
     """`context`: that of a rule or of a step over blocks."""
     if isinstance(operator, MapBatches):
         function = BatchFunction(operator)
-        return lambda keys, values, timestamps, ends: function.results(
-            keys, values, timestamps, ends_at_failure=ends
-        )
+        return lambda keys, values, timestamps, ends: function.results(keys, values, timestamps, ends_at_failure=ends)
     # The caller is asked for with the first record: a task that gets none has none.
     return lambda keys, values, timestamps, ends: context.task.caller.results(
         context.node.name, operator, keys, values, ends_at_failure=ends

@@ -59,14 +59,10 @@ class ProcessorContext:
                 f"{', '.join(self._context.children) or 'none'}"
             )
 
-    def schedule(
-        self, interval: Duration, type: PunctuationType, callback: Callable[[int], None]
-    ) -> Cancellable:
+    def schedule(self, interval: Duration, type: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
         """Calls `callback(time_ms)` as "stream-time" or "wall-clock-time" advances by the interval."""
         if type not in ("stream-time", "wall-clock-time"):
-            raise UsageError(
-                f'schedule(type={type!r}): a punctuator follows "stream-time" or "wall-clock-time"'
-            )
+            raise UsageError(f'schedule(type={type!r}): a punctuator follows "stream-time" or "wall-clock-time"')
         interval_ms = milliseconds(interval, what="the interval of schedule")
         if interval_ms <= 0:
             raise UsageError(f"schedule(interval={interval!r}): an interval must be longer than 0 ms")

@@ -125,9 +125,7 @@ class SlidingWindowing(Windowing):
         if self._windows.is_closed(end, record.time):
             self._drop("late")
             return
-        old, timestamp = (
-            (None, record.timestamp) if base is None else (base[0], max(base[1], record.timestamp))
-        )
+        old, timestamp = (None, record.timestamp) if base is None else (base[0], max(base[1], record.timestamp))
         new = record.update(key, record.value, old)
         if is_new or new is old:
             # The aggregator may have changed the old row in place. If the window that starts after the previous record

@@ -70,9 +70,7 @@ class StreamTableJoinRule:
         topic = f"{spec.name}-changelog"
         for timestamp, key, payload in self._buffer.evict_before(time - self._grace_ms + 1):
             value, headers = unpack(payload)
-            record = Record(
-                spec.key.deserialize(topic, key), spec.value.deserialize(topic, value), timestamp, headers
-            )
+            record = Record(spec.key.deserialize(topic, key), spec.value.deserialize(topic, value), timestamp, headers)
             self._context.attempt(record, self._join)
 
     def _join(self, record: Record) -> None:

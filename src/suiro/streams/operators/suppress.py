@@ -142,9 +142,7 @@ class _Form:
         while place < len(payload):
             part, place = read_framed(payload, place)
             parts.append(part)
-        old, new = (
-            None if part is None else self._spec.value.deserialize(self._topic, part) for part in parts[:2]
-        )
+        old, new = (None if part is None else self._spec.value.deserialize(self._topic, part) for part in parts[:2])
         headers: Headers = tuple(
             ((name or b"").decode(), value) for name, value in zip(parts[2::2], parts[3::2], strict=True)
         )

@@ -102,9 +102,7 @@ class ToStreamRule:
     def __init__(self, operator: ToStream, context: Context) -> None:
         self._context = context
         self._forward = context.forward
-        self._waiting: dict[Hashable, tuple[Record, int]] | None = (
-            {} if context.task.settings.coalesces else None
-        )
+        self._waiting: dict[Hashable, tuple[Record, int]] | None = {} if context.task.settings.coalesces else None
 
     def process(self, record: Record, port: int) -> None:
         if self._waiting is None:

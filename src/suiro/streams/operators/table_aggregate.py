@@ -97,9 +97,7 @@ def _sides_of(
             lambda key, value, aggregate: subtract(aggregate, value),
             lambda key, value, aggregate: value if aggregate is None else add(aggregate, value),
         )
-    adder, subtractor = (
-        callable_of(each, "key_value_aggregate") for each in (operator.adder, operator.subtractor)
-    )
+    adder, subtractor = (callable_of(each, "key_value_aggregate") for each in (operator.adder, operator.subtractor))
     initializer = operator.initializer
     assert initializer is not None
     return subtractor, lambda key, value, aggregate: adder(

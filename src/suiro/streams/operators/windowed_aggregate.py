@@ -16,9 +16,7 @@ from suiro.streams.topology.nodes import SessionAggregate, SlidingAggregate, Tim
 WindowedAggregate = TimeWindowAggregate | SlidingAggregate | SessionAggregate
 
 
-def windowing_of(
-    operator: WindowedAggregate, context: OperatorContext, *, reads_old: bool = True
-) -> Windowing:
+def windowing_of(operator: WindowedAggregate, context: OperatorContext, *, reads_old: bool = True) -> Windowing:
     match operator:
         case TimeWindowAggregate():
             return TimeWindowing(operator, context, reads_old=reads_old)

@@ -82,18 +82,12 @@ class ReadOnlyStore:
     ) -> None:
         specs = {spec.name: spec for spec in topology.stores}
         if name not in specs:
-            raise UsageError(
-                f"the topology has no store {name!r}; it has {', '.join(sorted(specs)) or 'none'}"
-            )
+            raise UsageError(f"the topology has no store {name!r}; it has {', '.join(sorted(specs)) or 'none'}")
         self._spec = spec = specs[name]
         if spec.kind not in READABLE:
-            raise UsageError(
-                f"store {name!r} is a {spec.kind} store; those that can be read are {', '.join(READABLE)}"
-            )
+            raise UsageError(f"store {name!r} is a {spec.kind} store; those that can be read are {', '.join(READABLE)}")
         if not spec.logged and _global_source(topology, name) is None:
-            raise UsageError(
-                f"store {name!r} has no changelog topic, so it cannot be read from outside its task"
-            )
+            raise UsageError(f"store {name!r} has no changelog topic, so it cannot be read from outside its task")
         self._topic = changelog_topic(topology, application_id, name)
         self._topology = topology
         self._max_bytes = max_bytes

@@ -96,9 +96,7 @@ def _struct_of(table: pa.Table, text: bytes) -> pa.StructArray | None:
         return None
     if b"null" in text and any(_has_list(field.type) for field in table.schema):
         return None  # Arrow reads a null inside a list into an array that is not valid
-    return pa.StructArray.from_arrays(
-        [column.combine_chunks() for column in table.columns], fields=list(table.schema)
-    )
+    return pa.StructArray.from_arrays([column.combine_chunks() for column in table.columns], fields=list(table.schema))
 
 
 def _read(text: bytes, fields: list[pa.Field]) -> pa.Table:
@@ -118,8 +116,7 @@ def _read(text: bytes, fields: list[pa.Field]) -> pa.Table:
 
 def _may_be_too_deep(items: Sequence[bytes | None], longest: int) -> bool:
     return longest > MAX_NESTING and any(
-        item and item.count(b"[") + item.count(b"{") > MAX_NESTING and _depth(item) > MAX_NESTING
-        for item in items
+        item and item.count(b"[") + item.count(b"{") > MAX_NESTING and _depth(item) > MAX_NESTING for item in items
     )
 
 
@@ -357,9 +354,7 @@ def _escaped(column: pa.StringArray) -> pa.Array:
     text = np.frombuffer(data, np.uint8)[bounds[0] : bounds[1]]
     if not ((text < ord(" ")) | (text == ord('"')) | (text == ord("\\"))).any():
         return column
-    return pa.array(
-        [None if item is None else write_text(item)[1:-1] for item in column.to_pylist()], pa.string()
-    )
+    return pa.array([None if item is None else write_text(item)[1:-1] for item in column.to_pylist()], pa.string())
 
 
 def _float_texts(column: pa.DoubleArray) -> pa.Array:

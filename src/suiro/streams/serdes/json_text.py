@@ -25,9 +25,7 @@ def write_value(serde: str, topic: str, value: Any) -> bytes:
     try:
         return write_json(value)
     except (TypeError, ValueError) as error:
-        raise SerializationError(
-            serde, topic, type(value).__name__, f"JSON has no form for it: {error}"
-        ) from None
+        raise SerializationError(serde, topic, type(value).__name__, f"JSON has no form for it: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,7 @@ class JsonSerde:
         import pyarrow as pa
 
         quick = write_column(values)
-        return (
-            pa.array(encode_block(self, values.to_pylist(), topic), pa.binary()) if quick is None else quick
-        )
+        return pa.array(encode_block(self, values.to_pylist(), topic), pa.binary()) if quick is None else quick
 
     def _decode_rows(self, column: pa.Array, topic: str, fields: Collection[str] | None = None) -> pa.Array:
         import pyarrow as pa
@@ -87,9 +83,7 @@ class JsonSerde:
             except DeserializationError as error:
                 raise DeserializationError(self.name, topic, error.reason, row) from None
             if item is not None and rows[-1] is None:
-                raise NotColumnarError(
-                    self.name, topic, f"row {row} is the JSON null, which is not a null value"
-                )
+                raise NotColumnarError(self.name, topic, f"row {row} is the JSON null, which is not a null value")
         if fields is not None:
             if not all(row is None or isinstance(row, dict) for row in rows):
                 raise NotColumnarError(self.name, topic, "some rows are no objects")

@@ -91,9 +91,7 @@ def are_exact(values: Sequence[Any]) -> bool:
         kinds = set(map(type, _items(dicts, lists))) - _ATOMS
         if not kinds <= _NO_ATOMS:
             return False
-        if float in kinds and not all(
-            map(_has_no_exponent, {it for it in _items(dicts, lists) if type(it) is float})
-        ):
+        if float in kinds and not all(map(_has_no_exponent, {it for it in _items(dicts, lists) if type(it) is float})):
             return False
         kinds.discard(float)
         if not kinds:

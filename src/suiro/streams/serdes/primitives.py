@@ -139,9 +139,7 @@ class _NumberSerde:
 
     def deserialize(self, topic: str, data: bytes) -> Any:
         if len(data) != self.layout.size:
-            raise DeserializationError(
-                self.name, topic, f"it takes {self.layout.size} bytes, not {len(data)}"
-            )
+            raise DeserializationError(self.name, topic, f"it takes {self.layout.size} bytes, not {len(data)}")
         return self.layout.unpack(data)[0]
 
     def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
@@ -222,9 +220,7 @@ class DoubleSerde(_NumberSerde):
         if number is None:
             raise SerializationError(self.name, topic, type(value).__name__, "it takes float")
         if abs(number) > EXACT_DOUBLE:
-            raise SerializationError(
-                self.name, topic, type(value).__name__, f"{number} is too large to be exact"
-            )
+            raise SerializationError(self.name, topic, type(value).__name__, f"{number} is too large to be exact")
         return self.layout.pack(number)
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
@@ -299,9 +295,7 @@ def _decode_fixed(name: str, topic: str, data: pa.Array, layout: str) -> pa.Arra
     wrong = valid & (lengths != dtype.itemsize)
     if wrong.any():
         row = int(wrong.argmax())
-        raise DeserializationError(
-            name, topic, f"it takes {dtype.itemsize} bytes, not {int(lengths[row])}", row
-        )
+        raise DeserializationError(name, topic, f"it takes {dtype.itemsize} bytes, not {int(lengths[row])}", row)
     # A null row may own bytes, so rows are gathered by their offsets; without nulls they lie side by side.
     if column.null_count == 0:
         numbers = np.frombuffer(bytes_buffer, dtype, rows, int(offsets[0]))
@@ -326,6 +320,4 @@ def _encode_fixed(values: pa.Array, numbers: pa.Array, layout: str) -> pa.Array:
     np.cumsum(valid, out=offsets[1:])
     offsets *= dtype.itemsize
     validity = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
-    return pa.Array.from_buffers(
-        pa.binary(), rows, [validity, pa.py_buffer(offsets), pa.py_buffer(present.tobytes())]
-    )
+    return pa.Array.from_buffers(pa.binary(), rows, [validity, pa.py_buffer(offsets), pa.py_buffer(present.tobytes())])

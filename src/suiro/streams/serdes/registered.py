@@ -276,9 +276,7 @@ def _registry_of_environment(name: str) -> str:
     return found
 
 
-def _schema_of(
-    name: str, language: SchemaType, given: Any, references: tuple[Reference, ...]
-) -> Schema | None:
+def _schema_of(name: str, language: SchemaType, given: Any, references: tuple[Reference, ...]) -> Schema | None:
     if given is None:
         return None
     if isinstance(given, Schema):
@@ -294,6 +292,4 @@ def _schema_of(
         return Schema(json.dumps(given), language, references)
     if isinstance(given, str):
         return Schema(given, language, references)
-    raise ConfigError(
-        f"serdes.{name}: schema= takes the schema's text or a Schema, not {type(given).__name__}"
-    )
+    raise ConfigError(f"serdes.{name}: schema= takes the schema's text or a Schema, not {type(given).__name__}")

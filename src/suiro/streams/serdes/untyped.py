@@ -52,9 +52,7 @@ class NaturalSerde:
                 return _DOUBLE.pack(value)
         number = integer_of(value)
         if number is None:
-            raise SerializationError(
-                self.name, topic, type(value).__name__, "give a serde for it (key=, value=)"
-            )
+            raise SerializationError(self.name, topic, type(value).__name__, "give a serde for it (key=, value=)")
         if not -(1 << 63) <= number < 1 << 63:
             raise SerializationError(self.name, topic, type(value).__name__, f"{number} exceeds 64 bits")
         return _LONG.pack(number)
@@ -89,9 +87,7 @@ class TaggedSerde:
         try:
             return _pack(topic, value)
         except RecursionError:
-            raise SerializationError(
-                self.name, topic, type(value).__name__, "it is nested too deeply"
-            ) from None
+            raise SerializationError(self.name, topic, type(value).__name__, "it is nested too deeply") from None
 
     def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
         if set(map(type, values)) <= {dict, list, NoneType}:

@@ -68,10 +68,7 @@ class TimeWindowedSerde:
 
     def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
         keys = _block_of_keys(self.name, self.inner, topic, values)
-        return [
-            None if key is None else key + _ONE.pack(value.start)
-            for key, value in zip(keys, values, strict=True)
-        ]
+        return [None if key is None else key + _ONE.pack(value.start) for key, value in zip(keys, values, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

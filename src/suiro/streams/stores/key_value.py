@@ -61,9 +61,7 @@ class KeyValueStore(KeyedStore):
         self.put(key, None)
         return found
 
-    def range(
-        self, first: Any = None, last: Any = None, *, reverse: bool = False
-    ) -> Iterator[tuple[Any, Any]]:
+    def range(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Yields rows with first <= key <= last in the order of the keys' bytes; None is unbounded."""
         low = None if first is None else self.key_of(first)
         # Behind a key of bytes comes first that key with a zero byte added.

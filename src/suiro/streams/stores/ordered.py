@@ -48,8 +48,7 @@ class OrderedMap:
         """The approximate bytes of keys and rows, estimated from the first rows. To be asked for after the changes were
         taken."""
         some = [
-            len(key) + (len(row) if type(row) is bytes else 0)
-            for key, row in islice(self._rows.items(), SAMPLE_ROWS)
+            len(key) + (len(row) if type(row) is bytes else 0) for key, row in islice(self._rows.items(), SAMPLE_ROWS)
         ]
         return sum(some) * len(self._rows) // max(len(some), 1)
 
@@ -92,9 +91,7 @@ class OrderedMap:
         """
         return self._items(self.keys(first, last, reverse=reverse))
 
-    def keys(
-        self, first: bytes | None = None, last: bytes | None = None, *, reverse: bool = False
-    ) -> list[bytes]:
+    def keys(self, first: bytes | None = None, last: bytes | None = None, *, reverse: bool = False) -> list[bytes]:
         """Returns the keys of `range`."""
         if self._order is None:
             if first is None and last is None:

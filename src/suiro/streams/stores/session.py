@@ -80,13 +80,8 @@ class SessionStore(KeyedStore):
         if places is None:
             return []
         found = []
-        for end, start in (
-            places[bisect_left(places, (earliest_end,)) :] if places[0][0] < earliest_end else places
-        ):
-            if (
-                start <= latest_start
-                and (row := self._cells.get(raw + _SESSION.pack(end, start))) is not None
-            ):
+        for end, start in places[bisect_left(places, (earliest_end,)) :] if places[0][0] < earliest_end else places:
+            if start <= latest_start and (row := self._cells.get(raw + _SESSION.pack(end, start))) is not None:
                 found.append((start, end, row[0]))
         return found
 

@@ -69,9 +69,7 @@ class WindowStore(KeyedStore):
     def row_at(self, raw: bytes, start: int) -> tuple[Any, int] | None:
         return self._cells.get(raw + _WINDOW.pack(start, 0))
 
-    def fetch_rows(
-        self, key: Any, first: int, last: int, *, reverse: bool = False
-    ) -> Iterator[tuple[int, Any, int]]:
+    def fetch_rows(self, key: Any, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[int, Any, int]]:
         """Yields (start, value, timestamp) of the key's windows with first <= start <= last."""
         first, last = max(first, 0), min(last, LATEST_MS)
         # The bytes of a negative time come behind all others.

@@ -193,9 +193,7 @@ def _part(topology: Topology, node: Node) -> _Part:
             resolver = _processor(node.aliases[0], operator.left_store)
             result = _processor(node.name, *(() if operator.store is None else (operator.store,)))
             return _chain([resolver, result])
-        case StreamAggregate() | TimeWindowAggregate() | SlidingAggregate() | SessionAggregate() if (
-            node.aliases
-        ):
+        case StreamAggregate() | TimeWindowAggregate() | SlidingAggregate() | SessionAggregate() if node.aliases:
             return _merged([_processor(name, operator.store) for name in node.aliases], _processor(node.name))
     return _alone(_processor(node.name, *stores_of(node)), node)
 
@@ -277,14 +275,10 @@ def _mermaid(topology: Topology) -> str:
         lines.extend(f'    {place("node", node.name)}["{_quoted(node.name)}"]' for node in shown)
         lines.extend(f'    {place("store", spec.name)}[("{_quoted(spec.name)}")]' for spec in sub.stores)
         lines.append("  end")
-        arrows.extend(
-            f"  {place('node', n.name)} -.- {place('store', s)}" for n in shown for s in stores_of(n)
-        )
+        arrows.extend(f"  {place('node', n.name)} -.- {place('store', s)}" for n in shown for s in stores_of(n))
     for node in topology.nodes:
         if isinstance(node.operator, GlobalTableSource):
-            lines.append(
-                f'  {place("store", node.operator.store)}[("{_quoted(node.operator.store)} (global)")]'
-            )
+            lines.append(f'  {place("store", node.operator.store)}[("{_quoted(node.operator.store)} (global)")]')
         for parent in node.parents:
             for above in _left_from(topology.node(parent), topic, place):
                 arrows.append(f"  {above} --> {_entered(node, topic, place)}")

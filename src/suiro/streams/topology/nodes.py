@@ -51,9 +51,7 @@ class Source:
     key: Serde
     value: Serde
     timestamp: Any = None
-    on_deserialization_error: str | None = (
-        None  # "fail", "skip", "dead-letter:<topic>"; None: the application's
-    )
+    on_deserialization_error: str | None = None  # "fail", "skip", "dead-letter:<topic>"; None: the application's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -465,6 +463,4 @@ class Node:
     parents: tuple[str, ...]
     operator: Operator
     named_by_user: bool = False
-    aliases: tuple[
-        str, ...
-    ] = ()  # the further processors that Kafka Streams makes of this one, for `describe`
+    aliases: tuple[str, ...] = ()  # the further processors that Kafka Streams makes of this one, for `describe`

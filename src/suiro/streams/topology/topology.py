@@ -38,9 +38,7 @@ class SubTopology:
 
     @property
     def is_stateful(self) -> bool:
-        return bool(self.stores or self.global_tables) or any(
-            isinstance(node.operator, Process) for node in self.nodes
-        )
+        return bool(self.stores or self.global_tables) or any(isinstance(node.operator, Process) for node in self.nodes)
 
 
 @dataclass(frozen=True)
@@ -62,18 +60,11 @@ class Topology:
 
     def children(self, name: str) -> list[tuple[Node, int]]:
         """Returns the children of a node and the port by which each takes its records, in the order they were built."""
-        return [
-            (node, port) for node in self.nodes for port, parent in enumerate(node.parents) if parent == name
-        ]
+        return [(node, port) for node in self.nodes for port, parent in enumerate(node.parents) if parent == name]
 
     @property
     def source_topics(self) -> tuple[str, ...]:
-        found = [
-            topic
-            for node in self.nodes
-            if isinstance(node.operator, Source)
-            for topic in node.operator.topics
-        ]
+        found = [topic for node in self.nodes if isinstance(node.operator, Source) for topic in node.operator.topics]
         return tuple(dict.fromkeys(found))
 
     @property
@@ -131,9 +122,7 @@ def _described_stores_of(node: Node) -> tuple[str, ...]:
 
 
 def _sub_topologies(topology: Topology, stores_of: Callable[[Node], tuple[str, ...]]) -> list[SubTopology]:
-    tables = {
-        node.operator.store: node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)
-    }
+    tables = {node.operator.store: node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)}
     is_global = {name for node in tables.values() for name in (node.name, *node.parents)}
     cut = {node.name for node in topology.nodes if isinstance(node.operator, Repartition)}
 

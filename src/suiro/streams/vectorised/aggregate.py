@@ -63,9 +63,7 @@ def inputs_of(
         )
         found, valid = numbers_of(evaluate(numbers.operand, columns), numbers.is_double)
     keys = chunk.key.bytes_for(key_serde, topic)
-    return Inputs(
-        keys=keys, timestamps=chunk.timestamps, numbers=found, valid=valid, headers=chunk.headers
-    ), dropped
+    return Inputs(keys=keys, timestamps=chunk.timestamps, numbers=found, valid=valid, headers=chunk.headers), dropped
 
 
 def numbers_of(column: pa.Array, is_double: bool) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None]:
@@ -360,9 +358,7 @@ class NumberRows:
         offsets = np.zeros(len(slots) + 1, np.int32)
         out = np.empty(16 * len(slots), np.uint8)
         bitmap = np.zeros((len(slots) + 7) // 8, np.uint8)
-        nulls = kernels.save_numbers(
-            read_only(slots), self._present, self._times, self._rows, offsets, out, bitmap
-        )
+        nulls = kernels.save_numbers(read_only(slots), self._present, self._times, self._rows, offsets, out, bitmap)
         return binary_array(offsets, out, bitmap, nulls)
 
     def _headers_of(self, order: _Int64s) -> pa.Array | None:

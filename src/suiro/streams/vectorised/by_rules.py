@@ -60,9 +60,7 @@ class RulePath:
     def dropped(self) -> dict[str, int]:
         return self._task.dropped
 
-    def run(
-        self, records: Iterable[tuple[Record, Origin | None]], each: Callable[[str, Record], None]
-    ) -> None:
+    def run(self, records: Iterable[tuple[Record, Origin | None]], each: Callable[[str, Record], None]) -> None:
         """Calls `each(exit, record)` for each record that arrives at an exit. If the call fails, the record has failed
         at the exit."""
         self._each = each
@@ -100,6 +98,4 @@ def headers_of(column: Any, rows: int) -> list[Headers]:
     """Returns the headers of a column as records have them."""
     if column is None:
         return [()] * rows
-    return [
-        tuple((item["key"], item["value"]) for item in each) if each else () for each in column.to_pylist()
-    ]
+    return [tuple((item["key"], item["value"]) for item in each) if each else () for each in column.to_pylist()]

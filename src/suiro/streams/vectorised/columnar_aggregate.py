@@ -119,9 +119,7 @@ def columnar_aggregate(
         suffixes.append(Suffix(topology, chain, settings))
         unreached -= {child.name, *(node.name for node in chain.nodes)}
     if unreached:
-        raise Reason(
-            f"{', '.join(sorted(unreached))} is beside the way from {source.name} to {aggregate.name}"
-        )
+        raise Reason(f"{', '.join(sorted(unreached))} is beside the way from {source.name} to {aggregate.name}")
     return ColumnarAggregate(
         topology=topology,
         source=source,
@@ -208,9 +206,7 @@ class ColumnarAggregate:
         self, records: Iterable[tuple[Record, Origin]], partition: int, failures: Failures
     ) -> tuple[Inputs, int, dict[str, int]]:
         """Does the same record by record, also for the numbers."""
-        path = RulePath(
-            self.topology, self.prefix, settings=self.settings, partition=partition, failures=failures
-        )
+        path = RulePath(self.topology, self.prefix, settings=self.settings, partition=partition, failures=failures)
         number_of = _number_function(self.numbers)
         keys: list[bytes] = []
         timestamps: list[int] = []
@@ -240,11 +236,7 @@ class ColumnarAggregate:
         dropped.update(path.dropped)
         valid = np.array([number is not None for number in numbers], np.uint8)
         kind = np.float64 if self.numbers.is_double else np.int64
-        found = (
-            None
-            if number_of is None
-            else np.array([0 if number is None else number for number in numbers], kind)
-        )
+        found = None if number_of is None else np.array([0 if number is None else number for number in numbers], kind)
         return (
             Inputs(
                 keys=pa.array(keys, pa.binary()),
@@ -298,9 +290,7 @@ class ColumnarAggregate:
         time.keep(times, name)
         return self._leave(updates, partition, failures, dropped)
 
-    def _leave(
-        self, updates: Updates, partition: int, failures: Failures, dropped: dict[str, int]
-    ) -> list[Emission]:
+    def _leave(self, updates: Updates, partition: int, failures: Failures, dropped: dict[str, int]) -> list[Emission]:
         if not self.suffixes or len(updates.slots) == 0:
             return []
         serde: Any = self.spec.key
@@ -314,11 +304,7 @@ class ColumnarAggregate:
             timestamps=updates.timestamps,
             headers=updates.headers,
         )
-        return [
-            emission
-            for suffix in self.suffixes
-            for emission in suffix.leave(chunk, partition, failures, dropped)
-        ]
+        return [emission for suffix in self.suffixes for emission in suffix.leave(chunk, partition, failures, dropped)]
 
     def explain(self) -> list[str]:
         numbers = self.numbers

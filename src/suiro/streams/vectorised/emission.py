@@ -80,9 +80,7 @@ def without_tail(column: pa.Array, tail: int) -> pa.Array:
     return binary_array(offsets, out)
 
 
-def changelog_columns(
-    keys: pa.Array, rows: pa.Array, now: int
-) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
+def changelog_columns(keys: pa.Array, rows: pa.Array, now: int) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
     """Returns changed rows of a store as its changelog gets them: keys, values without the timestamp in front, and that
     timestamp. Deletions have the time `now`."""
     view = BinaryView.of(rows)

@@ -216,9 +216,7 @@ def add_keys(offsets, data, bitmap, first_bit, has_nulls, first_row, table, aren
     for row in range(first_row, len(slots)):
         turn = (row - first_row) & (_AHEAD - 1)
         if turn == 0:
-            _fetch_ahead(
-                offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, secret, hashes
-            )
+            _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, secret, hashes)
         if _is_null(bitmap, first_bit, has_nulls, row):
             slots[row] = -1
             continue
@@ -249,9 +247,7 @@ def find_keys(offsets, data, bitmap, first_bit, has_nulls, table, arena, starts,
     for row in range(len(slots)):
         turn = row & (_AHEAD - 1)
         if turn == 0:
-            _fetch_ahead(
-                offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, secret, hashes
-            )
+            _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, secret, hashes)
         slots[row] = -1
         if not _is_null(bitmap, first_bit, has_nulls, row):
             start = np.int64(offsets[row])
@@ -700,9 +696,7 @@ def save_numbers(slots, present, times, numbers, offsets, out, bitmap):
     *(INT32S_IN, INT64S_IN, BOOL),  # slots, timestamps, whether they are put in front
     *(BYTES_OUT, INT64S_OUT, INT64S_OUT, INT),  # buffer, places, sizes; where to write
 )
-def put_rows(
-    offsets, data, bitmap, first_bit, has_nulls, slots, timestamps, adds_time, buffer, places, sizes, at
-):
+def put_rows(offsets, data, bitmap, first_bit, has_nulls, slots, timestamps, adds_time, buffer, places, sizes, at):
     """The last row of each slot stays. Returns the buffer's end."""
     for row in range(len(slots)):
         slot = slots[row]

@@ -85,9 +85,7 @@ class KeyIndex:
         slots = np.empty(rows, np.int32)
         row = 0
         while True:
-            row = kernels.add_keys(
-                *view.arguments, row, self._table, self._arena, self._starts, self._result, slots
-            )
+            row = kernels.add_keys(*view.arguments, row, self._table, self._arena, self._starts, self._result, slots)
             if row >= rows:
                 return slots
             self._grow(int(view.offsets[row + 1]) - int(view.offsets[row]))
@@ -95,9 +93,7 @@ class KeyIndex:
     def find(self, keys: pa.Array) -> Slots:
         """Returns the slot of each key; -1 if the key is unknown or null."""
         slots = np.empty(len(keys), np.int32)
-        kernels.find_keys(
-            *BinaryView.of(keys).arguments, self._table, self._arena, self._starts, self._result, slots
-        )
+        kernels.find_keys(*BinaryView.of(keys).arguments, self._table, self._arena, self._starts, self._result, slots)
         return slots
 
     def keys(self, slots: Slots | None = None) -> pa.Array:
@@ -116,9 +112,7 @@ class KeyIndex:
     def window_keys(self, slots: Slots, starts: _Int64s) -> pa.Array:
         """Returns the keys of a window store: key, start, and sequence number 0."""
         offsets, out = self._room(slots, 12)
-        kernels.gather_window_keys(
-            self._arena, self._starts, read_only(slots), read_only(starts), offsets, out
-        )
+        kernels.gather_window_keys(self._arena, self._starts, read_only(slots), read_only(starts), offsets, out)
         return binary_array(offsets, out)
 
     def _room(self, slots: Slots, added: int) -> tuple[Slots, _Bytes]:

@@ -94,9 +94,7 @@ def _reduced(function: Expression, is_double: bool) -> Numbers:
             op = kernels.FIRST
         case Root(name="right"):
             op = kernels.LAST
-        case Call(
-            function="add" | "least" | "greatest" as name, arguments=(Root(name=one), Root(name=two))
-        ) if {
+        case Call(function="add" | "least" | "greatest" as name, arguments=(Root(name=one), Root(name=two))) if {
             one,
             two,
         } == {"left", "right"}:

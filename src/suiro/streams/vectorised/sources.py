@@ -38,9 +38,7 @@ def types_of_input(node: Node) -> Types:
     return Types.of(operator.key, operator.value)
 
 
-def read_chunk(
-    node: Node, columns: pa.RecordBatch, topic: str, *, fields: frozenset[str] | None = None
-) -> Chunk:
+def read_chunk(node: Node, columns: pa.RecordBatch, topic: str, *, fields: frozenset[str] | None = None) -> Chunk:
     """`columns`: key and value as bytes, timestamp, perhaps headers. `fields`: all that expressions read of values that
     are objects; None: perhaps all of them. Raises one of `FALLBACK`."""
     operator = node.operator

@@ -72,9 +72,7 @@ class Chain:
             node = pending.pop()
             if node.name in self._children:
                 continue
-            self._children[node.name] = [
-                child for child, _ in topology.children(node.name) if child.name in inside
-            ]
+            self._children[node.name] = [child for child, _ in topology.children(node.name) if child.name in inside]
             if node is not start:
                 self.nodes.append(node)
             if node.name not in exits:
@@ -99,9 +97,7 @@ class Chain:
         if self._rejoins:
             chunk = replace(chunk, places=np.arange(len(chunk)))
         pieces: dict[str, list[Chunk]] = {}
-        if isinstance(
-            self.start.operator, ToStream | Source
-        ):  # a Repartition and an aggregate pass nothing on
+        if isinstance(self.start.operator, ToStream | Source):  # a Repartition and an aggregate pass nothing on
             self._visit(self.start, chunk, pieces)
         else:
             self._onward(self.start, chunk, pieces)

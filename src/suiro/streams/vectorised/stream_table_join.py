@@ -96,9 +96,7 @@ def columnar_join(topology: Topology, sub: SubTopology, join: Node, settings: Ta
     return ColumnarJoin(topology, join, table, spec, chains, Suffix(topology, suffix, settings))
 
 
-def _result_type(
-    join: Node, operator: StreamTableJoin, stream: Types | None, spec: StoreSpec
-) -> pa.DataType | None:
+def _result_type(join: Node, operator: StreamTableJoin, stream: Types | None, spec: StoreSpec) -> pa.DataType | None:
     if stream is None:
         raise Reason(f"nothing comes into {join.name}")
     joiner = operator.joiner
@@ -141,13 +139,9 @@ class ColumnarJoin:
         self._topic = f"{spec.name}-changelog"
         joiner = operator.joiner
         left, self._right_fields = (
-            (joiner.fields("left"), joiner.fields("right"))
-            if isinstance(joiner, Expression)
-            else (None, None)
+            (joiner.fields("left"), joiner.fields("right")) if isinstance(joiner, Expression) else (None, None)
         )
-        self.fields = {
-            name: chain.fields(lambda end: left if end is join else None) for name, chain in chains.items()
-        }
+        self.fields = {name: chain.fields(lambda end: left if end is join else None) for name, chain in chains.items()}
         """The fields that are read of an input's values, as `Chain.fields` returns them. The table keeps its rows as a
         whole."""
 
@@ -232,9 +226,7 @@ class ColumnarJoin:
     def _column(self, rows: pa.Array) -> Column:
         return Column(raw=rows, serde=self._spec.value, topic=self._topic, fields=self._right_fields)
 
-    def _by_rows(
-        self, joiner: Any, records: Chunk, ones: list[Any], others: list[Any]
-    ) -> pa.Array | list[Any]:
+    def _by_rows(self, joiner: Any, records: Chunk, ones: list[Any], others: list[Any]) -> pa.Array | list[Any]:
         """Returns results as a column, or as a list if they have no common type."""
         found: list[Any] = []
         try:

@@ -28,9 +28,7 @@ class Suffix:
         self._topology = topology
         self._settings = settings
 
-    def leave(
-        self, chunk: Chunk, partition: int, failures: Failures, dropped: dict[str, int]
-    ) -> list[Emission]:
+    def leave(self, chunk: Chunk, partition: int, failures: Failures, dropped: dict[str, int]) -> list[Emission]:
         """Runs the records to the exits, and returns what leaves there."""
         try:
             return emissions(self._topology, self.chain.run(chunk))

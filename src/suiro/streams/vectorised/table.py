@@ -41,9 +41,7 @@ class Met:
 
     def distinct(self) -> tuple[Met, _Int64s]:
         """Returns each row once, and for each record which of them it met."""
-        _, first, each = np.unique(
-            np.where(self.found, self.places, -1), return_index=True, return_inverse=True
-        )
+        _, first, each = np.unique(np.where(self.found, self.places, -1), return_index=True, return_inverse=True)
         return self.take(first), each
 
     def pieces(self, rows_max: int, bytes_max: int) -> Iterator[slice]:

@@ -47,16 +47,12 @@ class Adoption:
         """Yields lines that show which code would run, and who deployed it."""
         views = self._journal.views()
         if not views:
-            yield "there is no view" + (
-                "" if self._unsigned else "; --unsigned shows what is not signed, too"
-            )
+            yield "there is no view" + ("" if self._unsigned else "; --unsigned shows what is not signed, too")
         for name in sorted(views):
             view = views[name]
             yield _shown(f"{name}: revision {view.revision}, {POSITIONS[position_of(view)]}")
             deployed = {
-                event.get("version"): event
-                for event in self._journal.history(name)
-                if event.get("command") == "deploy"
+                event.get("version"): event for event in self._journal.history(name) if event.get("command") == "deploy"
             }
             for version in view.versions:
                 if version.freed:

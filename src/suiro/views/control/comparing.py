@@ -147,9 +147,7 @@ class Comparing:
                 raise UsageError(
                     f"a key of view {view} is ({', '.join(columns)}), {len(columns)} parts; {list(key)} has {len(key)}"
                 )
-        kept = [
-            one for one in self._journal.comparisons(view).values() if (one["old"], one["new"]) == numbers
-        ]
+        kept = [one for one in self._journal.comparisons(view).values() if (one["old"], one["new"]) == numbers]
         last = kept[-1] if kept else None
         if last is None and not keys:
             raise UsageError(

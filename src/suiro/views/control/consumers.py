@@ -94,9 +94,7 @@ def matching_cuts(
     group would miss their results.
     """
     consumed = [
-        cut
-        for cut in old
-        if cut.is_settled and all(positions.get(p, 0) >= at for p, at in cut.outputs.items())
+        cut for cut in old if cut.is_settled and all(positions.get(p, 0) >= at for p, at in cut.outputs.items())
     ]
     if not consumed:
         return None, None
@@ -119,9 +117,7 @@ def matching_cuts(
 def _committed(client: Client, group: str, topic: str) -> dict[int, int]:
     found = client.offset_fetch(group, None)
     committed = {
-        partition: item.offset
-        for (name, partition), item in found.items()
-        if name == topic and item is not None
+        partition: item.offset for (name, partition), item in found.items() if name == topic and item is not None
     }
     if not committed:
         raise UsageError(

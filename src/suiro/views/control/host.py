@@ -82,9 +82,7 @@ class HostConfig:
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[1-9][0-9]{0,5}[mg]", self.java_memory):
-            raise ConfigError(
-                f"--java-memory {self.java_memory}: give a number and m or g, such as 2g or 800m"
-            )
+            raise ConfigError(f"--java-memory {self.java_memory}: give a number and m or g, such as 2g or 800m")
 
     @property
     def keys(self) -> Keys:
@@ -133,9 +131,7 @@ class Host:
     def start(self) -> None:
         self._warn_unless_guarded()
         self._journal.start()
-        self._journal.take_over(
-            {"id": self._id, "url": self._url, "pid": os.getpid(), "on": socket.gethostname()}
-        )
+        self._journal.take_over({"id": self._id, "url": self._url, "pid": os.getpid(), "on": socket.gethostname()})
         self._is_ours = True
         # Another host may have taken over meanwhile, and its record may have been read before `_is_ours` was set.
         self._on_change()
@@ -171,9 +167,7 @@ class Host:
         """Runs on the journal's thread, so it must not wait."""
         host = self._journal.host
         if self._is_ours and host is not None and host["id"] != self._id and not self.ended.is_set():
-            self.why_ended = (
-                f"another host took these views over: {host['url']}, process {host['pid']} on {host['on']}"
-            )
+            self.why_ended = f"another host took these views over: {host['url']}, process {host['pid']} on {host['on']}"
             self.ended.set()
         for reconciler in list(self._reconcilers.values()):
             reconciler.wake()
@@ -237,9 +231,7 @@ class Host:
             error = reconciler.error(number)
             why = "is being opened; try again in a moment" if error is None else f"cannot be opened: {error}"
             raise NotServedError(f"version {number} of view {view} {why}")
-        raise UnknownViewError(
-            f"version {number} of view {view} is {version.state}, and has no rows any more"
-        )
+        raise UnknownViewError(f"version {number} of view {view} is {version.state}, and has no rows any more")
 
     def deploy(
         self,
@@ -307,9 +299,7 @@ class Host:
 
     def _checked(self, code: bytes, given: Mapping[str, Any]) -> Any:
         """Runs the check of a version's code, and returns the version's spec."""
-        limit = Limit(
-            "the check of the code", stopping=self._stopping, seconds=CHECK_TIMEOUT_S, clock=self._clock
-        )
+        limit = Limit("the check of the code", stopping=self._stopping, seconds=CHECK_TIMEOUT_S, clock=self._clock)
         code_file = self.config.data / CHECKS / f"{uuid.uuid4().hex}.zip"
         code_file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -370,9 +360,7 @@ class Host:
             who,
         )
 
-    def retire(
-        self, view: str, number: int, *, who: str, confirmed: bool, last: bool = False
-    ) -> dict[str, Any]:
+    def retire(self, view: str, number: int, *, who: str, confirmed: bool, last: bool = False) -> dict[str, Any]:
         if not confirmed:
             raise UsageError(
                 f"retiring version {number} of view {view} deletes its topics and its store, and nothing brings them "
@@ -398,9 +386,7 @@ class Host:
                 f"and be told again what it has had. Wait until it is ready: suiro view status {view}"
             )
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
-            moved = move_group(
-                client, group, VersionSpec.from_json(others[0].spec), VersionSpec.from_json(target.spec)
-            )
+            moved = move_group(client, group, VersionSpec.from_json(others[0].spec), VersionSpec.from_json(target.spec))
         return {
             "view": view,
             "group": group,

@@ -277,9 +277,7 @@ class Journal:
                 producer = self._taken_over()
                 with self._read_on:
                     view = self._known.views.get(name) or View(name=name)
-                    written = any(
-                        event["id"] == event_id for event in self._known.history.get(name, {}).values()
-                    )
+                    written = any(event["id"] == event_id for event in self._known.history.get(name, {}).values())
                 if written:
                     return view  # an earlier attempt was committed, and its answer was lost
                 if seen_revision is not None and view.revision != seen_revision:
@@ -338,9 +336,7 @@ class Journal:
                 if self._write(producer, [*records, (HOST_KEY, as_bytes(host))]):
                     break
             else:
-                raise ConcurrentChangeError(
-                    "other hosts take these views over at the same moment; start one host only"
-                )
+                raise ConcurrentChangeError("other hosts take these views over at the same moment; start one host only")
         with self._read_on:
             self._host = dict(host)
         if count:
@@ -372,11 +368,7 @@ class Journal:
         while True:
             with self._read_on:
                 self._read_on.wait_for(
-                    lambda: (
-                        self._table.is_stopping
-                        or self._is_over()
-                        or (self._known.shadowed and not self._doubt)
-                    )
+                    lambda: self._table.is_stopping or self._is_over() or (self._known.shadowed and not self._doubt)
                 )
                 if self._table.is_stopping or self._is_over():
                     return
@@ -415,9 +407,7 @@ class Journal:
         target = (self.topic, PARTITION)
         end = self._writer.list_offsets({target: LATEST}, timeout_ms=TIMEOUT_MS)[target].offset
         with self._read_on:
-            made = sealed(
-                self._known, records, self._signer(keys), base_offset=end, time_ms=self._clock.wall_ms()
-            )
+            made = sealed(self._known, records, self._signer(keys), base_offset=end, time_ms=self._clock.wall_ms())
         try:
             producer.add_partitions([target])
             for part in in_parts(made, size_of, max_size=MAX_BATCH_BYTES):

@@ -40,9 +40,7 @@ class Seen:
         except FileNotFoundError:
             return -1
         except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning(
-                "%s cannot be read, so it is not known how far the topic was: %r", self._path, error
-            )
+            logger.warning("%s cannot be read, so it is not known how far the topic was: %r", self._path, error)
             return -1
 
 

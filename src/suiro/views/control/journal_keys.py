@@ -52,9 +52,7 @@ class Keys:
                 status = os.fstat(file.fileno())
                 data = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
-            raise ConfigError(
-                f"the journal's key {path} cannot be read: {error.strerror or error}"
-            ) from error
+            raise ConfigError(f"the journal's key {path} cannot be read: {error.strerror or error}") from error
         # PostgreSQL has the same rule for its private key: root may share it with a group, as mounted secrets are.
         if status.st_mode & (0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077):
             raise ConfigError(

@@ -236,15 +236,11 @@ def event_records(view: View, event: Event, *, event_id: str, who: str, time_ms:
 def forgetting_records(known: Known, view: View) -> list[JournalRecord]:
     """Returns deletions of records that the changed view does not need: code that none of its versions runs, and the
     oldest events. Every change writes them, so that the topic does not grow with the number of changes."""
-    wanted = {
-        code_key(view.name, str(version.spec.get("code"))) for version in view.versions if not version.freed
-    }
+    wanted = {code_key(view.name, str(version.spec.get("code"))) for version in view.versions if not version.freed}
     codes = [f"code/{rest}" for rest in known.codes if rest.rpartition("/")[0] == view.name]
     events = known.history.get(view.name, {})
     old = [revision for revision in sorted(events) if revision <= view.revision - KEPT_EVENTS]
-    keys = [key for key in codes if key not in wanted] + [
-        f"history/{view.name}/{revision}" for revision in old
-    ]
+    keys = [key for key in codes if key not in wanted] + [f"history/{view.name}/{revision}" for revision in old]
     return [(key, None) for key in keys]
 
 

@@ -93,9 +93,7 @@ def check_deploy(view: View, key: Sequence[str]) -> None:
             then = {
                 "shifted": f"Retire the old one ({retire} {serving})",
                 "shifting": f"Finish its shift, or give it up (suiro view rollback {view.name}; {retire} {number})",
-            }.get(
-                position, f"Shift to it (suiro view shift {view.name} 100), or give it up ({retire} {number})"
-            )
+            }.get(position, f"Shift to it (suiro view shift {view.name} 100), or give it up ({retire} {number})")
         raise RefusedChangeError(
             f"view {view.name} is {position}: version {number} {stands}, and a view has at most two versions that "
             f"live. {then}, then deploy"
@@ -130,9 +128,7 @@ def caught_up(view: View, number: int) -> Change:
     routing = view.routing
     if routing.serving is None:
         routing = Routing(serving=number)
-    return _change(
-        view, "caught up", versions=_with(view, number, state="ready"), routing=routing, version=number
-    )
+    return _change(view, "caught up", versions=_with(view, number, state="ready"), routing=routing, version=number)
 
 
 def fail(view: View, number: int, error: str) -> Change:
@@ -182,9 +178,7 @@ def next_step(view: View, *, lag_ms: int | None) -> Change:
     if guide is None:
         return Change(view=view, event=None)
     if guide.at + 1 == len(guide.steps):
-        return _change(
-            view, "shift", routing=replace(view.routing, guide=None), detail={"done": list(guide.steps)}
-        )
+        return _change(view, "shift", routing=replace(view.routing, guide=None), detail={"done": list(guide.steps)})
     on = replace(guide, at=guide.at + 1)
     return shift(
         view,
@@ -233,9 +227,7 @@ def forward(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG
     _check_lag(view, candidate, lag_ms, largest_lag_ms)
     share = view.routing.share_before_rollback
     routing = replace(view.routing, share=share, share_before_rollback=None)
-    return _change(
-        view, "forward", routing=routing, version=candidate.number, detail={"from": 0, "to": share}
-    )
+    return _change(view, "forward", routing=routing, version=candidate.number, detail={"from": 0, "to": share})
 
 
 def retire(view: View, number: int, *, last: bool = False) -> Change:
@@ -324,9 +316,7 @@ def _check_lag(view: View, candidate: Version, lag_ms: int | None, largest_ms: i
 
 
 def _with(view: View, number: int, **values: Any) -> tuple[Version, ...]:
-    return tuple(
-        replace(version, **values) if version.number == number else version for version in view.versions
-    )
+    return tuple(replace(version, **values) if version.number == number else version for version in view.versions)
 
 
 def _change(

@@ -76,9 +76,7 @@ logger = logging.getLogger(__name__)
 def application(host: Host, users: Users | None = None) -> ASGIApp:
     """The reads and commands of a host. `users`: only they may use it."""
     # Reads come first, because a request is matched with one route after the other.
-    made: ASGIApp = Starlette(
-        routes=[*routes(host), *_Operations(host).routes()], exception_handlers=ROUTING_ERRORS
-    )
+    made: ASGIApp = Starlette(routes=[*routes(host), *_Operations(host).routes()], exception_handlers=ROUTING_ERRORS)
     return Guard(
         made,
         origins=Origins(loopback_only=users is None, instead="name users with --auth-file"),
@@ -279,9 +277,7 @@ class _Operations:
         body = asked.body
         number, confirmed, last = body.need("version", int), body.take("yes", bool), body.take("last", bool)
         body.done()
-        return self._host.retire(
-            asked.view, number, who=asked.who, confirmed=bool(confirmed), last=bool(last)
-        )
+        return self._host.retire(asked.view, number, who=asked.who, confirmed=bool(confirmed), last=bool(last))
 
     def _throttle(self, asked: _Asked) -> Any:
         limit = asked.body.take("records_per_second", int)
@@ -354,9 +350,7 @@ async def _answer(threads: ThreadPoolExecutor, run: Callable[[], Any]) -> Respon
         return error_answer(error)
     except Exception as error:
         if is_of_the_disk(error):
-            said = (
-                f"the host's disk: {error}; look how the view stands (suiro view status) before you ask again"
-            )
+            said = f"the host's disk: {error}; look how the view stands (suiro view status) before you ask again"
             return error_answer(TransientError(said))
         logger.exception("a request failed")
         return error_answer(FatalError(f"the host failed: {type(error).__name__}; its log says more"))

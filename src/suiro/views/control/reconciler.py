@@ -318,9 +318,7 @@ class Reconciler:
         try:
             view = self._journal.change(self.name, lambda now: lifecycle.fail(now, number, error), who=WHO)
         except SuiroError as failure:
-            logger.error(
-                "version %d of view %s failed, which cannot be noted: %s", number, self.name, failure
-            )
+            logger.error("version %d of view %s failed, which cannot be noted: %s", number, self.name, failure)
             self._known(number).failed = error
             return True
         self._wake.set()
@@ -417,9 +415,7 @@ class Reconciler:
             self._held.over.set()
         self._held = share
 
-    def _broken(
-        self, guards: RollbackConditions, held: _CurrentShare, candidate: RunningVersion
-    ) -> str | None:
+    def _broken(self, guards: RollbackConditions, held: _CurrentShare, candidate: RunningVersion) -> str | None:
         """Returns which condition is broken, and notes the sample."""
         number = candidate.spec.version
         reads = candidate.metrics.snapshot()

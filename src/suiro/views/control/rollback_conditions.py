@@ -46,14 +46,9 @@ def broken(guards: RollbackConditions, sample: Sample, *, version: int) -> str |
     if guards.lag_ms is not None and (sample.lag_ms is None or sample.lag_ms > guards.lag_ms):
         behind = "an unknown time" if sample.lag_ms is None else f"{sample.lag_ms / 1000:.1f} s"
         return f"version {version} lags by {behind}; the guard allows {guards.lag_ms / 1000:g} s"
-    if (
-        guards.difference is not None
-        and sample.difference is not None
-        and sample.difference > guards.difference
-    ):
+    if guards.difference is not None and sample.difference is not None and sample.difference > guards.difference:
         return (
-            f"{sample.difference:.2%} of the rows of version {version} differ; "
-            f"the guard allows {guards.difference:.2%}"
+            f"{sample.difference:.2%} of the rows of version {version} differ; the guard allows {guards.difference:.2%}"
         )
     return None
 

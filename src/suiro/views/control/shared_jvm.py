@@ -97,9 +97,7 @@ class SharedJvm:
                 if status.state == "failed" and not status.is_transient:
                     failed.add(child.pid)
                     if not child.has_run or len(failed) == FAILURES:
-                        raise FatalError(
-                            f"Spark's JVM has failed: {status.error}; {self._folder / JVM_LOG} says more"
-                        )
+                        raise FatalError(f"Spark's JVM has failed: {status.error}; {self._folder / JVM_LOG} says more")
             sleep_s(LOOK_S)
         return None
 

@@ -123,9 +123,7 @@ class Supervisor(Generic[C]):
                 with self._lock:
                     self._is_given_up = True
                     if not is_given_up:
-                        self._error = (
-                            f"{error}; it failed {FAILURES} times, and is down until the host restarts"
-                        )
+                        self._error = f"{error}; it failed {FAILURES} times, and is down until the host restarts"
                 logger.error("%s failed %d times and is not started again: %s", self.name, FAILURES, error)
                 return
             logger.error("%s ended: %s; it is started again in %g s", self.name, error, backoff.pause_s)

@@ -43,9 +43,7 @@ def archive_of(path: Path) -> bytes:
     the standard library."""
     path = path.resolve()
     if path.suffix != ".py" or not path.is_file():
-        raise UsageError(
-            f"{path} is not a Python file; give the file that has the view, app.py:carrier_delays"
-        )
+        raise UsageError(f"{path} is not a Python file; give the file that has the view, app.py:carrier_delays")
     _check_name(path.name)
     return _zipped(_reached(path))
 
@@ -127,9 +125,7 @@ class Code:
                     )
                 self.files: Mapping[str, bytes] = {item: archive.read(item) for item in archive.namelist()}
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise UsageError(
-                f"this is not the archive of a version's code: {error}; deploy it again"
-            ) from None
+            raise UsageError(f"this is not the archive of a version's code: {error}; deploy it again") from None
         for name in self.files:
             parts = PurePosixPath(name)
             if parts.is_absolute() or ".." in parts.parts or parts.suffix != ".py":
@@ -166,9 +162,7 @@ def definition_in(module: ModuleType, entry: str) -> ViewDefinition:
     if isinstance(found, ViewDefinition):
         return found
     names = [
-        name
-        for name, item in vars(module).items()
-        if isinstance(getattr(item, "definition", None), ViewDefinition)
+        name for name, item in vars(module).items() if isinstance(getattr(item, "definition", None), ViewDefinition)
     ]
     has = f"it has {', '.join(sorted(names))}" if names else "it has none: put @view(...) above a function"
     raise UsageError(f"{file} has no view {function!r}; {has}")

@@ -137,12 +137,8 @@ class Follower:
                 return
             with self._lock:
                 if self._error is None:
-                    self._error = TransientError(
-                        "the follower's process ended without a word; it is started again"
-                    )
-            logger.warning(
-                "the follower of %s v%d ended: %s", self._spec.view, self._spec.version, self.error
-            )
+                    self._error = TransientError("the follower's process ended without a word; it is started again")
+            logger.warning("the follower of %s v%d ended: %s", self._spec.view, self._spec.version, self.error)
             with self._lock:
                 is_lasting = isinstance(self._error, FatalError)
                 self._failures = 0 if self._cut != before else self._failures + is_lasting

@@ -69,9 +69,7 @@ def check_inputs(
         return
     places = [(topic, item.partition) for topic, info in found.items() for item in info.partitions]
     starts = client.list_offsets(dict.fromkeys(places, EARLIEST))
-    late = {
-        place: item.offset for place, item in sorted(starts.items()) if item.offset > processed.get(place, 0)
-    }
+    late = {place: item.offset for place, item in sorted(starts.items()) if item.offset > processed.get(place, 0)}
     policies = client.describe_configs(sorted({topic for topic, _ in late})) if late else {}
     gone = {
         place: offset
@@ -79,9 +77,7 @@ def check_inputs(
         if (policies[place[0]].get("cleanup.policy") or "delete").replace(" ", "") != "compact"
     }
     if gone:
-        listed = ", ".join(
-            f"{topic}-{partition} begins at offset {at}" for (topic, partition), at in gone.items()
-        )
+        listed = ", ".join(f"{topic}-{partition} begins at offset {at}" for (topic, partition), at in gone.items())
         raise InputsGoneError(
             f"view {spec.view!r} cannot be built from the beginning of its inputs: {listed}; what was before, "
             "retention (or DeleteRecords) removed. Keep more of it (retention.ms=-1, or remote.storage.enable=true), "

@@ -128,9 +128,7 @@ class JvmProcess:
         code = self._process.wait()
         with self._changed:
             if self._status.state != "failed":
-                error = (
-                    f"the process of Spark's JVM {process.end_of(code)} without a word; {JVM_LOG} says more"
-                )
+                error = f"the process of Spark's JVM {process.end_of(code)} without a word; {JVM_LOG} says more"
                 self._status = JvmStatus(state="failed", error=error, is_transient=code < 0)
             if self._running_since_s is not None:
                 self._ran_s = monotonic_s() - self._running_since_s

@@ -64,9 +64,7 @@ def step_beside(
     Partitions of topics that the leader does not read go to their ends.
     """
     if not cuts:
-        return (
-            Step(ends=ends) if is_free else Step(ends=begins, waits=any(ends[at] > begins[at] for at in ends))
-        )
+        return Step(ends=ends) if is_free else Step(ends=begins, waits=any(ends[at] > begins[at] for at in ends))
     topics = cuts[-1].topics
     shared = [place for place in ends if place[0] in topics]
     own = {place: end for place, end in ends.items() if place[0] not in topics}
@@ -122,9 +120,7 @@ class Leader:
         self._waits_since: int | None = None
         self._is_still = False
 
-    def step(
-        self, begins: Offsets, ends: Offsets, max_offsets: int | None, *, unlimited: Collection[str]
-    ) -> Step:
+    def step(self, begins: Offsets, ends: Offsets, max_offsets: int | None, *, unlimited: Collection[str]) -> Step:
         self._look()
         if self._is_gone:
             return Step(ends=ends)
@@ -244,9 +240,7 @@ def allowance_of(
     own = {p: end for p, end in step.ends.items() if p[0] not in topics and p[0] not in unlimited}
     if own and max_offsets is not None:
         read = sum(
-            end - begins[place]
-            for place, end in step.ends.items()
-            if place[0] in topics and place[0] not in unlimited
+            end - begins[place] for place, end in step.ends.items() if place[0] in topics and place[0] not in unlimited
         )
         own = evenly_limited(begins, own, max(1, max_offsets - read))
     behind = {place for place in cut.behind if place in ends}

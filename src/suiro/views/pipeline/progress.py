@@ -36,9 +36,7 @@ class Speed:
     def progress(self, now_ms: int, at: Offsets, ends: Offsets) -> Progress:
         starts = {place: self._starts.get(place, 0) for place in ends}
         total = sum(end - starts[place] for place, end in ends.items())
-        done = sum(
-            min(end, max(starts[place], at.get(place, 0))) - starts[place] for place, end in ends.items()
-        )
+        done = sum(min(end, max(starts[place], at.get(place, 0))) - starts[place] for place, end in ends.items())
         seen = self._seen
         seen.append((now_ms, done))
         while len(seen) > 2 and now_ms - seen[1][0] >= WINDOW_MS:

@@ -143,8 +143,7 @@ def _run(
             on_deserialization_error=settings.on_deserialization_error,
             max_offsets_per_trigger=settings.max_offsets_per_trigger,
             trigger={"processingTime": settings.trigger},
-            settings={f"kafka.{name}": str(value) for name, value in client_settings.items()}
-            | dict(settings.reading),
+            settings={f"kafka.{name}": str(value) for name, value in client_settings.items()} | dict(settings.reading),
             schema_registry_url=spec.schema_registry_url,
             rebuild=is_new,
             traces=traces,
@@ -205,9 +204,7 @@ class _Watch:
         self._newest = found[-1] if found else self._newest
         if self._speed is None:
             infos = self._client.metadata(list(self._spec.inputs))
-            self._places = [
-                (name, item.partition) for name, info in infos.items() for item in info.partitions
-            ]
+            self._places = [(name, item.partition) for name, info in infos.items() for item in info.partitions]
             starts = self._client.list_offsets(dict.fromkeys(self._places, EARLIEST))
             self._speed = Speed({place: item.offset for place, item in starts.items()})
         listed = self._client.list_offsets(dict.fromkeys(self._places, LATEST), read_committed=True)
@@ -332,9 +329,7 @@ class _SharedJvm:
 
                 port, secret = told["port"], told["secret"]
                 self._is_used = True
-                return session_on_shared_jvm(
-                    port, secret, settings=settings.spark, folder=folder, log=folder / LOG
-                )
+                return session_on_shared_jvm(port, secret, settings=settings.spark, folder=folder, log=folder / LOG)
         return None
 
     @property

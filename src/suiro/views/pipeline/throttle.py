@@ -35,9 +35,7 @@ def read_throttle(folder: Path) -> int | None:
         return None
     rate = natural(text)
     if rate is None:
-        raise ConfigError(
-            f"{path} says {text[:40]!r}; it holds a number of records a second, or is not there"
-        )
+        raise ConfigError(f"{path} says {text[:40]!r}; it holds a number of records a second, or is not there")
     return rate
 
 

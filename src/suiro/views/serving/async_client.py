@@ -33,9 +33,7 @@ from suiro.views.serving.requests import (
 class AsyncViews:
     """`caller` is as for `Views`. Use it in one event loop, and close it there."""
 
-    def __init__(
-        self, url: str | None = None, *, caller: str | None = None, timeout_s: float = READ_TIMEOUT_S
-    ) -> None:
+    def __init__(self, url: str | None = None, *, caller: str | None = None, timeout_s: float = READ_TIMEOUT_S) -> None:
         self.url, login, headers = host_of(url, caller)
         self._timeout_s = timeout_s
         self._http = httpx.AsyncClient(base_url=self.url, auth=login, headers=headers, timeout=timeout_s)

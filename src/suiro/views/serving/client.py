@@ -76,9 +76,7 @@ class Views:
         """
         return self._read(f"/views/{segment(view)}/rows", options)
 
-    def changes(
-        self, view: str, *, after: str | int | None = None, **options: Any
-    ) -> Iterator[dict[str, Any]]:
+    def changes(self, view: str, *, after: str | int | None = None, **options: Any) -> Iterator[dict[str, Any]]:
         """Yields changes as they come: from now on, or after the cut `after`. Continues by itself when the connection
         breaks."""
         following = Following(view, options, after, self._timeout_s)
@@ -142,9 +140,7 @@ class Views:
 
         path, _, function = app.rpartition(":")
         if not path or not function.isidentifier():
-            raise UsageError(
-                f"{app!r}: expected APP.PY:FUNCTION, a file and the function in it that has @view"
-            )
+            raise UsageError(f"{app!r}: expected APP.PY:FUNCTION, a file and the function in it that has @view")
         if not Path(path).is_file():
             raise UsageError(f"{path}: there is no such file")
         return self._do(

@@ -33,9 +33,7 @@ def offsets_of(text: str, name: str) -> dict[TopicPartition, int]:
     for part in text.split(","):
         match = _OFFSETS.fullmatch(part.strip())
         if match is None:
-            raise UsageError(
-                f"{name}={text}: expected topic:partition:offset, or several with commas between them"
-            )
+            raise UsageError(f"{name}={text}: expected topic:partition:offset, or several with commas between them")
         topic, partition, offset = match.groups()
         found[topic, int(partition)] = int(offset)
     return found

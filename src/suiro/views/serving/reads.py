@@ -134,9 +134,7 @@ class _Reads:
         self._router = router
         self._lookups = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="views-read")
         self._scans = ThreadPoolExecutor(SCANNING_THREADS, thread_name_prefix="views-scan")
-        self._subscription_threads = ThreadPoolExecutor(
-            SUBSCRIPTION_THREADS, thread_name_prefix="views-subscription"
-        )
+        self._subscription_threads = ThreadPoolExecutor(SUBSCRIPTION_THREADS, thread_name_prefix="views-subscription")
         self._subscribers = 0
 
     async def row(self, request: Request) -> Response:
@@ -224,22 +222,16 @@ class _Reads:
             logger.exception("%s %s", request.method, request.url.path)
             if served is not None:
                 served.metrics.failed()
-            return error_answer(
-                FatalError(f"the read failed: {type(error).__name__}; the host's log says more")
-            )
+            return error_answer(FatalError(f"the read failed: {type(error).__name__}; the host's log says more"))
         served.metrics.answered((stopwatch_ns() - begun) / 1e6)
         return Response(text, media_type="application/json")
 
-    def _served(
-        self, request: Request, question: _Question, caller: str, token: PageToken | None = None
-    ) -> Served:
+    def _served(self, request: Request, question: _Question, caller: str, token: PageToken | None = None) -> Served:
         view = request.path_params["view"]
         number = question.number("version", -1)
         if token is not None:
             if number not in (-1, token.version):
-                raise UsageError(
-                    f"after= goes on in version {token.version}, and version={number} is asked for"
-                )
+                raise UsageError(f"after= goes on in version {token.version}, and version={number} is asked for")
             number = token.version
         try:
             return self._router.serving(view, caller) if number < 0 else self._router.version(view, number)
@@ -249,9 +241,7 @@ class _Reads:
             raise UnknownViewError(f"{error}; begin again at the first page, without after=") from None
 
     async def _for_subscription(self, question: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(
-            self._subscription_threads, question, *arguments
-        )
+        return await asyncio.get_running_loop().run_in_executor(self._subscription_threads, question, *arguments)
 
 
 async def _while_let_in(scope: Scope, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
@@ -267,9 +257,7 @@ def _look_up(served: Served, request: Request, question: _Question, token: PageT
     columns = served.spec.key
     parts = parts_of(_raw_key(request))
     if len(parts) != len(columns):
-        raise UsageError(
-            f"a key of view {served.view!r} is {'/'.join(columns)}; {len(parts)} parts were given"
-        )
+        raise UsageError(f"a key of view {served.view!r} is {'/'.join(columns)}; {len(parts)} parts were given")
     with store.held():
         cut = _asked_cut(store, question)
         key = key_of(parts, columns, store.key_types())

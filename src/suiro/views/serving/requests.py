@@ -21,9 +21,7 @@ SILENT_S = 60.0
 """A stream of changes sends something every 15 s. If it is silent for this long, the host is lost."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 TRY_AGAIN = (502, 503)
-START_ONE = (
-    "Start one: suiro view serve --bootstrap-servers HOST:PORT; or say where it is: --url or SUIRO_VIEWS_URL"
-)
+START_ONE = "Start one: suiro view serve --bootstrap-servers HOST:PORT; or say where it is: --url or SUIRO_VIEWS_URL"
 
 _ERRORS: Mapping[int, type[SuiroError]] = {
     404: UnknownViewError,
@@ -66,9 +64,7 @@ def said(answer: httpx.Response) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise UsageError(
-            f"{answer.url} answered something else than JSON: is that a host of views?"
-        ) from None
+        raise UsageError(f"{answer.url} answered something else than JSON: is that a host of views?") from None
 
 
 class Attempts:
@@ -95,9 +91,7 @@ class Attempts:
 class Following:
     """The position of a reader of changes, where it continues when the connection breaks."""
 
-    def __init__(
-        self, view: str, options: Mapping[str, Any], after: str | int | None, timeout_s: float
-    ) -> None:
+    def __init__(self, view: str, options: Mapping[str, Any], after: str | int | None, timeout_s: float) -> None:
         self._request = {
             "method": "GET",
             "url": f"/views/{segment(view)}/changes",
@@ -110,9 +104,7 @@ class Following:
 
     def request(self) -> dict[str, Any]:
         """Returns the arguments of `stream` of an httpx client."""
-        headers = {"Accept": "text/event-stream"} | (
-            {} if self._last is None else {"Last-Event-ID": self._last}
-        )
+        headers = {"Accept": "text/event-stream"} | ({} if self._last is None else {"Last-Event-ID": self._last})
         return {**self._request, "headers": headers}
 
     def begin(self, answer: httpx.Response) -> None:

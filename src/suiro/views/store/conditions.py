@@ -36,18 +36,12 @@ class Condition:
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
-            raise UsageError(
-                f"where={self.column}: no operator {self.operator!r}; there are {', '.join(OPERATORS)}"
-            )
+            raise UsageError(f"where={self.column}: no operator {self.operator!r}; there are {', '.join(OPERATORS)}")
         is_ordered = isinstance(self.value, (str, int, float)) and not isinstance(self.value, bool)
         if self.operator == "prefix" and not isinstance(self.value, str):
-            raise UsageError(
-                f'where={self.column}:prefix takes text, not {self.value!r}; a number as text is "5"'
-            )
+            raise UsageError(f'where={self.column}:prefix takes text, not {self.value!r}; a number as text is "5"')
         if self.operator not in ("eq", "ne") and not is_ordered:
-            raise UsageError(
-                f"where={self.column}:{self.operator} takes a number or text, not {self.value!r}"
-            )
+            raise UsageError(f"where={self.column}:{self.operator} takes a number or text, not {self.value!r}")
         if not all(self.path) or not _NAME.fullmatch(self.column):
             raise UsageError(f"where: {self.column!r} is no column's name")
 
@@ -120,9 +114,7 @@ def _words(search: str | None) -> tuple[SearchWord, ...]:
     for part in search.split():
         words = words_in(part)
         is_prefix = part.endswith("*")
-        found += [
-            SearchWord(word, is_prefix and number == len(words)) for number, word in enumerate(words, 1)
-        ]
+        found += [SearchWord(word, is_prefix and number == len(words)) for number, word in enumerate(words, 1)]
     if not found:
         raise UsageError(f"search={search!r} has no word: letters or digits")
     if len(found) > MAX_WORDS:

@@ -54,9 +54,7 @@ def _part(part: Any) -> bytes:
         return _TRUE if part else _FALSE
     if isinstance(part, int):
         small = -_EXACT <= part <= _EXACT
-        return (
-            _NUMBER + _ordered_double(_nearest(part)) + (_SMALL_INT if small else _LARGE_INT + _whole(part))
-        )
+        return _NUMBER + _ordered_double(_nearest(part)) + (_SMALL_INT if small else _LARGE_INT + _whole(part))
     if isinstance(part, float):
         return _NUMBER + _ordered_double(part) + _FLOAT
     if isinstance(part, (list, tuple, dict)):

@@ -51,9 +51,7 @@ _LIFT = (
 # A writer that is stopped must not keep its lock, so it keeps `lock_timeout` and that of idle transactions.
 _LIFT_FOR_CUT = _LIFT.format("'statement_timeout', 'transaction_timeout'")
 # While one store of a comparison is read, the transaction of the other is idle.
-_LIFT_FOR_COMPARISON = _LIFT.format(
-    "'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout'"
-)
+_LIFT_FOR_COMPARISON = _LIFT.format("'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout'")
 
 # The rows of a page of large rows, and perhaps some more: a character has four bytes at most. `octet_length` reads no
 # value that Postgres keeps out of line.
@@ -181,9 +179,7 @@ class PostgresStore(Store):
             version, owner = _one(connection.execute("SELECT format, owner FROM meta"))
             self._check_owner(version, owner, f"schema {self.schema}")
 
-    def _run(
-        self, connection: psycopg.Connection[Any], statement: str, *parameters: Any
-    ) -> psycopg.Cursor[Any]:
+    def _run(self, connection: psycopg.Connection[Any], statement: str, *parameters: Any) -> psycopg.Cursor[Any]:
         return connection.execute(statement.replace("?", "%s").encode(), parameters)
 
     def _begin_reading(self, connection: psycopg.Connection[Any], limited: bool) -> None:
@@ -248,9 +244,7 @@ class PostgresStore(Store):
     def _begin_cut(self, connection: psycopg.Connection[Any], number: int, anew: bool) -> None:
         connection.execute(_BATCH_TABLES.encode())
 
-    def _write(
-        self, connection: psycopg.Connection[Any], number: int, prepared: Prepared, anew: bool
-    ) -> None:
+    def _write(self, connection: psycopg.Connection[Any], number: int, prepared: Prepared, anew: bool) -> None:
         with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
             copy.set_types(_COPY_TYPES)
             for place, digest, columns, value, words in prepared.upserts:
@@ -260,18 +254,14 @@ class PostgresStore(Store):
         for statement in _MOVES:
             connection.execute(statement.encode(), {"cut": number})
         if anew:
-            connection.execute(
-                b"INSERT INTO met SELECT key FROM batch WHERE value IS NOT NULL ON CONFLICT DO NOTHING"
-            )
+            connection.execute(b"INSERT INTO met SELECT key FROM batch WHERE value IS NOT NULL ON CONFLICT DO NOTHING")
         connection.execute(b"TRUNCATE batch")
 
     def _delete_unmet(self, connection: psycopg.Connection[Any], number: int) -> None:
         for statement in _UNMET:
             connection.execute(statement.encode(), {"cut": number})
 
-    def _delete_history(
-        self, connection: psycopg.Connection[Any], changes: Sequence[tuple[int, bytes]]
-    ) -> None:
+    def _delete_history(self, connection: psycopg.Connection[Any], changes: Sequence[tuple[int, bytes]]) -> None:
         if changes:
             cuts_and_keys = [list(column) for column in zip(*changes, strict=True)]
             connection.execute(_PRUNE_HISTORY, cuts_and_keys)
@@ -280,9 +270,7 @@ class PostgresStore(Store):
     def drop(self) -> None:
         with self._transaction() as connection:
             connection.execute(f"SET LOCAL lock_timeout = {DROP_WAIT_MS}".encode())
-            connection.execute(
-                sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema))
-            )
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
         self.close()
 
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
@@ -318,9 +306,7 @@ class PostgresStore(Store):
 
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
         # Words are letters and digits, so that the quotes hold.
-        return "words @@ ?::tsquery", [
-            " & ".join(f"'{w.word}'" + (":*" if w.is_prefix else "") for w in words)
-        ]
+        return "words @@ ?::tsquery", [" & ".join(f"'{w.word}'" + (":*" if w.is_prefix else "") for w in words)]
 
 
 _HEX = "[0-9a-fA-F]"

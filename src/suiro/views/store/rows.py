@@ -127,9 +127,7 @@ def prepare(
     for place, number in sorted(last.items()):
         key, text = keys[number], values[number]
         if len(key) != len(columns):
-            raise UsageError(
-                f"key {key!r:.200} has {len(key)} parts, the view's key has {', '.join(columns)}"
-            )
+            raise UsageError(f"key {key!r:.200} has {len(key)} parts, the view's key has {', '.join(columns)}")
         for kinds, part in zip(types, key, strict=True):
             kinds.add(type(part))
         if text is None:
@@ -140,9 +138,7 @@ def prepare(
             value = json.loads(text)
             digest = row_hash(place, value)
         except (ValueError, RecursionError) as error:
-            raise UsageError(
-                f"key {key!r:.200}: the value is no JSON: {error}; it begins {text[:80]!r}"
-            ) from None
+            raise UsageError(f"key {key!r:.200}: the value is no JSON: {error}; it begins {text[:80]!r}") from None
         words = words_of(search, dict(zip(columns, key, strict=True)), value) if search else []
         upserts.append((place, digest, _key_text(key), text, words))
     return Prepared(

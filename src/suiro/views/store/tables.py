@@ -185,9 +185,7 @@ class Store(ABC):
         place = place_of(key)
         with self._reading() as read:
             cut = self._cut(read, as_of)
-            found = read(
-                "SELECT columns, value, hash FROM rows WHERE key = ? AND since <= ?", place, cut.number
-            )
+            found = read("SELECT columns, value, hash FROM rows WHERE key = ? AND since <= ?", place, cut.number)
             if not found and as_of is not None:
                 found = read(
                     "SELECT columns, value, hash FROM history WHERE key = ? AND until > ? AND since <= ?",
@@ -261,18 +259,14 @@ class Store(ABC):
                 limit + 1,
             )
         # A row without columns came and went within the cut.
-        changes = [
-            Change(bytes(k), key_from(columns), value) for k, columns, value in rows[:limit] if columns
-        ]
+        changes = [Change(bytes(k), key_from(columns), value) for k, columns, value in rows[:limit] if columns]
         return cut, changes, bytes(rows[limit][0]) if len(rows) > limit else None
 
     def bucket_bounds(self, size: int = BUCKET_ROWS) -> tuple[bytes, ...]:
         """Returns places that divide the rows into buckets of about `size` rows: n bounds for n + 1 buckets."""
         bounds: list[bytes] = []
         place = b""
-        while found := self._read(
-            "SELECT key FROM rows WHERE key > ? ORDER BY key LIMIT 1 OFFSET ?", place, size - 1
-        ):
+        while found := self._read("SELECT key FROM rows WHERE key > ? ORDER BY key LIMIT 1 OFFSET ?", place, size - 1):
             place = bytes(found[0][0])
             bounds.append(place)
         return tuple(bounds)

@@ -25,9 +25,7 @@ from suiro.broker.coordination.java_hashes import (
 TOPICS = [UUID(int=number) for number in range(1, 4)]
 
 
-def group_of(
-    wants: dict[str, set[int]], counts: list[int], before: Assignment | None = None
-) -> AssigningGroup:
+def group_of(wants: dict[str, set[int]], counts: list[int], before: Assignment | None = None) -> AssigningGroup:
     """Members by the numbers of the topics that they want."""
     target = before or {}
     return AssigningGroup(
@@ -55,9 +53,7 @@ def places(assignment: Assignment, member_id: str) -> set[tuple[UUID, int]]:
     return {(topic, partition) for topic, some in partitions.items() for partition in some}
 
 
-members = st.dictionaries(
-    st.text("abcdef", min_size=1, max_size=3), st.sets(st.integers(0, 2)), min_size=1, max_size=5
-)
+members = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.sets(st.integers(0, 2)), min_size=1, max_size=5)
 counts = st.lists(st.integers(1, 9), min_size=3, max_size=3)
 
 
@@ -123,8 +119,5 @@ def test_java_walks_through_a_hash_map_in_this_order() -> None:
     assert hash_order(["member-one", "m2", "third"], string_hash) == ["third", "m2", "member-one"]
     assert copied_hash_order([17, 0, 1], int) == [0, 17, 1]
     assert hash_order(range(12), int) == list(range(12))
-    assert (
-        uuid_hash(UUID("00000001-0002-0003-0004-000500060007"))
-        == 0x0001 ^ 0x00020003 ^ 0x00040005 ^ 0x00060007
-    )
+    assert uuid_hash(UUID("00000001-0002-0003-0004-000500060007")) == 0x0001 ^ 0x00020003 ^ 0x00040005 ^ 0x00060007
     assert uuid_order(UUID(int=1 << 127)) < uuid_order(UUID(int=1))

@@ -53,15 +53,11 @@ def test_commits_are_judged_by_when_a_partition_was_given(world: GroupWorld) -> 
     first.beat()
     first.beat()
     second.beat()
-    may = world.group.check_commit(
-        member_id="a", instance_id=None, member_epoch=2, transactional=False, version=9
-    )
+    may = world.group.check_commit(member_id="a", instance_id=None, member_epoch=2, transactional=False, version=9)
     assert may is not None
     assert {partition for partition in range(4) if may(topic, partition)} == first.owned[topic]
     with pytest.raises(RefusedError) as caught:
-        world.group.check_commit(
-            member_id="a", instance_id=None, member_epoch=4, transactional=False, version=9
-        )
+        world.group.check_commit(member_id="a", instance_id=None, member_epoch=4, transactional=False, version=9)
     assert caught.value.code.name == "stale_member_epoch"
 
 

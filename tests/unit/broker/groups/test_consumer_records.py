@@ -75,9 +75,7 @@ def test_tombstones(record: ConsumerRecord) -> None:
 
 def test_a_member_of_the_classic_protocol() -> None:
     classic = ClassicMember(session_timeout_ms=9, protocols=(("range", b"\x00"),))
-    member = ConsumerMember(
-        member_id="m", client_id="c", client_host="h", rebalance_timeout_ms=5, classic=classic
-    )
+    member = ConsumerMember(member_id="m", client_id="c", client_host="h", rebalance_timeout_ms=5, classic=classic)
     encoded = encode("g", Subscription("m", member))
     assert encoded[1] is not None
     assert encoded[1].hex() == (

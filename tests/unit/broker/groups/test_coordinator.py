@@ -43,9 +43,7 @@ def clock() -> ManualClock:
 
 def commit(broker: Broker, value: int, *, place: tuple[str, int] = PLACE, **fields: Any) -> None:
     producer = fields.pop("producer", None)
-    offset = OffsetValue(
-        offset=value, leader_epoch=0, metadata="", commit_ms=broker.clock.wall_ms(), **fields
-    )
+    offset = OffsetValue(offset=value, leader_epoch=0, metadata="", commit_ms=broker.clock.wall_ms(), **fields)
     broker.groups.offsets.commit("g", {place: offset}, producer=producer)
 
 
@@ -104,9 +102,7 @@ def join_classic(
     return joined[0], sync
 
 
-def test_offsets_of_a_deleted_topic_do_not_come_back_with_a_commit(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_offsets_of_a_deleted_topic_do_not_come_back_with_a_commit(tmp_path: Path, clock: ManualClock) -> None:
     with started(tmp_path, clock) as broker:
         topic = broker.create_topic("t")
         _, producer_id, epoch = broker.transactions.init_producer_id("id", timeout_ms=60_000, expected=None)
@@ -403,9 +399,7 @@ def test_a_node_that_stops_leaves_expressions_that_are_being_matched(
     assert caplog.text == ""
 
 
-def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(tmp_path: Path, clock: ManualClock) -> None:
     with started(tmp_path, clock) as broker:
         for name in ("t", "u", "v"):
             broker.create_topic(name)
@@ -453,9 +447,7 @@ def test_subscriptions_are_decoded_once_however_many_offsets_there_are(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_offsets_of_topics_that_are_read_do_not_expire(
-    tmp_path: Path, clock: ManualClock, protocol: str
-) -> None:
+def test_offsets_of_topics_that_are_read_do_not_expire(tmp_path: Path, clock: ManualClock, protocol: str) -> None:
     with started(tmp_path, clock) as broker:
         for name in ("t", "u"):
             broker.create_topic(name)
@@ -471,9 +463,7 @@ def test_offsets_of_topics_that_are_read_do_not_expire(
         assert committed(broker) == {PLACE: 1}
 
 
-def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(tmp_path: Path, clock: ManualClock) -> None:
     with started(tmp_path, clock) as broker:
         broker.create_topic("t")
         joined, sync = join_classic(broker, "t")
@@ -672,9 +662,7 @@ def test_groups_that_nobody_could_join_are_not_kept(tmp_path: Path, clock: Manua
         assert list(broker.groups.groups) == ["g"]  # it stands for offsets
 
 
-def test_the_end_of_the_last_member_of_the_new_protocol_disturbs_nobody(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_the_end_of_the_last_member_of_the_new_protocol_disturbs_nobody(tmp_path: Path, clock: ManualClock) -> None:
     """The group is classic then, in the middle of the request of another member, and both have their deadlines."""
     with started(tmp_path, clock) as broker:
         broker.create_topic("t")
@@ -700,9 +688,7 @@ def test_the_end_of_the_last_member_of_the_new_protocol_disturbs_nobody(
         assert "late" not in group.members
 
 
-def test_a_classic_member_whose_other_protocol_is_damaged_is_refused(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_a_classic_member_whose_other_protocol_is_damaged_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     """It may be the group's when the group is classic again, in a timer that answers nobody."""
     with started(tmp_path, clock) as broker:
         broker.create_topic("t")

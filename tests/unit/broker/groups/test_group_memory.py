@@ -86,9 +86,7 @@ def test_what_a_classic_group_holds() -> None:
 def test_what_members_of_the_new_protocol_hold() -> None:
     sizes = ConsumerSizes()
     one = ConsumerMember(member_id="a", topic_names=frozenset({"t" * 50, "u" * 50}))
-    two = ConsumerMember(
-        member_id="b", classic=ClassicMember(session_timeout_ms=1, protocols=(("p", bytes(200)),))
-    )
+    two = ConsumerMember(member_id="b", classic=ClassicMember(session_timeout_ms=1, protocols=(("p", bytes(200)),)))
     of_one = A_MEMBER + len("a") + 2 * (A_NAME + 50)
     assert sizes.measure([one]) == of_one
     assert sizes.measure([one, two]) == of_one + A_MEMBER + len("b") + A_NAME + len("p") + 200

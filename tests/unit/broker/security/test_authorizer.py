@@ -187,9 +187,7 @@ def test_authorized_operations(store: AclStore) -> None:
     asked = authorizer(store, "alice READ t")
     bits = 1 << READ | 1 << DESCRIBE
     assert authorized_operations(asked, session(), TOPIC, "t") == bits
-    assert (
-        authorized_operations(AllowAll(), session(), ResourceType.CLUSTER, CLUSTER_NAME) == 0b1_1111_1010_0000
-    )
+    assert authorized_operations(AllowAll(), session(), ResourceType.CLUSTER, CLUSTER_NAME) == 0b1_1111_1010_0000
 
 
 @pytest.mark.parametrize(

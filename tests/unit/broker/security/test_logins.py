@@ -79,8 +79,7 @@ def test_scram_is_what_rfc_7677_shows() -> None:
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
     final = (
-        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
     assert server.evaluate(final) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
     assert server.user == "user"
@@ -134,9 +133,7 @@ def test_names_that_are_not_there_look_like_users(tmp_path: Path) -> None:
     mechanism, draw = "SCRAM-SHA-512", random.Random(7)
 
     def put(store: ScramStore, name: str, salt: bytes, iterations: int) -> None:
-        credential = ScramCredential.of_password(
-            "a-secret", hash_name="sha512", iterations=iterations, salt=salt
-        )
+        credential = ScramCredential.of_password("a-secret", hash_name="sha512", iterations=iterations, salt=salt)
         store.change(put={(name, mechanism): credential})
 
     store = ScramStore(ClusterState(tmp_path))

@@ -184,12 +184,8 @@ def test_keys_are_exchanged_while_the_node_runs(validator: Callable[..., TokenVa
         checked.validate(token())
 
 
-@pytest.mark.parametrize(
-    "content", [None, "", "{}", '{"keys": []}', '{"keys": [{"kty": "oct", "k": "AAAA"}]}', "[]"]
-)
-def test_a_file_that_is_no_key_set(
-    jwks: Path, validator: Callable[..., TokenValidator], content: str | None
-) -> None:
+@pytest.mark.parametrize("content", [None, "", "{}", '{"keys": []}', '{"keys": [{"kty": "oct", "k": "AAAA"}]}', "[]"])
+def test_a_file_that_is_no_key_set(jwks: Path, validator: Callable[..., TokenValidator], content: str | None) -> None:
     jwks.unlink() if content is None else jwks.write_text(content)
     with pytest.raises(ConfigError, match="JSON Web Key Set"):
         validator()

@@ -28,12 +28,7 @@ def test_closed_segments_are_copied_in_order_and_the_active_one_is_not(node: Tie
     node.until_copied()
     names = node.stored(".log")
     assert [base_of(name) for name in names] == bases[:-1]
-    assert (
-        len(node.stored(".index"))
-        == len(node.stored(".timeindex"))
-        == len(node.stored(".snapshot"))
-        == len(names)
-    )
+    assert len(node.stored(".index")) == len(node.stored(".timeindex")) == len(node.stored(".snapshot")) == len(names)
     assert len(node.stored(".leader-epoch-checkpoint")) == len(names)
     assert node.stored(".txnindex") == []
     for local, name in zip(node.log.segments, names, strict=False):
@@ -167,9 +162,7 @@ def test_copy_disabled_leaves_no_hole_behind_the_tier(node: TieredNode) -> None:
     """`retention.bytes` then takes local segments that are nowhere else; what the tier has before them goes with them.
     A consumer would come to the hole, begin anew at the start, and come to the hole again."""
     node.only_in_store()
-    node.alter(
-        remote_log_copy_disable="true", local_retention_ms="-2", retention_bytes=str(3 * SEGMENT_BYTES)
-    )
+    node.alter(remote_log_copy_disable="true", local_retention_ms="-2", retention_bytes=str(3 * SEGMENT_BYTES))
     node.produce(40)
     node.log.retention.apply()
     node.until_idle()
@@ -220,9 +213,7 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
         data = b"".join(os.pread(fd, length, position) for fd, position, length in result.regions)
         aborted = [producer_id for producer_id, _ in result.aborted]
         found = [(header, decode_batch(data, at)) for at, header in iter_headers(data)]
-        return [
-            records[0].value for header, records in found if records and header.producer_id not in aborted
-        ]
+        return [records[0].value for header, records in found if records and header.producer_id not in aborted]
 
     node.tier.run_cleaning = cleaned_here
     node.create(local_retention_ms="-2", local_retention_bytes="1")

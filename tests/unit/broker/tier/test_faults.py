@@ -16,9 +16,7 @@ from suiro.log.tier import DirectoryStore, RemoteStoreError
 
 
 @pytest.mark.parametrize("operation", ["put", "size"])
-def test_a_store_that_fails_stops_neither_appends_nor_loses_anything(
-    node: TieredNode, operation: str
-) -> None:
+def test_a_store_that_fails_stops_neither_appends_nor_loses_anything(node: TieredNode, operation: str) -> None:
     node.store.fail(operation, "delete")
     node.create()
     node.produce(20)

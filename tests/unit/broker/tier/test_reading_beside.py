@@ -71,9 +71,7 @@ def test_a_segment_that_goes_while_a_time_is_looked_up_is_passed_over(node: Tier
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_topic_that_is_deleted_while_the_store_is_asked_is_unknown(
-    node: TieredNode, is_made_again: bool
-) -> None:
+def test_a_topic_that_is_deleted_while_the_store_is_asked_is_unknown(node: TieredNode, is_made_again: bool) -> None:
     """The fetch counted the deleted topic, whose metrics then stayed, and answered UNKNOWN_SERVER_ERROR."""
     node.only_in_store()
     here = node.broker.create_topic("here", partitions=1, configs={})

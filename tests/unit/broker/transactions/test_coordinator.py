@@ -124,9 +124,7 @@ def test_a_decision_without_its_marker_survives_a_restart(tmp_path: Path) -> Non
         assert found(broker, "id").state is S.COMPLETE_COMMIT
         assert not is_open(broker, "t", producer[0])
         assert found(broker, "id").producer_epoch == producer[1] + 1
-        code, producer_id, epoch = broker.transactions.init_producer_id(
-            "id", timeout_ms=TIMEOUT_MS, expected=None
-        )
+        code, producer_id, epoch = broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS, expected=None)
         assert (code, producer_id, epoch) == (ErrorCode.none, producer[0], producer[1] + 2)
 
 
@@ -155,9 +153,7 @@ def test_a_coordinator_takes_over_where_another_has_written(tmp_path: Path) -> N
         broker.create_topic("t")
         producer = write(broker, "id", "t")
         partition_of(broker, "t").log.append_control(True, producer[0], producer[1], 12)
-        write_again = owned_batch(
-            "w", producer_id=producer[0], epoch=producer[1], sequence=1, transactional=True
-        )
+        write_again = owned_batch("w", producer_id=producer[0], epoch=producer[1], sequence=1, transactional=True)
         partition_of(broker, "t").log.append(write_again)
         assert end(broker, "id", producer)[0] is ErrorCode.none
         assert not is_open(broker, "t", producer[0])
@@ -192,9 +188,7 @@ def test_unused_ids_and_producers_are_forgotten(tmp_path: Path) -> None:
         assert is_open(broker, "t", open_still[0])
     with started(tmp_path, clock) as broker:
         assert broker.transactions.find("old") is None
-        code, producer_id, epoch = broker.transactions.init_producer_id(
-            "old", timeout_ms=TIMEOUT_MS, expected=None
-        )
+        code, producer_id, epoch = broker.transactions.init_producer_id("old", timeout_ms=TIMEOUT_MS, expected=None)
         assert (code, epoch) == (ErrorCode.none, 0)
         assert producer_id > open_still[0]
 
@@ -231,9 +225,7 @@ def test_verification_can_be_switched_off(tmp_path: Path) -> None:
             transaction_partition_verification_enable=setting,
         ) as broker:
             broker.create_topic("t")
-            _, producer_id, epoch = broker.transactions.init_producer_id(
-                "id", timeout_ms=TIMEOUT_MS, expected=None
-            )
+            _, producer_id, epoch = broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS, expected=None)
             refused[setting] = admit_writes(
                 broker.transactions,
                 "id",
@@ -245,9 +237,7 @@ def test_verification_can_be_switched_off(tmp_path: Path) -> None:
     assert refused == {"true": {("t", 0): ErrorCode.transaction_abortable}, "false": {}}
 
 
-def test_a_disk_that_takes_no_producer_ids_refuses_for_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_takes_no_producer_ids_refuses_for_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with started(tmp_path, ManualClock(wall_ms=TIMESTAMP)) as broker:
 
         def full(path: Path, content: bytes) -> None:
@@ -256,9 +246,7 @@ def test_a_disk_that_takes_no_producer_ids_refuses_for_now(
         with monkeypatch.context() as patch:
             patch.setattr("suiro.broker.coordination.transactions.producer_ids.replace_file", full)
             for transactional_id in ("id", None):
-                refused = broker.transactions.init_producer_id(
-                    transactional_id, timeout_ms=TIMEOUT_MS, expected=None
-                )
+                refused = broker.transactions.init_producer_id(transactional_id, timeout_ms=TIMEOUT_MS, expected=None)
                 assert refused == (ErrorCode.coordinator_load_in_progress, -1, -1)
         code, _, _ = broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS, expected=None)
         assert code is ErrorCode.none

@@ -90,9 +90,7 @@ class OneTransactionalId(RuleBasedStateMachine):
             assert bearer == (before.producer_id, before.producer_epoch)
             assert bearer not in self.ended, "a late write got into the transaction after its own"
         self.take(decision)
-        verified = state.verify(
-            self.transaction, producer_id=bearer[0], producer_epoch=bearer[1], partition=place
-        )
+        verified = state.verify(self.transaction, producer_id=bearer[0], producer_epoch=bearer[1], partition=place)
         assert (verified is ErrorCode.none) == (decision.code is ErrorCode.none)
 
     @rule(data=st.data(), commit=st.booleans(), version=st.sampled_from([V1, V2]))
@@ -197,9 +195,9 @@ class OneTransactionalId(RuleBasedStateMachine):
             return
         assert after.update_ms >= before.update_ms
         if before.state in PREPARED:
-            assert after.state is (
-                S.COMPLETE_COMMIT if before.state is S.PREPARE_COMMIT else S.COMPLETE_ABORT
-            ), "a decision changed"
+            assert after.state is (S.COMPLETE_COMMIT if before.state is S.PREPARE_COMMIT else S.COMPLETE_ABORT), (
+                "a decision changed"
+            )
             assert before.partitions or not after.partitions
         if before.state is S.ONGOING:
             assert after.state in (S.ONGOING, *PREPARED)

@@ -170,9 +170,7 @@ def test_end_answers_without_a_change(of: TransactionState, commit: bool, code: 
 @pytest.mark.parametrize(("commit", "to"), [(True, S.PREPARE_COMMIT), (False, S.PREPARE_ABORT)])
 def test_end_decides_an_ongoing_transaction(commit: bool, to: TransactionState) -> None:
     decision = end(transaction(S.ONGOING), commit=commit)
-    assert decision.next == replace(
-        transaction(S.ONGOING), state=to, update_ms=NOW_MS, previous_producer_id=7
-    )
+    assert decision.next == replace(transaction(S.ONGOING), state=to, update_ms=NOW_MS, previous_producer_id=7)
 
 
 # The table of EndTxn in V2: "again" is the epoch before the bump, as the repeated request bears it.
@@ -232,9 +230,7 @@ def test_an_end_in_v2_at_the_last_epoch_goes_on_under_a_new_producer_id() -> Non
     assert begun is not None
     # Once the new identity is in use there is no way back to the old one.
     assert end(begun, commit=True, version=V2, epoch=last).code is ErrorCode.invalid_producer_id_mapping
-    over = state.complete(
-        end(begun, commit=True, version=V2, producer_id=100, epoch=0).next or begun, now_ms=1
-    )
+    over = state.complete(end(begun, commit=True, version=V2, producer_id=100, epoch=0).next or begun, now_ms=1)
     assert end(over, commit=True, version=V2, epoch=last).code is ErrorCode.invalid_producer_id_mapping
 
 
@@ -313,9 +309,7 @@ def test_the_table_has_a_row_for_every_state() -> None:
 
 def test_a_decision_cannot_be_taken_back() -> None:
     with pytest.raises(AssertionError, match="cannot go from PREPARE_COMMIT to PREPARE_ABORT"):
-        state.prepare(
-            transaction(S.PREPARE_COMMIT), commit=False, version=V2, now_ms=NOW_MS, new_producer_id=new_id
-        )
+        state.prepare(transaction(S.PREPARE_COMMIT), commit=False, version=V2, now_ms=NOW_MS, new_producer_id=new_id)
 
 
 @pytest.mark.parametrize("flexible", [False, True])
@@ -339,9 +333,7 @@ def test_the_value_is_kafkas_transaction_log_value_0() -> None:
 
 
 def test_the_value_is_kafkas_transaction_log_value_1() -> None:
-    value = encode_value(
-        replace(transaction(S.PREPARE_COMMIT), previous_producer_id=7, next_producer_id=8, version=V2)
-    )
+    value = encode_value(replace(transaction(S.PREPARE_COMMIT), previous_producer_id=7, next_producer_id=8, version=V2))
     assert value.hex() == (
         "0001"  # version
         "0000000000000007" "0005" "000003e8" "02"  # producer id, epoch, timeout, PREPARE_COMMIT

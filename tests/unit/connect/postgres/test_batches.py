@@ -20,13 +20,9 @@ ROWS = 40
 def encoded(compiled: bool, partitions: int, *, value_size: int = 30) -> dict[int, list[Record]]:
     """The records of each partition, whatever batches they came in."""
     keys = pa.array([f"key-{row}".encode() for row in range(ROWS)], pa.binary())
-    values = pa.array(
-        [None if row % 7 == 3 else bytes([row]) * value_size for row in range(ROWS)], pa.binary()
-    )
+    values = pa.array([None if row % 7 == 3 else bytes([row]) * value_size for row in range(ROWS)], pa.binary())
     row = np.arange(ROWS, dtype=np.int64)
-    live = live_headers(
-        row << 30, row % 3, row % 4, np.array([7, 4_000_000_000, 9]), np.array([1, 2, 3]) << 48
-    )
+    live = live_headers(row << 30, row % 3, row % 4, np.array([7, 4_000_000_000, 9]), np.array([1, 2, 3]) << 48)
     with engine.choose(compiled=compiled):
         batches = encode(
             keys=keys,

@@ -24,9 +24,7 @@ def streamed(dsn: str) -> Replication:
 
 
 @pytest.mark.parametrize("connect", [Database, connect_replication, streamed])
-def test_a_server_that_says_nothing_is_left(
-    connect: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_says_nothing_is_left(connect: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture that waits in libpq cannot be stopped either."""
     monkeypatch.setitem(NETWORK, "connect_timeout", LEAST_S)
     failed: list[BaseException] = []

@@ -240,9 +240,7 @@ def test_streamed_transactions_that_find_no_room_are_read_again_later(
 
     spools = Spools(tmp_path / "spools")
     with monkeypatch.context() as full:
-        full.setattr(
-            Path, "open", lambda path, mode, buffering: io.BufferedRandom(Full(path, mode), buffering)
-        )
+        full.setattr(Path, "open", lambda path, mode, buffering: io.BufferedRandom(Full(path, mode), buffering))
         for xid in (7, 8):
             spools.start(_streamed(b"S", xid, b"\1"))
             spools.add(_streamed(b"I", xid, b"row"), 10)
@@ -282,9 +280,7 @@ def test_a_streamed_transaction_loses_what_was_rolled_back_and_keeps_announcemen
 def test_headers_are_text_in_the_order_of_the_log() -> None:
     lsns = np.array([(5 << 32) + 0xABCDEF, 1], np.int64)
     one = np.array([0, 1], np.int64)
-    made = live_headers(
-        lsns, one, one, np.array([7, 4294967295], np.int64), np.array([0, 1_500_000], np.int64)
-    )
+    made = live_headers(lsns, one, one, np.array([7, 4294967295], np.int64), np.array([0, 1_500_000], np.int64))
     found = [{header["key"]: header["value"] for header in row} for row in made.to_pylist()]
     assert found == [
         {

@@ -204,20 +204,14 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
 def test_two_composite_types_whose_names_are_one_in_avro() -> None:
     """Values of the second one were written as of the first."""
     types = {
-        50_000: PgType(
-            oid=50_000, schema="a_b", name="c", kind="composite", fields=(Column(name="n", type=INT),)
-        ),
-        50_001: PgType(
-            oid=50_001, schema="a", name="b_c", kind="composite", fields=(Column(name="s", type=TEXT),)
-        ),
+        50_000: PgType(oid=50_000, schema="a_b", name="c", kind="composite", fields=(Column(name="n", type=INT),)),
+        50_001: PgType(oid=50_001, schema="a", name="b_c", kind="composite", fields=(Column(name="s", type=TEXT),)),
     }
     table = relation(("id", INT), ("one", 50_000), ("two", 50_001), ("again", 50_001), types=types)
     data = b"I\0\0\0\1N\0\4" + b"".join(
         b"t" + len(text).to_bytes(4, "big") + text for text in (b"1", b"(2)", b"(x)", b"(y)")
     )
-    (row,) = decoded(
-        encoder_of(table).encode_changes(parsed_messages([data]), [0]), value_schema(table, RULES)
-    )
+    (row,) = decoded(encoder_of(table).encode_changes(parsed_messages([data]), [0]), value_schema(table, RULES))
     assert row == {"id": 1, "one": {"n": 2}, "two": {"s": "x"}, "again": {"s": "y"}}
 
 
@@ -383,9 +377,7 @@ def test_streamed_transactions(
         slot.messages()
         connection.execute("set logical_decoding_work_mem = '64kB'")
         with connection.transaction():
-            connection.execute(
-                "insert into streamed select n, repeat('x', 100) from generate_series(1, 2000) n"
-            )
+            connection.execute("insert into streamed select n, repeat('x', 100) from generate_series(1, 2000) n")
             try:
                 with connection.transaction():
                     connection.execute("insert into streamed select -id, filler from streamed")

@@ -23,9 +23,7 @@ from suiro.registry import InProcessRegistry, RegistryClient, RegistryConfig, Sc
 
 @pytest.fixture(scope="module")
 def registry(suiro_node: Any) -> Iterator[RegistryClient]:
-    config = RegistryConfig(
-        bootstrap_servers=suiro_node.bootstrap_servers, port=0, topic=f"_schemas-{uuid4().hex[:8]}"
-    )
+    config = RegistryConfig(bootstrap_servers=suiro_node.bootstrap_servers, port=0, topic=f"_schemas-{uuid4().hex[:8]}")
     with InProcessRegistry(config) as started, RegistryClient(started.url) as client:
         yield client
 
@@ -64,9 +62,7 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
         assert added.value_schema_id != first.value_schema_id
         assert added.key_schema_id == first.key_schema_id
         connection.execute("alter table prices alter price type numeric(10,4)")
-        with pytest.raises(
-            SchemaRefusedError, match=r"'price' was numeric\(10,2\) and is numeric\(10,4\)"
-        ) as refused:
+        with pytest.raises(SchemaRefusedError, match=r"'price' was numeric\(10,2\) and is numeric\(10,4\)") as refused:
             form()
         # The way on: the schema that the message holds, registered by hand.
         text = str(refused.value)
@@ -89,9 +85,7 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
         assert seen[-1].changes == ("column 'late' is new",)
         # An option can change the schema, too.
         options = replace(options, as_text=("public.prices.late",))
-        with pytest.raises(
-            SchemaRefusedError, match=r"'late' \(integer\) was captured as int and is .* string"
-        ):
+        with pytest.raises(SchemaRefusedError, match=r"'late' \(integer\) was captured as int and is .* string"):
             form()
     finally:
         connection.execute("drop publication if exists prices")

@@ -12,9 +12,7 @@ from support.postgres_rows import parsed_messages
 
 from suiro.connect.postgres.encoding import engine
 
-VECTORS = json.loads((Path(__file__).parents[3] / "vectors/postgres/pgoutput.json").read_text())[
-    "pgoutput_v1"
-]
+VECTORS = json.loads((Path(__file__).parents[3] / "vectors/postgres/pgoutput.json").read_text())["pgoutput_v1"]
 EPOCH = datetime.datetime(1970, 1, 1)
 
 
@@ -34,9 +32,7 @@ def test_message(vector: dict[str, Any], compiled: bool) -> None:
         time = EPOCH + datetime.timedelta(microseconds=int(parsed.time[0]))
         found |= {"commit_time": time.isoformat() + "Z"}
         found["final_lsn" if kind == "B" else "lsn"] = int(parsed.lsn[0])
-        found |= (
-            {"xid": int(parsed.xid[0])} if kind == "B" else {"flags": 0, "end_lsn": int(parsed.end_lsn[0])}
-        )
+        found |= {"xid": int(parsed.xid[0])} if kind == "B" else {"flags": 0, "end_lsn": int(parsed.end_lsn[0])}
     elif kind == "R":
         message = parsed.relation_message(0)
         found |= {"id": message.oid, "namespace": message.schema, "name": message.name}

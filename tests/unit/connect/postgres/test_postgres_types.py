@@ -143,9 +143,7 @@ def table(connection: Connection) -> Iterator[tuple[list[bytes], Relation, bytes
     with slot_over_all(connection, "types") as slot:
         connection.execute(f"create table every_type (id integer primary key, {columns})")
         for row in range(DEPTH):
-            given = {
-                f"c{number}": values[row][0] for number, (_, values) in enumerate(CASES) if row < len(values)
-            }
+            given = {f"c{number}": values[row][0] for number, (_, values) in enumerate(CASES) if row < len(values)}
             names = ", ".join(["id", *given])
             literals = ", ".join([str(row), *given.values()])
             connection.execute(f"insert into every_type ({names}) values ({literals})".encode())
@@ -163,9 +161,7 @@ DEPTH = max(len(values) for _, values in CASES) + 1
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
-def test_every_type_comes_out_as_documented(
-    table: tuple[list[bytes], Relation, bytes], compiled: bool
-) -> None:
+def test_every_type_comes_out_as_documented(table: tuple[list[bytes], Relation, bytes], compiled: bool) -> None:
     messages, relation, copied_bytes = table
     with engine.choose(compiled=compiled):
         encoder = RowEncoder(relation, RULES, key_schema_id=7, value_schema_id=70000)
@@ -189,9 +185,7 @@ def test_every_column_as_text_is_what_postgres_prints(
     connection: Connection, table: tuple[list[bytes], Relation, bytes], compiled: bool
 ) -> None:
     messages, relation, _ = table
-    rules = Rules(
-        namespace="shop", as_text=frozenset(f"public.every_type.c{number}" for number in range(len(CASES)))
-    )
+    rules = Rules(namespace="shop", as_text=frozenset(f"public.every_type.c{number}" for number in range(len(CASES))))
     with engine.choose(compiled=compiled):
         encoder = RowEncoder(relation, rules, key_schema_id=7, value_schema_id=8)
         parsed, changes = changes_of(messages, relation.oid)
@@ -226,9 +220,7 @@ def test_values_read_with_logical_types_are_those_of_psycopg(connection: Connect
         f"create table python_values ({', '.join(f'c{n} {kind}' for n, kind in enumerate(kinds))})".encode()
     )
     connection.execute("alter table python_values replica identity full")
-    connection.execute(
-        f"insert into python_values values ({', '.join(literals[kind] for kind in kinds)})".encode()
-    )
+    connection.execute(f"insert into python_values values ({', '.join(literals[kind] for kind in kinds)})".encode())
     wanted = connection.execute("select * from python_values").fetchone()
     relation = relation_of(connection, "python_values")
     assert relation.nullable_key
@@ -295,9 +287,7 @@ def test_random_rows_are_the_same_from_text_and_from_binary(connection: Connecti
                 assert other.values.to_pylist() == results[0].values.to_pylist()
                 assert other.keys.to_pylist() == results[0].keys.to_pylist()
             for given, found in zip(
-                connection.execute(
-                    "select id, f8, key, data, small, big, words from random_rows order by id"
-                ),
+                connection.execute("select id, f8, key, data, small, big, words from random_rows order by id"),
                 rows,
                 strict=True,
             ):

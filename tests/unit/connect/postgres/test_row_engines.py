@@ -106,13 +106,9 @@ KINDS: list[tuple[int, int, st.SearchStrategy[bytes]]] = [
 ]  # fmt: skip
 
 
-def relation_with(
-    kinds: list[tuple[int, int]], key: tuple[int, ...] = (0,), nullable_key: bool = False
-) -> Relation:
+def relation_with(kinds: list[tuple[int, int]], key: tuple[int, ...] = (0,), nullable_key: bool = False) -> Relation:
     columns = tuple(Column(name=f"c{n}", type=oid, typmod=mod) for n, (oid, mod) in enumerate(kinds))
-    return Relation(
-        oid=9, schema="public", name="t", columns=columns, key=key, nullable_key=nullable_key, types=TYPES
-    )
+    return Relation(oid=9, schema="public", name="t", columns=columns, key=key, nullable_key=nullable_key, types=TYPES)
 
 
 def tuple_bytes(values: list[Any]) -> bytes:
@@ -177,15 +173,10 @@ HEAD = b"\0\0\0\x09"
 @st.composite
 def change(draw: st.DrawFn) -> bytes:
     kind = draw(st.sampled_from("IUUUDX"))
-    values = [
-        draw(st.one_of(st.none(), st.just(...), texts) if n else texts)
-        for n, (_, _, texts) in enumerate(KINDS)
-    ]
+    values = [draw(st.one_of(st.none(), st.just(...), texts) if n else texts) for n, (_, _, texts) in enumerate(KINDS)]
     if kind == "I":
         return b"I" + HEAD + b"N" + tuple_bytes([None if value is ... else value for value in values])
-    old_values: list[Any] = [
-        draw(st.one_of(st.none(), texts) if n else texts) for n, (_, _, texts) in enumerate(KINDS)
-    ]
+    old_values: list[Any] = [draw(st.one_of(st.none(), texts) if n else texts) for n, (_, _, texts) in enumerate(KINDS)]
     if draw(st.booleans()):
         old_values[0] = values[0]
     is_key_only = draw(st.booleans())
@@ -211,9 +202,7 @@ def test_any_bytes_as_any_value(data: st.DataObject) -> None:
     """A value that is none of its type is written by neither, or by both alike."""
     alphabet = b"0123456789-+.:e ntfNaINFiyBC\\x{},T"
     for oid, mod, texts in KINDS:
-        text = bytearray(
-            data.draw(st.one_of(texts, st.lists(st.sampled_from(alphabet), max_size=24).map(bytes)))
-        )
+        text = bytearray(data.draw(st.one_of(texts, st.lists(st.sampled_from(alphabet), max_size=24).map(bytes))))
         for _ in range(data.draw(st.integers(0, 2))):
             if text:
                 text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.sampled_from(alphabet))
@@ -358,9 +347,7 @@ def test_a_key_kept_out_of_line_comes_from_the_old_key() -> None:
     """Postgres sends the old key of a row whose key is stored out of line, and no new one."""
     relation = relation_with([(25, -1), (23, -1)])
     update = b"U" + HEAD + b"K" + tuple_bytes([b"long", None]) + b"N" + tuple_bytes([..., b"5"])
-    assert changes(relation, [update], []) == [
-        (0, b"\0\0\0\0\1\x08long", b"\0\x80\0\0\0\x02\x08long\x02\x0a")
-    ]
+    assert changes(relation, [update], []) == [(0, b"\0\0\0\0\1\x08long", b"\0\x80\0\0\0\x02\x08long\x02\x0a")]
 
 
 @pytest.mark.parametrize(
@@ -391,10 +378,7 @@ def test_a_key_of_the_whole_row_may_hold_nulls() -> None:
 def test_many_rows_with_hard_values_among_them() -> None:
     relation = relation_with([(23, -1), (701, -1), (20, -1)])
     messages = [
-        b"I"
-        + HEAD
-        + b"N"
-        + tuple_bytes([str(n).encode(), b"5e-324" if n % 3 else b"1.5", str(-(2**63)).encode()])
+        b"I" + HEAD + b"N" + tuple_bytes([str(n).encode(), b"5e-324" if n % 3 else b"1.5", str(-(2**63)).encode()])
         for n in range(500)
     ]
     found = changes(relation, messages)

@@ -42,9 +42,7 @@ def test_a_deploy_is_noted_without_the_passwords_of_its_settings(tmp_path: Path)
 def test_a_password_in_a_wrong_place_is_not_noted(tmp_path: Path, body: Any) -> None:
     with console_api(tmp_path) as api:
         api.post("/users", body, status=400)
-        ((what, status),) = [
-            (one["what"], one["status"]) for one in api.get("/audit", role="admin")["events"]
-        ]
+        ((what, status),) = [(one["what"], one["status"]) for one in api.get("/audit", role="admin")["events"]]
     assert ("sesame" in what, status) == (False, 400)
 
 
@@ -73,15 +71,11 @@ def test_what_is_no_character_and_what_a_terminal_would_obey_is_escaped(
             )
             assert answer.status_code == 403
         noted = [event["what"] for event in api.get("/audit", role="operator")["events"]]
-    assert noted == [
-        f"POST /api/v1/topics {said}" for said in (r'{"name": "\x9b31m\u202e"}', "(no JSON object)")
-    ]
+    assert noted == [f"POST /api/v1/topics {said}" for said in (r'{"name": "\x9b31m\u202e"}', "(no JSON object)")]
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-def test_refused_requests_do_not_push_out_what_was_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_requests_do_not_push_out_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_module, "AUDIT_EVENTS", 3)
     with console_api(tmp_path, connect=(Remote(url="http://127.0.0.1:1"),)) as api:
         api.post("/connectors/0/orders/restart", role="admin", status=503)
@@ -89,9 +83,7 @@ def test_refused_requests_do_not_push_out_what_was_done(
             api.post(f"/topics/{number}/delete", {"confirm": "x"}, role="viewer", status=403)
         events = api.get("/audit", role="operator")["events"]
     assert [(event["user"], event["status"]) for event in events] == [("viewer", 403)] * 3 + [("admin", 503)]
-    assert [event["what"].split()[1] for event in events[:2]] == [
-        f"/api/v1/topics/{n}/delete" for n in (4, 3)
-    ]
+    assert [event["what"].split()[1] for event in events[:2]] == [f"/api/v1/topics/{n}/delete" for n in (4, 3)]
 
 
 def test_the_newest_change_is_first_although_the_clock_was_set_back() -> None:

@@ -18,9 +18,7 @@ from suiro.console.web.application import CALL_THREADS
 from suiro.errors import TransientError
 
 
-def test_what_is_in_memory_is_answered_while_all_threads_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_in_memory_is_answered_while_all_threads_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting: list[Console] = []
     over = threading.Event()
 

@@ -54,9 +54,7 @@ def api(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
 # -- looking -------------------------------------------------------------------------------------------------
 
 
-def test_topics_groups_letters_and_what_they_were_made_of(
-    api: Api, client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_topics_groups_letters_and_what_they_were_made_of(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     source, dead = new_topic(2), new_topic(suffix=".DLQ")
     client.produce({(source, 1): encode_batch([Record(offset=0, timestamp=5, key=b"k", value=b"whole")])})
     put_aside(
@@ -92,9 +90,7 @@ def test_questions_that_are_wrong(api: Api, client: Client, new_topic: NewTopicF
     dead = new_topic()
     put_aside(client, dead, (b"a", ()))
     assert "no-such" in api.get("/dead-letters/no-such", status=404)
-    assert "no record at offset 7" in api.get(
-        f"/dead-letters/{dead}/origin", partition=0, offset=7, status=404
-    )
+    assert "no record at offset 7" in api.get(f"/dead-letters/{dead}/origin", partition=0, offset=7, status=404)
     assert "not 3" in api.get(f"/dead-letters/{dead}/origin", partition=3, offset=0, status=400)
     assert "partition=N and offset=N" in api.get(f"/dead-letters/{dead}/origin", partition=0, status=400)
     assert "limit='0x'" in api.get(f"/dead-letters/{dead}/records", limit="0x", status=400)
@@ -132,9 +128,7 @@ def test_a_batch_of_many_records_is_read_as_far_as_the_bounds_go(
     put_aside(client, dead, *((b"", ()) for _ in range(3_000)))
     monkeypatch.setattr(protocol_records, "_get_record", counted)
     monkeypatch.setattr(dead_letters, "_journaled", lambda *of, **more: {})  # it has lines of other tests
-    found = dead_letters.summarise(
-        Letters(client, dead, bound=Bound(records=3_000, bytes=10 * len(b"key-") + 10 * 32))
-    )
+    found = dead_letters.summarise(Letters(client, dead, bound=Bound(records=3_000, bytes=10 * len(b"key-") + 10 * 32)))
     assert (found.read, found.complete, decoded) == (10, False, 11)
 
 
@@ -166,9 +160,7 @@ def test_names_that_no_topic_has(api: Api, client: Client, new_topic: NewTopicFi
     put_aside(client, dead, (b"bad", bad), (b"good", of_streams(source)))
     assert api.get(f"/dead-letters/{dead}/origin", partition=0, offset=0) == {"record": None}
     found = api.post(f"/dead-letters/{dead}/redrive", {"dry_run": False})
-    assert found["refused"] == [
-        {"reason": "its headers name no topic and partition that it comes from", "records": 1}
-    ]
+    assert found["refused"] == [{"reason": "its headers name no topic and partition that it comes from", "records": 1}]
     assert values(client, source) == [b"good"]
 
 
@@ -248,9 +240,7 @@ def test_what_is_masked_where_it_comes_from_is_masked_here(
         assert letter["record"]["value"]["text"] == '{"card":"***","total":1.10}'
         assert {"name": "mine", "text": "1"} in letter["record"]["headers"]
         assert api.get(f"/dead-letters/{dead}/records", reason="4711")["letters"] == []
-        guessed = api.post(
-            f"/dead-letters/{dead}/redrive", {"dry_run": True, "reason": "4711"}, role="operator"
-        )
+        guessed = api.post(f"/dead-letters/{dead}/redrive", {"dry_run": True, "reason": "4711"}, role="operator")
         assert guessed["records"] == 0
         assert "4711" in str(api.get(f"/dead-letters/{dead}/records", role="admin"))
         api.post(f"/dead-letters/{dead}/redrive", {"dry_run": False, "reason": "***"}, role="operator")
@@ -305,9 +295,7 @@ def test_chosen_places_are_read_and_no_more(
 ) -> None:
     monkeypatch.setattr(redrives, "LOOK_BACK", 5)
     source, dead = new_topic(), new_topic(2)
-    put_aside(
-        client, dead, *((str(number).encode(), of_streams(source)) for number in range(200)), partition=1
-    )
+    put_aside(client, dead, *((str(number).encode(), of_streams(source)) for number in range(200)), partition=1)
     read: list[int] = []
     reading = redrives.read_records
 
@@ -436,9 +424,7 @@ def test_a_redrive_goes_on_though_its_caller_has_gone(
     assert sum(one["records"] for one in api.get(f"/dead-letters/{dead}/history")) == 1_200
 
 
-def test_lines_of_the_journal_that_no_redrive_wrote(
-    api: Api, client: Client, new_topic: NewTopicFixture
-) -> None:
+def test_lines_of_the_journal_that_no_redrive_wrote(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     dead = new_topic()
     journal = NewTopic(dead_letters.JOURNAL_TOPIC, 1, configs={"retention.ms": "-1"})
     client.create_topics([journal], exist_ok=True)
@@ -464,9 +450,7 @@ def test_lines_of_the_journal_that_no_redrive_wrote(
     ):
         line = f'{{"group": "{group}", "topic_id": "{topic_id}", "done": {{"0": [{done}]}}}}'
         wrong.append(line.encode())
-    records = [
-        Record(offset=at, timestamp=7, key=dead.encode(), value=value) for at, value in enumerate(wrong)
-    ]
+    records = [Record(offset=at, timestamp=7, key=dead.encode(), value=value) for at, value in enumerate(wrong)]
     client.produce({(dead_letters.JOURNAL_TOPIC, 0): encode_batch(records)})
     lines = api.get(f"/dead-letters/{dead}/history")
     assert len(lines) == len(wrong)
@@ -542,9 +526,7 @@ def test_a_group_goes_back_and_not_those_that_have_its_reason_in_theirs(
     api: Api, client: Client, new_topic: NewTopicFixture, reason: str, sent: list[bytes]
 ) -> None:
     source, dead = new_topic(), new_topic()
-    letters = [
-        (str(at).encode(), of_streams(source, 0, at, said)) for at, said in enumerate(("bad 7 times", "bad"))
-    ]
+    letters = [(str(at).encode(), of_streams(source, 0, at, said)) for at, said in enumerate(("bad 7 times", "bad"))]
     put_aside(client, dead, *letters, (b"3", of_streams(source, 0, 9, "")))
     group = next(one for one in api.get(f"/dead-letters/{dead}")["groups"] if one["reason"] == reason)
     chosen = {"exception": group["exception"], "group_reason": group["reason"]}

@@ -80,9 +80,7 @@ def test_a_login_has_a_session_of_its_role_until_it_logs_out(served: Served, pro
     ended = browser.post("/logout", json={})
     assert ended.json()["url"].startswith(f"{provider.issuer}/end?id_token_hint=ey")
     assert me(browser) == 401
-    assert (
-        httpx.get(f"{served.url}/api/v1/me", cookies=kept, verify=PLAIN).status_code == 401
-    )  # a copy of the cookie
+    assert httpx.get(f"{served.url}/api/v1/me", cookies=kept, verify=PLAIN).status_code == 401  # a copy of the cookie
     assert [(one.user, one.what) for one in served.console.audit()[::-1]] == [
         ("ada", "login as admin"),
         ("ada", "logout"),
@@ -348,9 +346,7 @@ def test_the_way_back_does_not_depend_on_who_asks(shared: Served) -> None:
     assert query["scope"] == ["openid profile"]
 
 
-def test_strangers_who_begin_logins_have_nothing_kept(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strangers_who_begin_logins_have_nothing_kept(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_module, "USED_STATES_MAX", 5)
     browser = served.browser()
     for _ in range(8):
@@ -387,9 +383,7 @@ def test_one_address_does_not_take_all_turns(
 # -- sessions --------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_has_an_end_and_so_have_its_streams(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_has_an_end_and_so_have_its_streams(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "KEEP_ALIVE_S", 0.05)
     browser = served.browser()
     log_in(browser)
@@ -427,10 +421,7 @@ def test_a_cookie_that_is_there_twice_is_none(shared: Served) -> None:
     log_in(browser)
     ((name, value),) = dict(browser.cookies).items()
     for header, status in ((f"{name}={value}", 200), (f"{name}=x; {name}={value}", 401), ("=; ;;" * 9, 401)):
-        assert (
-            httpx.get(f"{shared.url}/api/v1/me", headers={"Cookie": header}, verify=PLAIN).status_code
-            == status
-        )
+        assert httpx.get(f"{shared.url}/api/v1/me", headers={"Cookie": header}, verify=PLAIN).status_code == status
 
 
 def test_sessions_are_bounded_by_user_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,9 +475,7 @@ def test_beyond_this_machine_cookies_are_for_https_and_this_host_alone(provider:
     try:
         answer = served.browser().get("/login")
         (cookie,) = answer.headers.get_list("set-cookie")
-        assert re.match(
-            r"__Host-suiro-login=\S+; Max-Age=600; Path=/; HttpOnly; SameSite=Lax; Secure$", cookie
-        )
+        assert re.match(r"__Host-suiro-login=\S+; Max-Age=600; Path=/; HttpOnly; SameSite=Lax; Secure$", cookie)
         query = parse_qs(urlsplit(answer.headers["location"]).query)
         assert query["redirect_uri"] == ["https://console.example.com/login/callback"]
     finally:

@@ -53,9 +53,7 @@ def test_a_code_that_somebody_has_seen_is_of_no_use_to_them(served: Served) -> N
 
 
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/keys", "/token"])
-def test_answers_that_lead_elsewhere_are_not_followed(
-    served: Served, provider: OidcProvider, path: str
-) -> None:
+def test_answers_that_lead_elsewhere_are_not_followed(served: Served, provider: OidcProvider, path: str) -> None:
     """Nor is anything read from this machine's other services for whoever controls an answer."""
     asked = []
 
@@ -71,12 +69,8 @@ def test_answers_that_lead_elsewhere_are_not_followed(
     assert me(browser) == 401
 
 
-@pytest.mark.parametrize(
-    "endpoint", ["authorization_endpoint", "token_endpoint", "jwks_uri", "end_session_endpoint"]
-)
-@pytest.mark.parametrize(
-    "address", ["http://login.example.com/x", "file:///etc/passwd", "javascript:alert(1)", ""]
-)
+@pytest.mark.parametrize("endpoint", ["authorization_endpoint", "token_endpoint", "jwks_uri", "end_session_endpoint"])
+@pytest.mark.parametrize("address", ["http://login.example.com/x", "file:///etc/passwd", "javascript:alert(1)", ""])
 def test_a_provider_that_names_unsafe_addresses(
     served: Served, provider: OidcProvider, endpoint: str, address: str
 ) -> None:
@@ -86,9 +80,7 @@ def test_a_provider_that_names_unsafe_addresses(
         "token_endpoint": f"{provider.issuer}/token",
         "jwks_uri": f"{provider.issuer}/keys",
     }
-    provider.answers["/.well-known/openid-configuration"] = lambda: JSONResponse(
-        {**document, endpoint: address}
-    )
+    provider.answers["/.well-known/openid-configuration"] = lambda: JSONResponse({**document, endpoint: address})
     answer = served.browser().get("/login")
     assert answer.status_code == 400
     assert "location" not in answer.headers

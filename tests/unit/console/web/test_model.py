@@ -44,17 +44,13 @@ class ToldClient:
         self.admin = self
 
     def describe_cluster(self) -> Any:
-        return SimpleNamespace(
-            cluster_id="c", controller=1, brokers=(Broker(id=1, host="b", port=1, rack=None),)
-        )
+        return SimpleNamespace(cluster_id="c", controller=1, brokers=(Broker(id=1, host="b", port=1, rack=None),))
 
     def metadata(self) -> dict[str, TopicInfo]:
         topics: dict[str, list[PartitionInfo]] = {}
         for topic, partition in sorted(self.ends):
             leader = -1 if (topic, partition) in self.leaderless else 1
-            info = PartitionInfo(
-                partition=partition, leader=leader, leader_epoch=0, replicas=(1,), in_sync=(1,)
-            )
+            info = PartitionInfo(partition=partition, leader=leader, leader_epoch=0, replicas=(1,), in_sync=(1,))
             topics.setdefault(topic, []).append(info)
         return {
             name: TopicInfo(name=name, topic_id=uuid4(), internal=False, partitions=tuple(infos))
@@ -66,9 +62,7 @@ class ToldClient:
         if self.failures:
             raise self.failures.pop(0)
         return {
-            place: ListedOffset(
-                offset=0 if which == EARLIEST else self.ends[place], timestamp=-1, leader_epoch=-1
-            )
+            place: ListedOffset(offset=0 if which == EARLIEST else self.ends[place], timestamp=-1, leader_epoch=-1)
             for place, which in wanted.items()
         }
 
@@ -108,9 +102,7 @@ def client(clock: ManualClock) -> ToldClient:
 @pytest.fixture
 def model(client: ToldClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Model:
     since = clock.wall_ms() - 5_000
-    monkeypatch.setattr(
-        modelling, "first_waits_since", lambda client, offsets, **limits: dict.fromkeys(offsets, since)
-    )
+    monkeypatch.setattr(modelling, "first_waits_since", lambda client, offsets, **limits: dict.fromkeys(offsets, since))
     return Model(lambda: client, clock=clock)  # type: ignore[arg-type, return-value]
 
 

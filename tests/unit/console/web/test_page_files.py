@@ -17,9 +17,7 @@ from suiro.console.web.files import PageFiles
 PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
 VENDOR = PAGE / "vendor"
 SITE = Path(__file__).parents[4] / "docs" / "vendor"
-SOURCES = sorted(
-    path.relative_to(PAGE) for path in PAGE.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg")
-)
+SOURCES = sorted(path.relative_to(PAGE) for path in PAGE.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg"))
 OURS = [path for path in SOURCES if path.parts[0] != "vendor"]
 
 _COMMENTS = re.compile(r"/\*.*?\*/|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
@@ -65,9 +63,7 @@ def test_imports_are_relative_and_there() -> None:
             continue
         for name in re.findall(r"""\bfrom\s*["']([\w@./-]+)["']""", _COMMENTS.sub("", _text(path))):
             assert name.startswith("."), f"{path} imports {name!r}"
-            assert (PAGE / path).parent.joinpath(name).is_file(), (
-                f"{path} imports {name!r}, which is not there"
-            )
+            assert (PAGE / path).parent.joinpath(name).is_file(), f"{path} imports {name!r}, which is not there"
 
 
 def test_nothing_becomes_markup_or_code() -> None:
@@ -84,11 +80,7 @@ def test_nothing_becomes_markup_or_code() -> None:
 GROUNDS = ("ground", "surface", "raised", "sunken", "hover")
 READABLE = 4.5
 """WCAG 2.1, 1.4.3: of text this small."""
-ON = [
-    (text, ground)
-    for text in ("text", "muted", "accent", "good", "warn", "bad", "second")
-    for ground in GROUNDS
-] + [
+ON = [(text, ground) for text in ("text", "muted", "accent", "good", "warn", "bad", "second") for ground in GROUNDS] + [
     ("on-accent", "accent"),
     ("on-accent", "accent-strong"),
     ("surface", "bad"),
@@ -104,9 +96,7 @@ ON = [
 
 def _luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    ]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -142,9 +132,7 @@ def test_files_are_compressed_for_those_who_take_it(accepted: str, packed: bool)
 
 def test_commands_of_the_page_are_commands() -> None:
     """Two had options that there are not."""
-    texts = [
-        found for path in OURS for found in re.findall(r"command=(?:\"|\$\{`)(suiro [^\"`]+)", _text(path))
-    ]
+    texts = [found for path in OURS for found in re.findall(r"command=(?:\"|\$\{`)(suiro [^\"`]+)", _text(path))]
     assert len(texts) > 10
     for text in texts:
         _, group, *words = re.sub(r"\$\{.+\}", "orders", text).split()

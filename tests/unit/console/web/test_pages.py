@@ -69,9 +69,7 @@ def test_the_newest_records_are_shown_however_large_they_are(client: Client, siz
     seen: list[int] = []
     position = 100
     while position:
-        page = read_page(
-            client, topic, positions={0: position}, ranges={0: (0, 100)}, direction="backward", limit=100
-        )
+        page = read_page(client, topic, positions={0: position}, ranges={0: (0, 100)}, direction="backward", limit=100)
         assert page.entries
         seen = [one.record.offset for one in page.entries] + seen
         position = page.before[0]

@@ -141,9 +141,7 @@ def connect_url(to_the_end: ExitStack) -> str:
 
 
 @pytest.fixture(scope="module")
-def api(
-    to_the_end: ExitStack, tmp_path_factory: pytest.TempPathFactory, host_url: str, connect_url: str
-) -> Api:
+def api(to_the_end: ExitStack, tmp_path_factory: pytest.TempPathFactory, host_url: str, connect_url: str) -> Api:
     remotes = {"views": (Remote(url=host_url),), "connect": (Remote(url=connect_url, token="sesame"),)}
     return to_the_end.enter_context(console_api(tmp_path_factory.mktemp("console"), **remotes))
 
@@ -162,9 +160,7 @@ def dead_url() -> str:
 # -- what is wrong -------------------------------------------------------------------------------------------
 
 
-def test_what_is_wrong_in_what_runs_on_the_cluster(
-    console: Callable[..., Api], ends: ExitStack, dead_url: str
-) -> None:
+def test_what_is_wrong_in_what_runs_on_the_cluster(console: Callable[..., Api], ends: ExitStack, dead_url: str) -> None:
     application = {
         "application_id": "billing",
         "state": "ERROR",
@@ -264,15 +260,11 @@ def test_servers_that_answer_with_nonsense_break_no_list_of_problems(
         assert links >= {"#/applications/0", "#/connectors", "#/views"}
         assert "no JSON" in api.get("/views/1/v", role=role, status=500)
     assert "cannot be read" in api.get("/views/2/v", status=500)
-    call = Call(
-        console=api.console, path={}, query={}, body=None, user=None, role=Role.ADMIN, gone=threading.Event()
-    )
+    call = Call(console=api.console, path={}, query={}, body=None, user=None, role=Role.ADMIN, gone=threading.Event())
     assert [one.link for one in related_to(call, "a-t")] == ["#/applications/5"]  # on the page of a topic
 
 
-def test_a_server_with_a_million_values_is_an_entry_with_an_error(
-    console: Callable[..., Api], ends: ExitStack
-) -> None:
+def test_a_server_with_a_million_values_is_an_entry_with_an_error(console: Callable[..., Api], ends: ExitStack) -> None:
     """Nobody else was answered while they were parsed, for seconds."""
     many = (Remote(url=answering(ends, b"[" + b"[]," * 500_000 + b"[]]")),)
     api = console(apps=many, connect=many, views=many, masks=Masks.parse(["cards=number"]))
@@ -372,9 +364,7 @@ def test_changes_arrive_with_who_asks(
     assert (name, named) == (path, expected)
 
 
-def test_a_version_is_deployed_by_an_admin(
-    api: Api, host: ToldHost, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_version_is_deployed_by_an_admin(api: Api, host: ToldHost, caplog: pytest.LogCaptureFixture) -> None:
     body = {"entry": "delays.py:delays", "files": {"delays.py": "import helpers", "helpers.py": "SECRET = 1"}}
     assert "for the role admin" in api.post("/views/0", body, role="operator", status=403)
     assert host.calls == []
@@ -398,9 +388,7 @@ def test_a_version_is_deployed_by_an_admin(
         ("json.py:f", {"json.py": ""}, "give the file another name"),
     ],
 )
-def test_files_that_are_no_version(
-    api: Api, host: ToldHost, entry: str, files: dict[str, str], said: str
-) -> None:
+def test_files_that_are_no_version(api: Api, host: ToldHost, entry: str, files: dict[str, str], said: str) -> None:
     assert said in api.post("/views/0", {"entry": entry, "files": files}, status=400)
     assert host.calls == []
 
@@ -447,9 +435,7 @@ def test_comparisons_and_explanations(api: Api, host: ToldHost) -> None:
 def test_values_that_masks_do_not_reach_are_for_admins(
     console: Callable[..., Api], host: ToldHost, host_url: str, dead_url: str
 ) -> None:
-    masked = console(
-        views=(Remote(url=host_url),), apps=(Remote(url=dead_url),), masks=Masks.parse(["orders=card"])
-    )
+    masked = console(views=(Remote(url=host_url),), apps=(Remote(url=dead_url),), masks=Masks.parse(["orders=card"]))
     for path in ("/views/0/delays/compare", "/views/0/delays/explain"):
         assert "for admins" in masked.post(path, {}, role="operator", status=403)
     assert "for admins" in masked.get("/views/0/delays/comparisons", role="operator", status=403)
@@ -537,9 +523,7 @@ def test_a_host_with_users_is_told_for_whom_the_console_asks(
 # -- servers that are away, slow, or something else ----------------------------------------------------------
 
 
-def test_one_that_is_down_is_an_entry_with_an_error(
-    console: Callable[..., Api], host_url: str, dead_url: str
-) -> None:
+def test_one_that_is_down_is_an_entry_with_an_error(console: Callable[..., Api], host_url: str, dead_url: str) -> None:
     api = console(views=(Remote(url=dead_url), Remote(url=host_url)), connect=(Remote(url=dead_url),))
     down, up = api.get("/views")["hosts"]
     assert (down["views"], "is it running?" in down["error"]) == ([], True)

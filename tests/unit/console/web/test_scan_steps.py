@@ -114,17 +114,14 @@ class OneLed:
 
     def metadata(self, topics: Any = None) -> dict[str, TopicInfo]:
         partitions = tuple(
-            PartitionInfo(partition=number, leader=leader, leader_epoch=0)
-            for number, leader in enumerate(self.leaders)
+            PartitionInfo(partition=number, leader=leader, leader_epoch=0) for number, leader in enumerate(self.leaders)
         )
         return {"t": TopicInfo(name="t", topic_id=self.topic_id, internal=False, partitions=partitions)}
 
     def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
         self._ask(wanted, "list offsets", more)
         return {
-            place: ListedOffset(
-                offset=0 if which == EARLIEST else self._records, timestamp=-1, leader_epoch=-1
-            )
+            place: ListedOffset(offset=0 if which == EARLIEST else self._records, timestamp=-1, leader_epoch=-1)
             for place, which in wanted.items()
         }
 
@@ -248,9 +245,7 @@ def test_a_look_at_the_topic_takes_no_time_from_the_records(monkeypatch: pytest.
 
 @pytest.mark.parametrize("before", [(1,), (1, 1)], ids=["as many partitions", "fewer partitions"])
 @pytest.mark.parametrize("is_behind", [False, True])
-def test_a_tail_begins_anew_in_a_topic_that_is_created_again(
-    is_behind: bool, before: tuple[int, ...]
-) -> None:
+def test_a_tail_begins_anew_in_a_topic_that_is_created_again(is_behind: bool, before: tuple[int, ...]) -> None:
     """It failed, or left out as many records as the topic before had."""
     cluster = OneLed(*before, records=1)
     call = asking(cluster)
@@ -426,9 +421,7 @@ def test_a_file_does_not_look_whole_where_a_partition_loses_its_leader() -> None
 
 
 @pytest.mark.parametrize("query", [{}, {"filter": "record_timestamp() > 0"}, {"format": "csv"}])
-def test_a_file_waits_for_its_schemas(
-    monkeypatch: pytest.MonkeyPatch, unique: str, query: dict[str, str]
-) -> None:
+def test_a_file_waits_for_its_schemas(monkeypatch: pytest.MonkeyPatch, unique: str, query: dict[str, str]) -> None:
     """Records that had come while the registry was slow were in the file as bytes, or as other numbers."""
     answers: list[registry.Schema] = []
 

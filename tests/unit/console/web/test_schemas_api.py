@@ -163,9 +163,7 @@ def test_a_registry_with_users(tmp_path: Path) -> None:
     folder = tmp_path / "registry"
     folder.mkdir()
     storage: Any = MemoryStorage()
-    server = HttpServer(
-        RegistryApp(storage, Users(users_file(folder))), listen_on("127.0.0.1", 0, name="r"), name="r"
-    )
+    server = HttpServer(RegistryApp(storage, Users(users_file(folder))), listen_on("127.0.0.1", 0, name="r"), name="r")
     address = server.url.removeprefix("http://")
     body = {"schema": record("a")}
     try:
@@ -255,9 +253,7 @@ def test_numbers_in_a_schema_stay_as_they_were_written() -> None:
 
 
 def protobuf(version: int, lines: list[str]) -> RegisteredSchema:
-    return RegisteredSchema(
-        id=version, subject="s", version=version, schema=Schema("\n".join(lines), "PROTOBUF")
-    )
+    return RegisteredSchema(id=version, subject="s", version=version, schema=Schema("\n".join(lines), "PROTOBUF"))
 
 
 def test_a_diff_of_what_differs_everywhere_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,7 @@ STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
 DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
 
 
-def segment(
-    start: int, end: int, *, state: SegmentState = FINISHED, age_ms: int = 0, size: int = 100
-) -> RemoteSegment:
+def segment(start: int, end: int, *, state: SegmentState = FINISHED, age_ms: int = 0, size: int = 100) -> RemoteSegment:
     return RemoteSegment(
         topic="t",
         topic_id=UUID(int=1),

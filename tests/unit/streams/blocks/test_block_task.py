@@ -47,9 +47,7 @@ def test_in_the_middle_of_a_block_the_very_record_is_left_out(policy: str, lette
     calls: list[Any] = []
     topology = _failing(calls).build()
     batches = _fed(topology, [1, "bad", 2])
-    expected, found = run_both(
-        topology, topology.sub_topologies[0], batches, TaskSettings(on_processing_error=policy)
-    )
+    expected, found = run_both(topology, topology.sub_topologies[0], batches, TaskSettings(on_processing_error=policy))
     assert found.left == expected.left
     assert found.dropped == expected.dropped == {"processing error": 1}
     assert [value for _, _, value, _, _ in found.left["out"]] == [b"1", b"2"]
@@ -115,9 +113,7 @@ def test_what_lies_between_them_belongs_to_the_island() -> None:
     builder.add_state_store("seen", key=serdes.string, value=serdes.json)
     first = _in(builder).process(Processor, "seen", key=serdes.string, value=serdes.json, name="first")
     between = first.map_values(lambda value: value, name="between")
-    between.process(Processor, "seen", key=serdes.string, value=serdes.json, name="second").to(
-        "out", name="end"
-    )
+    between.process(Processor, "seen", key=serdes.string, value=serdes.json, name="second").to("out", name="end")
     (island,) = [unit for unit in _plan(builder).units if unit.is_island]
     assert island.nodes == ("first", "between", "second", "end")
 

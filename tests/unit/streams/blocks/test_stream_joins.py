@@ -25,9 +25,7 @@ def _joined(joiner: Callable[[Any, Any], Any], join: str = "join") -> StreamsBui
     return builder
 
 
-def _ran(
-    builder: StreamsBuilder, sent: list[tuple[str, Any, Any, int, Headers]], policy: str = "fail"
-) -> Ran:
+def _ran(builder: StreamsBuilder, sent: list[tuple[str, Any, Any, int, Headers]], policy: str = "fail") -> Ran:
     topology = builder.build()
     (sub,) = topology.sub_topologies
     assert not [unit for unit in block_plan(topology, sub).units if unit.is_island]
@@ -100,9 +98,7 @@ def test_a_stream_joined_with_itself() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("left", **OF_JSON)
     windows = JoinWindows.of_time_difference(5, grace=1)
-    joined = stream.join(
-        stream, lambda left, right: [left, right], windows, **OF_JSON, other_value=serdes.json
-    )
+    joined = stream.join(stream, lambda left, right: [left, right], windows, **OF_JSON, other_value=serdes.json)
     joined.to("out", **OF_JSON)
     ran = _ran(builder, [("left", "k", 1, 0, ()), ("left", "k", 2, 1, ())])
     values = [value for _, _, value, _, _ in ran.left["out"]]

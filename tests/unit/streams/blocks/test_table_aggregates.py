@@ -42,9 +42,7 @@ def _counted(grouped: KGroupedTable) -> KTable:
 
 
 def _reduced(grouped: KGroupedTable) -> KTable:
-    return grouped.reduce(
-        lambda total, row: total + row, lambda total, row: None if total == row else total - row
-    )
+    return grouped.reduce(lambda total, row: total + row, lambda total, row: None if total == row else total - row)
 
 
 def _aggregated(grouped: KGroupedTable) -> KTable:
@@ -58,9 +56,7 @@ def test_the_results_are_those_of_the_interpreter(made: Any, asks_for_old: bool,
     builder = StreamsBuilder()
     table = made(builder.table("in", **OF_JSON).group_by(_pair, key=serdes.string, value=serdes.long))
     if asks_for_old:
-        table.group_by(lambda key, value: (key, [value]), **OF_JSON).count().to_stream().to(
-            "again", **OF_JSON
-        )
+        table.group_by(lambda key, value: (key, [value]), **OF_JSON).count().to_stream().to("again", **OF_JSON)
     else:
         table.to_stream().to("out", **OF_JSON)
     topology = builder.build()

@@ -74,9 +74,7 @@ def test_what_a_change_sets_off_finds_it() -> None:
         changes = table.to_stream() if early is None else early
         changes.join(table, lambda left, row: ["own", left, row]).to("out", **OF_JSON)
         assert not [unit for unit in _plan(builder).units if unit.is_island]
-        values = _values(
-            _ran(builder, [("rows", "k", 1), ("in", "k", 0), ("rows", "k", 2), ("rows", "k", 3)])
-        )
+        values = _values(_ran(builder, [("rows", "k", 1), ("in", "k", 0), ("rows", "k", 2), ("rows", "k", 3)]))
         assert values == [b'["own",1,1]', b"[0,1]", b'["own",2,2]', b'["own",3,3]']
 
 
@@ -114,9 +112,7 @@ def test_explain_says_how_a_join_runs(is_versioned: bool) -> None:
     table = builder.table("rows", **OF_JSON, materialized=kept)
     stream = _stream(builder).map_values(lambda value: value)
     stream.join(table, lambda left, row: left, name="join").to("out", **OF_JSON)
-    (line,) = [
-        line for line in explain(builder.build()).splitlines() if line.startswith("  ") and "join" in line
-    ]
+    (line,) = [line for line in explain(builder.build()).splitlines() if line.startswith("  ") and "join" in line]
     assert ("record by record" in line) is is_versioned
     assert ("a block at a time" in line) is not is_versioned
 

@@ -74,9 +74,7 @@ def test_a_join_says_that_its_joiner_is_python() -> None:
     builder = StreamsBuilder()
     table = builder.table("table", key=serdes.string, value=serdes.string)
     _stream(builder, serdes.string).join(table, lambda one, other: one + other).to("out")
-    assert any(
-        "its joiner is Python, called for each pair" in line for line in explain(builder.build()).split("\n")
-    )
+    assert any("its joiner is Python, called for each pair" in line for line in explain(builder.build()).split("\n"))
 
 
 def _python_filter(builder: StreamsBuilder) -> None:
@@ -174,9 +172,7 @@ def test_a_sum_beyond_64_bits_stops() -> None:
     state: State = {}
     rows: list[Row] = [(b"a", _long(most), 5, ())]
     columns.batch(state, [rows])
-    with pytest.raises(
-        ProcessingError, match=r"KSTREAM-REDUCE.*timestamp 7: the sum does not fit into 64 bits"
-    ):
+    with pytest.raises(ProcessingError, match=r"KSTREAM-REDUCE.*timestamp 7: the sum does not fit into 64 bits"):
         columns.batch(state, [[(b"a", _long(1), 7, ())]])
 
 
@@ -197,9 +193,7 @@ def test_a_number_of_another_kind_is_an_error_of_its_record() -> None:
     _stream(builder, serdes.json).group_by_key().aggregate(lambda: 0, total, value=serdes.long)
     topology = builder.build()
     columns = Columns(topology, topology.sub_topologies[0])
-    with pytest.raises(
-        ProcessingError, match=r"in-0 offset 0, key 'a', timestamp 3: TypeError: 1.5 is no long"
-    ):
+    with pytest.raises(ProcessingError, match=r"in-0 offset 0, key 'a', timestamp 3: TypeError: 1.5 is no long"):
         columns.batch({}, [[(b"a", b'{"n":1.5}', 3, ())]])
 
 
@@ -359,9 +353,7 @@ def test_bytes_of_avro_that_are_null_are_a_null_value() -> None:
     assert wanted.dropped == {"null value": 2}
 
 
-def _joined_with_a_table(
-    stream: Any, joiner: Any, value: Any = serdes.json
-) -> tuple[JoinRules, JoinColumns, Any]:
+def _joined_with_a_table(stream: Any, joiner: Any, value: Any = serdes.json) -> tuple[JoinRules, JoinColumns, Any]:
     """`stream` is the serde of the stream's values, `value` that of the table's."""
     builder = StreamsBuilder()
     table = builder.table("table", key=serdes.string, value=value)

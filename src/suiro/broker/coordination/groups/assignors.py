@@ -48,10 +48,7 @@ def assign_uniform(group: AssigningGroup) -> Assignment:
     if group.same_topics:
         return _assign_even(group, order)
     return assign_uneven(
-        [
-            (member_id, group.members[member_id].topics, group.members[member_id].target)
-            for member_id in order
-        ],
+        [(member_id, group.members[member_id].topics, group.members[member_id].target) for member_id in order],
         group.partitions,
     )
 

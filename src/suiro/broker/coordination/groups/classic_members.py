@@ -36,9 +36,7 @@ def join(
     of_all = [member.classic for member in group.members.values() if member.classic is not None]
     common = [name for name in names if all(name in dict(classic.protocols) for classic in of_all)]
     if request.protocol_type != CONSUMER_PROTOCOL or not common:
-        raise RefusedError(
-            ErrorCode.inconsistent_group_protocol, f"Member {member_id}'s protocols are not supported."
-        )
+        raise RefusedError(ErrorCode.inconsistent_group_protocol, f"Member {member_id}'s protocols are not supported.")
     try:
         # All are decoded: one of the others is the group's when it becomes classic again.
         wants, *_ = [decode_subscription(metadata) for _, metadata in request.protocols]
@@ -112,9 +110,7 @@ def _classic_member(
 ) -> tuple[ConsumerMember, ClassicMember]:
     member = group.member(member_id) if instance_id is None else group.static_member(instance_id, member_id)
     if member.classic is None:
-        raise RefusedError(
-            ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol."
-        )
+        raise RefusedError(ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol.")
     if member.member_epoch != generation:
         raise RefusedError(
             ErrorCode.illegal_generation,

@@ -125,9 +125,7 @@ class ConsumerGroups:
         for member in group.members.values():
             group.timers.start(member, limits=limits, now=now)
 
-    def heartbeat(
-        self, group_id: str, request: Heartbeat, *, may_describe: Callable[[str], bool]
-    ) -> HeartbeatReply:
+    def heartbeat(self, group_id: str, request: Heartbeat, *, may_describe: Callable[[str], bool]) -> HeartbeatReply:
         """ConsumerGroupHeartbeat. Raises `RefusedError`."""
         if request.member_epoch < 0:
             group = self._existing(group_id)
@@ -169,9 +167,7 @@ class ConsumerGroups:
 
     # Members of the classic protocol
 
-    def join_classic(
-        self, group: ConsumerGroup, request: JoinRequest, waiter: Callable[[JoinReply], None]
-    ) -> None:
+    def join_classic(self, group: ConsumerGroup, request: JoinRequest, waiter: Callable[[JoinReply], None]) -> None:
         """JoinGroup in a group of the new protocol that has members. Raises `RefusedError`."""
         member_id = request.member_id or new_member_id()
         if self._host.settings.group_consumer_migration_policy == "disabled":
@@ -197,9 +193,7 @@ class ConsumerGroups:
             )
         )
 
-    def sync_classic(
-        self, group: ConsumerGroup, request: SyncRequest, waiter: Callable[[SyncReply], None]
-    ) -> None:
+    def sync_classic(self, group: ConsumerGroup, request: SyncRequest, waiter: Callable[[SyncReply], None]) -> None:
         member_id = request.member_id
         try:
             assignment = classic_members.sync(group, request, at=self._moment(group.group_id))
@@ -255,16 +249,10 @@ class ConsumerGroups:
 
     def tick(self, group: ConsumerGroup) -> None:
         """Remove the members whose time is over."""
-        late = [
-            member_id
-            for member_id in group.timers.late(self._coordinator.now())
-            if member_id in group.members
-        ]
+        late = [member_id for member_id in group.timers.late(self._coordinator.now()) if member_id in group.members]
         if not late:
             return
-        logger.info(
-            "group %s: out for being late: %s", on_one_line(group.group_id), on_one_line(", ".join(late))
-        )
+        logger.info("group %s: out for being late: %s", on_one_line(group.group_id), on_one_line(", ".join(late)))
         try:
             for member_id in late:
                 if self._coordinator.groups.get(group.group_id) is group:

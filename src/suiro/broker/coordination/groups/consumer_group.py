@@ -107,9 +107,7 @@ class ConsumerGroup:
         return preferred_assignor(self.members.values())
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return topic in self._name_counts or any(
-            topic in resolved.topics for resolved in self.regexes.values()
-        )
+        return topic in self._name_counts or any(topic in resolved.topics for resolved in self.regexes.values())
 
     def is_owned(self, topic_id: UUID, partition: int) -> bool:
         return (topic_id, partition) in self._owners
@@ -210,9 +208,7 @@ class ConsumerGroup:
         )
         resolve: frozenset[str] = frozenset()
         if not self.is_resolving:
-            resolve = regexes_to_resolve(
-                member, updated, counts=self._regex_counts, resolved=self.regexes, at=at
-            )
+            resolve = regexes_to_resolve(member, updated, counts=self._regex_counts, resolved=self.regexes, at=at)
 
         group_epoch = self.group_epoch
         if names_changed or regex_known or self._seen != self._see(at.image):
@@ -283,9 +279,7 @@ class ConsumerGroup:
         records.append(GroupEpoch(self.group_epoch + 1, hash_topics(topics, image)))
         return tuple(records)
 
-    def regexes_resolved(
-        self, found: Mapping[str, ResolvedRegex], *, image: TopicImage
-    ) -> tuple[ConsumerRecord, ...]:
+    def regexes_resolved(self, found: Mapping[str, ResolvedRegex], *, image: TopicImage) -> tuple[ConsumerRecord, ...]:
         """The topics of these regular expressions were found."""
         records: list[ConsumerRecord] = []
         changed = False
@@ -537,13 +531,9 @@ def _updated(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=(
-            member.rebalance_timeout_ms
-            if request.rebalance_timeout_ms == -1
-            else request.rebalance_timeout_ms
+            member.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
         ),
-        server_assignor=member.server_assignor
-        if request.server_assignor is None
-        else request.server_assignor,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
         topic_names=member.topic_names if names is None else frozenset(names),
         topic_regex=member.topic_regex if request.topic_regex is None else request.topic_regex,
         client_id=request.client_id,

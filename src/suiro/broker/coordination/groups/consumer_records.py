@@ -76,9 +76,7 @@ class Regex:
     resolved: ResolvedRegex | None
 
 
-ConsumerRecord: TypeAlias = (
-    GroupEpoch | TopicMetadata | Subscription | TargetEpoch | Target | Ownership | Regex
-)
+ConsumerRecord: TypeAlias = GroupEpoch | TopicMetadata | Subscription | TargetEpoch | Target | Ownership | Regex
 
 
 def encode(group_id: str, record: ConsumerRecord) -> tuple[bytes, bytes | None]:

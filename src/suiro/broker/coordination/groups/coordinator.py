@@ -207,9 +207,7 @@ class GroupCoordinator:
 
     # Writing
 
-    def write(
-        self, group_id: str, keyed: Sequence[KeyedRecord], *, producer: tuple[int, int] | None = None
-    ) -> int:
+    def write(self, group_id: str, keyed: Sequence[KeyedRecord], *, producer: tuple[int, int] | None = None) -> int:
         """Append records as one batch. Returns the offset of the first. Raises `RefusedError`."""
         producer_id, producer_epoch = producer or (-1, -1)
         try:
@@ -310,9 +308,7 @@ class GroupCoordinator:
             if request.member_id:
                 raise RefusedError(ErrorCode.unknown_member_id)
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
-        effects = group.join(
-            request, waiter, now=self.now(), new_member_id=lambda: f"{request.prefix}-{uuid.uuid4()}"
-        )
+        effects = group.join(request, waiter, now=self.now(), new_member_id=lambda: f"{request.prefix}-{uuid.uuid4()}")
         self.carry_out(group, effects)
 
     def sync(self, group_id: str, request: SyncRequest, waiter: SyncWaiter) -> None:
@@ -330,9 +326,7 @@ class GroupCoordinator:
             return
         self.carry_out(group, group.sync(request, waiter, now=self.now()))
 
-    def heartbeat(
-        self, group_id: str, *, member_id: str, instance_id: str | None, generation: int
-    ) -> ErrorCode:
+    def heartbeat(self, group_id: str, *, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         group = self.current(group_id)
         if group is None:
             return ErrorCode.unknown_member_id
@@ -340,9 +334,7 @@ class GroupCoordinator:
             return self.consumers.heartbeat_classic(
                 group, member_id=member_id, instance_id=instance_id, generation=generation
             )
-        return group.heartbeat(
-            member_id=member_id, instance_id=instance_id, generation=generation, now=self.now()
-        )
+        return group.heartbeat(member_id=member_id, instance_id=instance_id, generation=generation, now=self.now())
 
     def leave(self, group_id: str, *, member_id: str, instance_id: str | None) -> ErrorCode:
         group = self.current(group_id)

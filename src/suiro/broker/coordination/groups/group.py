@@ -118,9 +118,7 @@ class Group:
         if not self.is_of_consumers or (self.members and self.protocol is None):
             return None
         try:
-            return frozenset().union(
-                *(topics_of(member.metadata(self.protocol)) for member in self.members.values())
-            )
+            return frozenset().union(*(topics_of(member.metadata(self.protocol)) for member in self.members.values()))
         except ValueError:
             return None
 
@@ -130,9 +128,7 @@ class Group:
 
     # Requests
 
-    def join(
-        self, request: JoinRequest, token: Token, *, now: int, new_member_id: Callable[[], str]
-    ) -> list[Effect]:
+    def join(self, request: JoinRequest, token: Token, *, now: int, new_member_id: Callable[[], str]) -> list[Effect]:
         """JoinGroup. The answer may be among the effects, or come with a later call."""
         code = self._check_join(request)
         if code is not ErrorCode.none:
@@ -153,8 +149,7 @@ class Group:
         """SyncGroup: the leader brings the assignment, everybody gets their part of it."""
         code = self._check_member(request.member_id, request.instance_id, request.generation)
         if code is ErrorCode.none and (
-            request.protocol_type not in (None, self.protocol_type)
-            or request.protocol not in (None, self.protocol)
+            request.protocol_type not in (None, self.protocol_type) or request.protocol not in (None, self.protocol)
         ):
             code = ErrorCode.inconsistent_group_protocol
         if code is ErrorCode.none and self.state is GroupState.PREPARING_REBALANCE:
@@ -271,9 +266,7 @@ class Group:
     def restore(self, members: Iterable[Member], *, now: int) -> None:
         """Restore the stored members, with a whole session to come back."""
         self.members = {member.member_id: member for member in members}
-        self.static_ids = {
-            m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None
-        }
+        self.static_ids = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None}
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         for member in self.members.values():
             self._keep_alive(member, now)
@@ -306,9 +299,7 @@ class Group:
         if member is None:
             return [JoinReply(token=token, code=ErrorCode.unknown_member_id, member_id=member_id)]
         is_follower = self.state is GroupState.STABLE and member_id != self.leader
-        if member.protocols == request.protocols and (
-            is_follower or self.state is GroupState.COMPLETING_REBALANCE
-        ):
+        if member.protocols == request.protocols and (is_follower or self.state is GroupState.COMPLETING_REBALANCE):
             # Its first answer was lost: it gets the same answer again.
             self._keep_alive(member, now)
             return [self._joined(member, token)]
@@ -345,9 +336,7 @@ class Group:
         effects: list[Effect] = []
         if member.join_token is not None:
             effects.append(
-                JoinReply(
-                    token=member.join_token, code=ErrorCode.rebalance_in_progress, member_id=member.member_id
-                )
+                JoinReply(token=member.join_token, code=ErrorCode.rebalance_in_progress, member_id=member.member_id)
             )
         member.protocols = request.protocols
         member.client_id, member.client_host = request.client_id, request.client_host
@@ -463,9 +452,7 @@ class Group:
             protocol_type=self.protocol_type,
             protocol=self.protocol,
             leader=self.leader or "",
-            members=tuple(
-                (m.member_id, m.instance_id, m.metadata(self.protocol)) for m in self.members.values()
-            )
+            members=tuple((m.member_id, m.instance_id, m.metadata(self.protocol)) for m in self.members.values())
             if with_members
             else (),
         )

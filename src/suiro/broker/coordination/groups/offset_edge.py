@@ -126,8 +126,7 @@ class GroupOffsets:
         places = tuple(places)
         subscribed = _subscribed(group, places)
         codes = {
-            place: ErrorCode.group_subscribed_to_topic if place[0] in subscribed else ErrorCode.none
-            for place in places
+            place: ErrorCode.group_subscribed_to_topic if place[0] in subscribed else ErrorCode.none for place in places
         }
         known = self.store.committed(group_id).keys() | self.store.undecided(group_id)
         free = {place for place, code in codes.items() if code is ErrorCode.none}
@@ -214,9 +213,7 @@ class GroupOffsets:
             else:
                 self.store.remove(group_id, ends[group_id])
 
-    def _written_together(
-        self, group_ids: Iterable[str], keyed: Callable[[str], list[KeyedRecord]]
-    ) -> list[str]:
+    def _written_together(self, group_ids: Iterable[str], keyed: Callable[[str], list[KeyedRecord]]) -> list[str]:
         """Write these records of many groups, in batches: thousands may be due at once, and the loop stands still
         meanwhile. The records of one batch only are in memory. Returns the groups whose records are written."""
         written: list[str] = []

@@ -54,9 +54,7 @@ def new_target(
     return ASSIGNORS[preferred_assignor(members.values()) or default_assignor](group)
 
 
-def topic_ids(
-    member: ConsumerMember, regexes: Mapping[str, ResolvedRegex], image: TopicImage
-) -> Mapping[str, UUID]:
+def topic_ids(member: ConsumerMember, regexes: Mapping[str, ResolvedRegex], image: TopicImage) -> Mapping[str, UUID]:
     """The topics that a member wants and that exist."""
     names = set(member.topic_names)
     if member.topic_regex and member.topic_regex in regexes:

@@ -48,9 +48,7 @@ def assign_uneven(
 class _Work:
     """The owners of the partitions while the assignment is computed."""
 
-    def __init__(
-        self, subscribers: Mapping[UUID, list[int]], partitions: Mapping[UUID, int], members: int
-    ) -> None:
+    def __init__(self, subscribers: Mapping[UUID, list[int]], partitions: Mapping[UUID, int], members: int) -> None:
         self.subscribers = subscribers
         self.owners = {topic_id: [_NOBODY] * count for topic_id, count in partitions.items()}
         self.loads = [0] * members
@@ -138,8 +136,7 @@ class _Scale:
         if self._next_least >= self._least_end:
             self._least_level += 1
             while (
-                self._least_end < len(self._sorted)
-                and self._loads[self._sorted[self._least_end]] == self._least_level
+                self._least_end < len(self._sorted) and self._loads[self._sorted[self._least_end]] == self._least_level
             ):
                 self._least_end += 1
             self._next_least = 0
@@ -153,9 +150,7 @@ class _Scale:
                 self._most_level = self._loads[self._sorted[self._most_start - 1]]
             else:
                 self._most_level -= 1
-            while (
-                self._most_start > 0 and self._loads[self._sorted[self._most_start - 1]] == self._most_level
-            ):
+            while self._most_start > 0 and self._loads[self._sorted[self._most_start - 1]] == self._most_level:
                 self._most_start -= 1
             self._next_most = self._most_end - 1
         if self._next_most < 0:

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 def is_open_in(partition: Partition, producer_id: int, producer_epoch: int) -> bool:
     """Whether this producer's transaction is open in the partition's log, under this epoch."""
     entry = partition.log.producer(producer_id)
-    return (
-        entry is not None and entry.transaction_first_offset >= 0 and entry.producer_epoch == producer_epoch
-    )
+    return entry is not None and entry.transaction_first_offset >= 0 and entry.producer_epoch == producer_epoch
 
 
 def admit_writes(

@@ -205,9 +205,7 @@ class TransactionCoordinator:
         if deadline is None or deadline >= now_ms:
             return
         name = on_one_line(transaction.transactional_id)
-        logger.info(
-            "aborting the transaction of %s: open for longer than its %d ms", name, transaction.timeout_ms
-        )
+        logger.info("aborting the transaction of %s: open for longer than its %d ms", name, transaction.timeout_ms)
         try:
             fenced = state.fence(
                 transaction, version=self.version, now_ms=now_ms, new_producer_id=self._producer_ids.take

@@ -71,9 +71,7 @@ def decode_value(transactional_id: str, value: bytes) -> Transaction:
     reader = FieldReader(value)
     value_version = reader.int16()
     if value_version not in (_OLD_VALUE, _FLEXIBLE_VALUE):
-        raise ValueError(
-            f"transaction {transactional_id}: its record has version {value_version}, known are 0 and 1"
-        )
+        raise ValueError(f"transaction {transactional_id}: its record has version {value_version}, known are 0 and 1")
     flexible = value_version == _FLEXIBLE_VALUE
     producer_id, producer_epoch = reader.int64(), reader.int16()
     timeout_ms, state = reader.int32(), TransactionState(reader.int8())

@@ -189,9 +189,7 @@ def _may_continue(transaction: Transaction, expected: tuple[int, int]) -> bool:
     )
 
 
-def fence(
-    transaction: Transaction, *, version: int, now_ms: int, new_producer_id: NewProducerId
-) -> Transaction:
+def fence(transaction: Transaction, *, version: int, now_ms: int, new_producer_id: NewProducerId) -> Transaction:
     """The decision to abort what is ongoing, under an epoch that its producer does not have.
 
     In V2 the epoch it had stays known as the last one: its holder may go on from there, unless somebody else
@@ -288,17 +286,13 @@ def end(
             return _INVALID
     return Decision(
         code=ErrorCode.none,
-        next=prepare(
-            transaction, commit=commit, version=version, now_ms=now_ms, new_producer_id=new_producer_id
-        ),
+        next=prepare(transaction, commit=commit, version=version, now_ms=now_ms, new_producer_id=new_producer_id),
     )
 
 
 def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
     """V2: whether an EndTxn bears the identity that the end it asks for has taken away."""
-    return transaction.producer_epoch == producer_epoch + 1 or _overflowed(
-        transaction, producer_id, producer_epoch
-    )
+    return transaction.producer_epoch == producer_epoch + 1 or _overflowed(transaction, producer_id, producer_epoch)
 
 
 def _overflowed(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
@@ -309,9 +303,7 @@ def _overflowed(transaction: Transaction, producer_id: int, producer_epoch: int)
     )
 
 
-def _check_end(
-    transaction: Transaction, producer_id: int, producer_epoch: int, *, retried: bool
-) -> Decision | None:
+def _check_end(transaction: Transaction, producer_id: int, producer_epoch: int, *, retried: bool) -> Decision | None:
     """V2: who may end. The epoch tells a repeated request from the one that ends the next transaction."""
     if transaction.producer_id != producer_id and not _overflowed(transaction, producer_id, producer_epoch):
         return _refused(ErrorCode.invalid_producer_id_mapping)
@@ -356,9 +348,7 @@ def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
     return _to(transaction, done, next_producer_id=NO_PRODUCER_ID, **changes)
 
 
-def _check_producer(
-    transaction: Transaction | None, producer_id: int, producer_epoch: int
-) -> Decision | None:
+def _check_producer(transaction: Transaction | None, producer_id: int, producer_epoch: int) -> Decision | None:
     if transaction is None or transaction.producer_id != producer_id:
         return _refused(ErrorCode.invalid_producer_id_mapping)
     if transaction.producer_epoch != producer_epoch:

@@ -104,9 +104,7 @@ def check_node_id(broker: BrokerContext, name: str, *, kind: str = "Node", or_em
     try:
         node_id = int(name)
     except ValueError:
-        raise RefusedError(
-            ErrorCode.invalid_request, f"{kind} id must be an integer, but it is: {name}"
-        ) from None
+        raise RefusedError(ErrorCode.invalid_request, f"{kind} id must be an integer, but it is: {name}") from None
     if node_id != broker.node_id:
         raise RefusedError(
             ErrorCode.invalid_request,

@@ -147,6 +147,4 @@ def _garbled(batch: bytes, error: Exception) -> RefusedBatch | None:
             f"max.message.bytes (a batch may expand to {EXPANSION} times as much)",
             records={},
         )
-    return RefusedBatch(
-        code=ErrorCode.invalid_record, message=f"the batch cannot be read: {error}", records={}
-    )
+    return RefusedBatch(code=ErrorCode.invalid_record, message=f"the batch cannot be read: {error}", records={})

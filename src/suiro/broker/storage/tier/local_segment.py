@@ -60,9 +60,7 @@ class LocalSegment:
             if kind in ("txnindex", "snapshot") and not path.exists():
                 continue
             handle = open_handle(path)
-            sources.append(
-                Source(kind=kind, handle=handle, size=path.stat().st_size if size is None else size)
-            )
+            sources.append(Source(kind=kind, handle=handle, size=path.stat().st_size if size is None else size))
         epochs = [entry for entry in self.log.leader_epochs.entries if entry[1] < self.end_offset]
         return [*sources, leader_epochs_source(epochs)]
 

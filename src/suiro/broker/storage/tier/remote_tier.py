@@ -191,9 +191,7 @@ class RemoteTier:
     def not_copied(self, partition: Partition) -> tuple[int, int]:
         """(bytes, number) of closed segments that are only here."""
         following = self._remote(partition).next_offset
-        waiting = [
-            segment.size for segment in partition.log.segments[:-1] if segment.base_offset >= following
-        ]
+        waiting = [segment.size for segment in partition.log.segments[:-1] if segment.base_offset >= following]
         return sum(waiting), len(waiting)
 
     def _remote(self, partition: Partition) -> RemoteLog:

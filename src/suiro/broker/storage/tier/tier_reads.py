@@ -19,9 +19,7 @@ from suiro.log.tier import ObjectMissingError, RemoteLog, RemoteRead, RemoteRead
 class TierReads:
     """`remote_of` gives what the tier has of a partition."""
 
-    def __init__(
-        self, reader: RemoteReader, workers: Workers, remote_of: Callable[[Partition], RemoteLog]
-    ) -> None:
+    def __init__(self, reader: RemoteReader, workers: Workers, remote_of: Callable[[Partition], RemoteLog]) -> None:
         self._reader = reader
         self._workers = workers
         self._remote_of = remote_of

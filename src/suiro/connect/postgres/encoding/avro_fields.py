@@ -63,9 +63,7 @@ class FieldExtractor:
         if kind in ("string", "bytes"):
             size, at = read_long(value, at)
             if not 0 <= size <= len(value) - at:
-                raise CorruptRecordError(
-                    f"a length of {size} with {len(value) - at} bytes left, at byte {at}"
-                )
+                raise CorruptRecordError(f"a length of {size} with {len(value) - at} bytes left, at byte {at}")
             return at + size
         raise CorruptRecordError(f"{kind} is no type of a capture")
 
@@ -77,9 +75,7 @@ class FieldExtractor:
             if count < 0:  # the block's size in bytes follows
                 size, at = read_long(value, at)
                 if not 0 <= size <= len(value) - at:
-                    raise CorruptRecordError(
-                        f"a block of {size} bytes with {len(value) - at} left, at byte {at}"
-                    )
+                    raise CorruptRecordError(f"a block of {size} bytes with {len(value) - at} left, at byte {at}")
                 at += size
                 continue
             for _ in range(count):

@@ -51,9 +51,7 @@ class RowEncoder:
                     columns.append(column)
         return np.array(rows, np.int64), np.array(columns, np.int64)
 
-    def encode_changes(
-        self, messages: Messages, indices: npt.ArrayLike, *, fill: Sequence[bytes] = ()
-    ) -> EncodedRows:
+    def encode_changes(self, messages: Messages, indices: npt.ArrayLike, *, fill: Sequence[bytes] = ()) -> EncodedRows:
         """Returns records for the inserts, updates and deletes at `indices` of `messages`, all of this table.
 
         fill: for each place that `unchanged` returns, the Avro bytes of the column in the row's last value, with the

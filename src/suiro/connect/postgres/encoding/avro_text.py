@@ -278,9 +278,7 @@ def composite_encoder(name: str, fields: Sequence[Encode | int]) -> Encode:
             return b""
         places = form(len(words))
         if places is None:
-            raise ConversionError(
-                f"it has {len(words)} attributes where the type {name} is known with {len(alive)}"
-            )
+            raise ConversionError(f"it has {len(words)} attributes where the type {name} is known with {len(alive)}")
         given = dict(zip(places, words, strict=True))
         return b"".join(
             b"\x00" if (word := given.get(place)) is None else b"\x02" + field(word) for place, field in alive

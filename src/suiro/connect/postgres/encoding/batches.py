@@ -59,10 +59,7 @@ def encode(
 
 def batch_of(pairs: Iterable[Pair], *, partition: int, timestamp_ms: int) -> Batch:
     """Encodes a few records without headers, such as a position. Below a hundred records this is the faster way."""
-    records = [
-        Record(offset=at, timestamp=timestamp_ms, key=key, value=value)
-        for at, (key, value) in enumerate(pairs)
-    ]
+    records = [Record(offset=at, timestamp=timestamp_ms, key=key, value=value) for at, (key, value) in enumerate(pairs)]
     return _finished(partition, records)
 
 

@@ -87,9 +87,7 @@ class CompiledRows:
                     present.tolist(), starts.tolist(), (starts + size[present]).tolist(), strict=True
                 ):
                     value = rows.data[start:end].tobytes()
-                    patches[(row * 2 + is_new) * columns + column] = self._plain.cell(
-                        value, column, binary=rows.binary
-                    )
+                    patches[(row * 2 + is_new) * columns + column] = self._plain.cell(value, column, binary=rows.binary)
 
     def _run(
         self, rows: TupleOffsets, program: _Program, patches: Mapping[int, bytes], has_hard: bool
@@ -167,9 +165,7 @@ def _program(compiled: Any, encodings: Sequence[ColumnEncoding], binary: bool) -
         if name == "decimal" and encoding.first > compiled.MAX_DECIMAL_DIGITS:
             name = "python"
         codes.append(compiled.CODES.index(name))
-    rooms = [
-        compiled.MAX_GROWTH + (encoding.first if encoding.code == "decimal" else 0) for encoding in encodings
-    ]
+    rooms = [compiled.MAX_GROWTH + (encoding.first if encoding.code == "decimal" else 0) for encoding in encodings]
     return _Program(
         codes=np.array(codes, np.int64),
         firsts=np.array([encoding.first for encoding in encodings], np.int64),

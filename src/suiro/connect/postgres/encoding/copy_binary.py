@@ -95,9 +95,7 @@ def rows_of(data: bytes, columns: int) -> list[Sequence[bytes | None]]:
                 raise CorruptMessageError(f"data after the end of COPY, at byte {at}")
             break
         if count != columns:
-            raise CorruptMessageError(
-                f"row {len(rows)} of COPY, at byte {at}, has {count} columns and not {columns}"
-            )
+            raise CorruptMessageError(f"row {len(rows)} of COPY, at byte {at}, has {count} columns and not {columns}")
         row: list[bytes | None] = []
         for _ in range(count):
             _need(data, at, 4, len(rows))

@@ -93,9 +93,7 @@ def _arrow(offsets: _Int32s, data: Bytes, nulls: npt.NDArray[np.bool_] | None) -
     bitmap = None
     if nulls is not None and nulls.any():
         bitmap = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
-    return pa.Array.from_buffers(
-        pa.binary(), len(offsets) - 1, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def binary_column(parts: Sequence[bytes]) -> pa.Array:

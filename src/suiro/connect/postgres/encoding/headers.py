@@ -25,9 +25,7 @@ _SIZE = 17 + 10 + 27 + 8 + len(_LIVE)
 _known_names: pa.Array | None = None
 
 
-def live_headers(
-    lsns: Int64s, transactions: Int64s, operations: Int64s, xids: Int64s, commit_us: Int64s
-) -> pa.Array:
+def live_headers(lsns: Int64s, transactions: Int64s, operations: Int64s, xids: Int64s, commit_us: Int64s) -> pa.Array:
     """For each record: its LSN, the index of its transaction in `xids` and `commit_us`, its place in OPERATIONS."""
     rows = len(lsns)
     compiled = engine.kernels()
@@ -84,9 +82,7 @@ def _times(us: Int64s) -> list[bytes]:
 def _lists(rows: int, offsets: npt.NDArray[np.int32], data: Bytes) -> pa.Array:
     """`offsets`, `data`: the values of all headers, record by record."""
     count = len(_NAMES)
-    values = pa.Array.from_buffers(
-        pa.binary(), rows * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    values = pa.Array.from_buffers(pa.binary(), rows * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     structs = pa.StructArray.from_arrays([_names(rows), values], fields=list(HEADERS_TYPE.value_type))
     places = np.arange(0, rows * count + 1, count, dtype=np.int32)
     # Of buffers: `pa.array` would import pandas, seconds at a capture's start.

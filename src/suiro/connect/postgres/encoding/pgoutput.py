@@ -199,9 +199,7 @@ def _parse_change(parsed: Messages, reader: _Reader, index: int, kind: str) -> N
         raise reader.corrupt(f"{len(old)} old columns and {len(new)} new ones")
     # With replica identity full, the old tuple has all values; otherwise those of the key, and null for others.
     given = [value is not None and value is not ... for value in old] or [False] * len(new)
-    parsed.unchanged[index] = sum(
-        value is ... and not has_old for value, has_old in zip(new, given, strict=True)
-    )
+    parsed.unchanged[index] = sum(value is ... and not has_old for value, has_old in zip(new, given, strict=True))
 
 
 class _Reader:
@@ -248,9 +246,7 @@ class _Reader:
         try:
             return name.decode()
         except UnicodeDecodeError:
-            raise self.corrupt(
-                "a name that is not UTF-8; the session's client_encoding must be UTF8"
-            ) from None
+            raise self.corrupt("a name that is not UTF-8; the session's client_encoding must be UTF8") from None
 
     def value(self) -> bytes | EllipsisType | None:
         kind = self.take(1)

@@ -31,10 +31,7 @@ def completed(old: Values | None, new: Values) -> Values:
     """Returns the new tuple, with unchanged values from the old tuple if it has them."""
     if old is None:
         return new
-    return [
-        before if value is ... and before is not None else value
-        for value, before in zip(new, old, strict=True)
-    ]
+    return [before if value is ... and before is not None else value for value, before in zip(new, old, strict=True)]
 
 
 class PlainRows:
@@ -57,9 +54,7 @@ class PlainRows:
             True: [binary_to_avro(encoding) for encoding in encodings],
         }
 
-    def encode(
-        self, rows: Iterable[Row], *, binary: bool, fills: Mapping[tuple[int, int], bytes]
-    ) -> EncodedRows:
+    def encode(self, rows: Iterable[Row], *, binary: bool, fills: Mapping[tuple[int, int], bytes]) -> EncodedRows:
         records: list[tuple[int, bytes, bytes | None]] = []
         for position, (old, new) in enumerate(rows):
             self._check_width(old)
@@ -75,9 +70,7 @@ class PlainRows:
                 else self.cell(value, column, binary=binary)
                 for column, value in enumerate(completed(old, new))
             ]
-            key = self.key_header + b"".join(
-                self._key_cell(cells[column], column) for column in self.relation.key
-            )
+            key = self.key_header + b"".join(self._key_cell(cells[column], column) for column in self.relation.key)
             if old is not None and (old_key := self._key(old, binary)) != key:
                 records.append((position, old_key, None))
             records.append((position, key, self.value_header + b"".join(cells)))
@@ -99,8 +92,7 @@ class PlainRows:
 
     def _key(self, values: Values, binary: bool) -> bytes:
         cells = (
-            self._key_cell(self.cell(values[column], column, binary=binary), column)
-            for column in self.relation.key
+            self._key_cell(self.cell(values[column], column, binary=binary), column) for column in self.relation.key
         )
         return self.key_header + b"".join(cells)
 

@@ -82,9 +82,7 @@ def announced(
     depths = {name: dimensions for name, dimensions, _, _ in attributes}
     names_by_number = {number: name for name, _, number, _ in attributes}
     columns = tuple(
-        Column(
-            name=column.name, type=column.type, typmod=column.typmod, dimensions=depths.get(column.name, 0)
-        )
+        Column(name=column.name, type=column.type, typmod=column.typmod, dimensions=depths.get(column.name, 0))
         for column in message.columns
     )
     flagged = [column.name for column in message.columns if column.is_key]
@@ -101,11 +99,7 @@ def announced(
             nullable = True
     if not wanted or not set(wanted) <= set(flagged):
         table = f"{message.schema}.{message.name}"
-        why = (
-            f"its replica identity does not cover the key {', '.join(key)}"
-            if key
-            else "it has no primary key"
-        )
+        why = f"its replica identity does not cover the key {', '.join(key)}" if key else "it has no primary key"
         raise UsageError(
             f"nothing in the WAL names a row of {table}: {why}. Give it a primary key, or ALTER TABLE {table} REPLICA "
             "IDENTITY USING INDEX <a unique index over NOT NULL columns>, or REPLICA IDENTITY FULL (then the whole row "
@@ -152,9 +146,7 @@ def with_earlier_types(
         if len(found) == len(lost):
             break
     depths = {name: depth_of_array(field["type"][1]) for name, field in found.items()}
-    columns = tuple(
-        replace(one, dimensions=depths.get(one.name) or one.dimensions) for one in relation.columns
-    )
+    columns = tuple(replace(one, dimensions=depths.get(one.name) or one.dimensions) for one in relation.columns)
     dropped = {one.name for one in lost if one.type not in relation.types}
     return replace(
         relation,
@@ -265,9 +257,7 @@ def changed_meanings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
     The rules of Avro, and so of a registry, ignore the scale of a decimal, read days as microseconds, and read the
     bytes of a decimal as a string.
     """
-    old, new = (
-        {name: _meaning(kind) for name, kind in types_of_fields(schema).items()} for schema in (before, after)
-    )
+    old, new = ({name: _meaning(kind) for name, kind in types_of_fields(schema).items()} for schema in (before, after))
     return [name for name, meaning in new.items() if name in old and _is_another(old[name], meaning)]
 
 

@@ -308,15 +308,11 @@ def encoding_of_avro(avro: Any, name: Name) -> ColumnEncoding:
         full_name, is_first = name(avro["name"], 0)
         encodings = [encoding_of_avro(field["type"][1], name) for field in avro["fields"]]
         encode = avro_text.composite_encoder(avro["name"], [one.encode for one in encodings])
-        fields = [
-            field | {"type": ["null", one.avro]} for field, one in zip(avro["fields"], encodings, strict=True)
-        ]
+        fields = [field | {"type": ["null", one.avro]} for field, one in zip(avro["fields"], encodings, strict=True)]
         written = {"type": "record", "name": full_name, "fields": fields} if is_first else full_name
         return ColumnEncoding(avro=written, encode=encode, code="python", copy="print")
     kind = avro if isinstance(avro, str) else avro["logicalType"]
-    encode = (
-        avro_text.decimal_encoder(avro["precision"], avro["scale"]) if kind == "decimal" else _OF_AVRO[kind]
-    )
+    encode = avro_text.decimal_encoder(avro["precision"], avro["scale"]) if kind == "decimal" else _OF_AVRO[kind]
     return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
 
 

@@ -47,9 +47,7 @@ _OWN_SETTINGS = {
     "search_path": "",
 }
 _SESSION = " ".join(
-    f"-c {name}={value}"
-    for name, value in {**SESSION_SETTINGS, **_OWN_SETTINGS}.items()
-    if name != "client_encoding"
+    f"-c {name}={value}" for name, value in {**SESSION_SETTINGS, **_OWN_SETTINGS}.items() if name != "client_encoding"
 )
 # A server that is older than a setting refuses a connection that names it.
 _LIMITS_SINCE = {"idle_session_timeout": OLDEST_VERSION, "transaction_timeout": 170000}
@@ -94,9 +92,7 @@ def postgres_errors(what: str) -> Iterator[None]:
         raise _operational(what, error.pgcode or "", _message_of(error)) from error
     except psycopg2.Error as error:
         if error.pgcode == psycopg2.errorcodes.INTERNAL_ERROR and _DROPPED in str(error):
-            raise LockNotAvailableError(
-                f"{what}: a table was dropped while its lock was waited for"
-            ) from error
+            raise LockNotAvailableError(f"{what}: a table was dropped while its lock was waited for") from error
         if type(error) is psycopg2.DatabaseError and not error.pgcode:
             # libpq lost the server in the middle of COPY, and has no message for it.
             raise BrokenConnectionError(f"{what}: lost Postgres: {_message_of(error)}") from error

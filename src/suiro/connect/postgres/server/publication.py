@@ -270,9 +270,7 @@ def _in_one_snapshot(database: Database, look: Callable[[], T]) -> T:
         return look()
 
 
-def _read_tables(
-    database: Database, publication: str, names: Sequence[tuple[str, str]], version: int
-) -> list[Table]:
+def _read_tables(database: Database, publication: str, names: Sequence[tuple[str, str]], version: int) -> list[Table]:
     """Returns those of the tables that exist and are published. The number of statements does not depend on the number
     of tables, except for partitioned ones."""
     found = database.rows(
@@ -335,9 +333,7 @@ def _published_as(version: int) -> str:
     is removed and added again gets another oid. (`ADD TABLE` of another table changes none of these.)"""
     of_schema = ""
     if version >= 150000:
-        of_schema = (
-            ", (select s.oid from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = n.oid)"
-        )
+        of_schema = ", (select s.oid from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = n.oid)"
     # The array lets the condition use an index.
     return (
         "(select concat_ws(' ', p.oid, p.xmin, (select max(r.oid) from pg_publication_rel r where r.prpubid = p.oid"
@@ -346,9 +342,7 @@ def _published_as(version: int) -> str:
     )
 
 
-def _of_partitions(
-    database: Database, oid: int, full_name: str, columns: list[Column]
-) -> tuple[int, list[Column]]:
+def _of_partitions(database: Database, oid: int, full_name: str, columns: list[Column]) -> tuple[int, list[Column]]:
     """Returns facts that only the partitions have: a hash of their files, and the columns, of which some may have
     values in rows from before they were added."""
     ((file, filled),) = database.rows(
@@ -359,9 +353,7 @@ def _of_partitions(
         {"oid": oid},
         what=f"list the partitions of {full_name}",
     )
-    return file, [
-        replace(one, has_stored_default=one.has_stored_default or one.name in filled) for one in columns
-    ]
+    return file, [replace(one, has_stored_default=one.has_stored_default or one.name in filled) for one in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,9 +364,7 @@ class _Published:
     row_filter: str | None
 
 
-def _published_parts(
-    database: Database, publication: str, oids: Sequence[int], version: int
-) -> dict[int, _Published]:
+def _published_parts(database: Database, publication: str, oids: Sequence[int], version: int) -> dict[int, _Published]:
     if version < 150000:
         return {oid: _Published(None, None) for oid in oids}
     found = database.rows(
@@ -386,9 +376,7 @@ def _published_parts(
     return {oid: _Published(columns, row_filter) for oid, columns, row_filter in found}
 
 
-def _columns(
-    database: Database, oids: Sequence[int], published: Mapping[int, _Published]
-) -> dict[int, list[Column]]:
+def _columns(database: Database, oids: Sequence[int], published: Mapping[int, _Published]) -> dict[int, list[Column]]:
     """Returns the columns by table. Tables that are no longer published are left out."""
     rows = database.rows(
         "select attrelid, attname, atttypid, atttypmod, attnum, attgenerated, atthasmissing, (select"
@@ -517,9 +505,7 @@ def _key_columns(indexes: Sequence[_Index], identity: str, sql_name: str) -> Seq
     primary = next((one.columns for one in indexes if one.is_primary), None)
     if identity == "f":
         return primary or next((one.columns for one in indexes if one.is_not_null), None)
-    key = {"d": primary, "i": next((one.columns for one in indexes if one.is_replica_identity), None)}.get(
-        identity
-    )
+    key = {"d": primary, "i": next((one.columns for one in indexes if one.is_replica_identity), None)}.get(identity)
     if key is None:
         raise ConfigError(
             f"{sql_name}{_NO_KEY[identity]}. Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE "

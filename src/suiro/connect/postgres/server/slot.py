@@ -180,9 +180,7 @@ def release_slot(database: Database, name: str) -> None:
             asked.add(state.active_pid)
             logger.warning("slot %s is held by process %d of Postgres: ending it", name, state.active_pid)
             try:
-                database.rows(
-                    "select pg_terminate_backend(%s)", (state.active_pid,), what=f"take slot {name} over"
-                )
+                database.rows("select pg_terminate_backend(%s)", (state.active_pid,), what=f"take slot {name} over")
             except UsageError as error:  # of another role: it must end by itself
                 logger.warning("%s", error)
         if clock.monotonic_ms() > deadline_ms:
@@ -207,9 +205,7 @@ def may_be_older(database: Database, name: str, publication: str) -> bool:
 
 def advance_slot(database: Database, name: str, lsn: int) -> None:
     """Advances the slot after reading by SQL. The replication protocol confirms LSNs by itself."""
-    database.rows(
-        "select pg_replication_slot_advance(%s, %s)", (name, lsn_text(lsn)), what=f"advance slot {name}"
-    )
+    database.rows("select pg_replication_slot_advance(%s, %s)", (name, lsn_text(lsn)), what=f"advance slot {name}")
 
 
 def drop_slot(database: Database, name: str) -> None:

@@ -150,9 +150,7 @@ def _block(data: bytes) -> tuple[Block | None, bytes]:
     starts, ends, lsns, rows = _rows(data, at)
     if not rows:
         return None, data[at:]
-    return Block(buffer=data, starts=starts[:rows], ends=ends[:rows], lsns=lsns[:rows]), data[
-        ends[rows - 1] :
-    ]
+    return Block(buffer=data, starts=starts[:rows], ends=ends[:rows], lsns=lsns[:rows]), data[ends[rows - 1] :]
 
 
 def _rows(data: bytes, at: int) -> tuple[Int64s, Int64s, Int64s, int]:

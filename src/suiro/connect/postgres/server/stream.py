@@ -46,9 +46,7 @@ class ReplicationStream:
         self._payloads: list[bytes] = []
         self._lsns: list[int] = []
         self._size = 0  # of the payloads, which may end within a transaction
-        options = (
-            f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
-        )
+        options = f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
         self._replication = Replication(
             dsn,
             f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(start_lsn)} ({options})",

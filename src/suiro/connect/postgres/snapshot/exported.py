@@ -103,9 +103,7 @@ class _Readers:
             self._connections = connections.pop_all()
         self._threads = ThreadPoolExecutor(len(self._databases), thread_name_prefix="suiro-snapshot")
 
-    def read(
-        self, table: Table, schema: TableSchema, wanted: Iterator[Range]
-    ) -> Iterator[tuple[Range, EncodedRows]]:
+    def read(self, table: Table, schema: TableSchema, wanted: Iterator[Range]) -> Iterator[tuple[Range, EncodedRows]]:
         waiting: deque[tuple[Range, _Reading]] = deque()
 
         def ask(one: Range) -> tuple[Range, _Reading]:

@@ -154,9 +154,7 @@ def _compared(table: Table, names: Sequence[str], operator: str, literals: Seque
     # A row comparison has one schema for all columns. The condition on the first column alone can use an index.
     said = ""
     for name, schema, literal in reversed(list(zip(names, schemas, literals, strict=True))):
-        strict, loose = (
-            f"{name} operator({schema}.{one}) {literal}" for one in (operator[0], operator[0] + "=")
-        )
+        strict, loose = (f"{name} operator({schema}.{one}) {literal}" for one in (operator[0], operator[0] + "="))
         last = strict if operator == operator[0] else loose
         said = f"({loose} and ({strict} or {said}))" if said else last
     return said

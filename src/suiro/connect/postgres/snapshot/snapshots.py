@@ -45,9 +45,7 @@ PART = "table/"
 class Snapshots:
     """`states` has every captured table. `on_begin` is called with the topic when a snapshot begins."""
 
-    def __init__(
-        self, resources: Resources, *, parts: Mapping[str, Any], on_begin: Callable[[str], None]
-    ) -> None:
+    def __init__(self, resources: Resources, *, parts: Mapping[str, Any], on_begin: Callable[[str], None]) -> None:
         self._options = resources.options
         self._database = resources.database
         self._is_standby = resources.is_standby
@@ -57,9 +55,7 @@ class Snapshots:
         self._on_begin = on_begin
         self._directory = resources.directory
         self.locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the last pause
-        self.states = {
-            name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
-        }
+        self.states = {name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)}
         self.reselect = ReselectKeys(parts, limit=self._options.owed_keys_max)
         self._changed: set[str] = set()  # tables whose state goes into the next position
         # Tables that are read once more only because it was requested, the first request first.
@@ -90,9 +86,7 @@ class Snapshots:
 
     def drain_changed(self) -> dict[str, Any]:
         """Returns the changed parts of the position, and resets the changes."""
-        found = {
-            PART + name: asdict(self.states[name]) if name in self.states else None for name in self._changed
-        }
+        found = {PART + name: asdict(self.states[name]) if name in self.states else None for name in self._changed}
         self._changed.clear()
         return found | self.reselect.drain_changed()
 
@@ -287,14 +281,10 @@ class Snapshots:
         if window is not None and window.state is state and window.read is not None:
             until = window.read.until
             behind = [False] * len(keys) if until is None else self._keys_after(table, until, ordered)
-            found = [
-                one if is_newer else old for one, old, is_newer in zip(behind, found, newer, strict=True)
-            ]
+            found = [one if is_newer else old for one, old, is_newer in zip(behind, found, newer, strict=True)]
         return found
 
-    def _keys_after(
-        self, table: Table, bound: Sequence[str] | None, keys: list[tuple[str, ...]]
-    ) -> list[bool]:
+    def _keys_after(self, table: Table, bound: Sequence[str] | None, keys: list[tuple[str, ...]]) -> list[bool]:
         if bound is None:
             return [True] * len(keys)
         try:

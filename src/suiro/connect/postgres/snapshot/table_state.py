@@ -67,11 +67,7 @@ class TableState:
         """Whether the topic has every row as the table has it, apart from changes that the stream brings, and whether
         the ranges before `after` are those that were read. A fact that an older version did not note is taken to be the
         same."""
-        if (
-            self.oid != table.oid
-            or self.row_filter not in ("", table.row_filter)
-            or self.may_lack_changes(table)
-        ):
+        if self.oid != table.oid or self.row_filter not in ("", table.row_filter) or self.may_lack_changes(table):
             return False
         if self.running and self.order and self.order != _order_of(table):
             return False
@@ -107,10 +103,7 @@ class TableState:
 
 
 def columns_of(table: Table) -> list[list[Any]]:
-    return [
-        [one.name, one.type_oid, one.typmod, one.number, one.version, *one.attributes]
-        for one in table.columns
-    ]
+    return [[one.name, one.type_oid, one.typmod, one.number, one.version, *one.attributes] for one in table.columns]
 
 
 def _is_same(before: list[Any], now: list[Any]) -> bool:

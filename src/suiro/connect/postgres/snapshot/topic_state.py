@@ -137,9 +137,7 @@ class KeyedValues:
         try:
             self._spill()
         except (OSError, sqlite3.Error) as error:
-            raise TransientError(
-                f"the last values of keys cannot be kept in {self._path}: {error}"
-            ) from error
+            raise TransientError(f"the last values of keys cannot be kept in {self._path}: {error}") from error
 
     def _spill(self) -> None:
         if self._file is None:
@@ -160,9 +158,7 @@ class KeyedValues:
         self._forget()
 
 
-def load(
-    values: KeyedValues, client: Client, topic: str, partitions: int, *, since: Mapping[int, int]
-) -> None:
+def load(values: KeyedValues, client: Client, topic: str, partitions: int, *, since: Mapping[int, int]) -> None:
     """Loads the last value of each key that has one, and `OLD` for a value that must not be trusted: one before the
     offset of its partition, or in a partition that is not the key's any more."""
 

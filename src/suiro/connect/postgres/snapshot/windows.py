@@ -150,9 +150,7 @@ class Windows:
         with Database(self._options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS) as database:
             with database.snapshot():
                 # Locked before the catalogue is read: the columns stay as they are until the rows are read.
-                database.rows(
-                    f"lock table {quoted(namespace, short)} in access share mode", what=f"read {name}"
-                )
+                database.rows(f"lock table {quoted(namespace, short)} in access share mode", what=f"read {name}")
                 replayed = self._database.replayed_position() if self._is_standby else None
                 visible = Visibility.parse(database.visible(), replayed=replayed)
                 lsn = database.insert_position()
@@ -228,9 +226,7 @@ class Windows:
         )
         changes.note_snapshot_rows(window.schema.topic, window.rows, written)
         missing = [
-            key
-            for key in window.reselect
-            if key in self._snapshots.reselect.of(window.table) and key not in window
+            key for key in window.reselect if key in self._snapshots.reselect.of(window.table) and key not in window
         ]
         self._snapshots.reselect.remove(window.table, window.reselect)
         if missing:

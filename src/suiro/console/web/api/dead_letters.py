@@ -117,9 +117,7 @@ class PlanJson:
                 Target(topic=topic, partition=partition, records=records)
                 for (topic, partition), records in sorted(plan.targets.items())
             ),
-            refused=tuple(
-                Refused(reason=reason, records=records) for reason, records in plan.refused.items()
-            ),
+            refused=tuple(Refused(reason=reason, records=records) for reason, records in plan.refused.items()),
             redriven=plan.records if is_done else None,
             complete=plan.complete,
         )
@@ -228,9 +226,7 @@ def _redrive(call: Call) -> PlanJson:
     seen = _seen_by(call)
     if body.dry_run:
         with _readings.taken(call.gone), call.console.client() as client:
-            planned = redrives.plan_redrive(
-                client, topic, selection, by_key=body.by_key, bound=SHOWN, seen=seen
-            )
+            planned = redrives.plan_redrive(client, topic, selection, by_key=body.by_key, bound=SHOWN, seen=seen)
         return PlanJson.of(planned, is_done=False)
     with _redrives.taken(call.gone), call.console.client() as client:
         try:
@@ -256,9 +252,7 @@ def _places(body: RedriveBody) -> frozenset[tuple[int, int]]:
     if body.places is None:
         return frozenset()
     if not body.places:
-        raise UsageError(
-            '"places" is empty, so that nothing is chosen; leave it out to choose by reason, or all'
-        )
+        raise UsageError('"places" is empty, so that nothing is chosen; leave it out to choose by reason, or all')
     if len(body.places) > PLACES_MAX:
         raise UsageError(
             f'"places" has {len(body.places)}, and {PLACES_MAX} is the most; choose by reason, or in parts'

@@ -69,9 +69,7 @@ def _of_connectors(call: Call) -> Iterator[Problem]:
             state = one.get("state")
             # While it runs, its error is the last one that it had.
             if state == "FAILED" or (state != "RUNNING" and one.get("error") is not None):
-                yield _error(
-                    f"Connector {one.get('name')}", one.get("error") or "it has failed", "#/connectors"
-                )
+                yield _error(f"Connector {one.get('name')}", one.get("error") or "it has failed", "#/connectors")
 
 
 def _of_views(call: Call) -> Iterator[Problem]:
@@ -102,9 +100,7 @@ def _error_of(pipeline: Any) -> Any:
 def _error(what: str, why: Any, link: str) -> Problem:
     """Returns a problem of one line. The error of a server that does not answer has its address."""
     text = " ".join(f"{what}: {why}".split())
-    return Problem(
-        severity="error", text=text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…", link=link
-    )
+    return Problem(severity="error", text=text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…", link=link)
 
 
 ENDPOINTS = (Endpoint("GET", "/problems", Role.VIEWER, _problems),)

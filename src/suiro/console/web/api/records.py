@@ -131,8 +131,7 @@ def _page_of(call: Call, client: Client, info: TopicInfo) -> RecordsPage:
     return RecordsPage(
         records=tuple(view.of(one) for one in page.entries),
         positions={
-            partition: Edges(before=page.before[partition], after=page.after[partition])
-            for partition in positions
+            partition: Edges(before=page.before[partition], after=page.after[partition]) for partition in positions
         },
         ranges=ranges,
         leaderless=_leaderless(call, info),
@@ -140,9 +139,7 @@ def _page_of(call: Call, client: Client, info: TopicInfo) -> RecordsPage:
 
 
 def _direction(call: Call) -> Literal["forward", "backward"]:
-    said = call.query.get(
-        "direction", "backward" if call.query.get("from", "latest") == "latest" else "forward"
-    )
+    said = call.query.get("direction", "backward" if call.query.get("from", "latest") == "latest" else "forward")
     if said not in ("forward", "backward"):
         raise UsageError(f"direction={said[:80]!r}: forward or backward")
     return "forward" if said == "forward" else "backward"
@@ -167,9 +164,7 @@ def _partitions(call: Call, info: TopicInfo, *, whole: bool = False) -> list[int
 
 def _leaderless(call: Call, info: TopicInfo) -> tuple[int, ...]:
     """Returns the partitions that `_partitions` leaves out."""
-    return (
-        () if "partition" in call.query else tuple(one.partition for one in info.partitions if one.leader < 0)
-    )
+    return () if "partition" in call.query else tuple(one.partition for one in info.partitions if one.leader < 0)
 
 
 def _ranges(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -215,9 +210,7 @@ def place_of(call: Call) -> tuple[int, int]:
 def entry_at(client: Client, topic: str, partition: int, offset: int) -> Any:
     require_partition(topic, partition, len(topic_info(client, topic).partitions))
     ranges = _ranges(client, topic, [partition])
-    page = read_page(
-        client, topic, positions={partition: offset}, ranges=ranges, direction="forward", limit=1
-    )
+    page = read_page(client, topic, positions={partition: offset}, ranges=ranges, direction="forward", limit=1)
     if not page.entries or page.entries[0].record.offset != offset:
         raise NotFoundError(f"{topic}-{partition} has no record at offset {offset}")
     return page.entries[0]
@@ -299,9 +292,7 @@ class _Scan:
                 self.progress.share = 1.0
             now = client.metadata([self._topic]).get(self._topic)
             if now is not None and now.topic_id != self._topic_id:
-                raise UsageError(
-                    f"topic {self._topic!r} was deleted and created again meanwhile; begin again"
-                )
+                raise UsageError(f"topic {self._topic!r} was deleted and created again meanwhile; begin again")
         yield self._found
 
     @property
@@ -367,9 +358,7 @@ class _Scan:
             if empty:  # the step ends, and the next one asks again
                 yield from self._step()
 
-    def _look_patiently(
-        self, record: LogRecord
-    ) -> Generator[list[Found], None, tuple[Decoded, Decoded] | None]:
+    def _look_patiently(self, record: LogRecord) -> Generator[list[Found], None, tuple[Decoded, Decoded] | None]:
         """Like `look`. Yields nothing, step by step, while the registry does not answer."""
         ends_ms = self._clock.monotonic_ms() + REGISTRY_WAIT_MS
         while True:

@@ -140,9 +140,7 @@ def _add_user(call: Call) -> Mapping[str, Any]:
     if len(body.password) > PASSWORD_CHARS_MAX:
         raise UsageError(f'"password" has more than {PASSWORD_CHARS_MAX} characters')
     with call.console.client() as client:
-        client.admin.upsert_scram_user(
-            body.name, body.password, mechanism=body.mechanism, iterations=body.iterations
-        )
+        client.admin.upsert_scram_user(body.name, body.password, mechanism=body.mechanism, iterations=body.iterations)
     return {"name": body.name, "mechanism": body.mechanism}
 
 

@@ -145,9 +145,7 @@ def _working(what: str) -> Callable[[Call], bytes]:
         said = {"timeout_ms": LONG_TIMEOUT_MS, **_said(call)}
         timeout_ms = said["timeout_ms"]
         if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
-            raise UsageError(
-                f'"timeout_ms" is {timeout_ms}: expected more than 0, at most {LONGEST_TIMEOUT_MS}'
-            )
+            raise UsageError(f'"timeout_ms" is {timeout_ms}: expected more than 0, at most {LONGEST_TIMEOUT_MS}')
         timeout_s = timeout_ms / 1_000 + SLACK_S
         return peer.long(_path(call, what), said, call.gone, user=call.user, timeout_s=timeout_s)
 

@@ -72,9 +72,7 @@ class Comparison:
 
     def example_keys(self) -> list[tuple[Any, ...]]:
         """Returns keys of a few rows of each pattern, the largest pattern first; then of rows that one side lacks."""
-        found = [
-            example.key for pattern in self.patterns[:PATTERNS_EXPLAINED] for example in pattern.examples
-        ]
+        found = [example.key for pattern in self.patterns[:PATTERNS_EXPLAINED] for example in pattern.examples]
         return found + [key for side in (self.only_old, self.only_new) for key, _ in side.examples]
 
     def to_json(self) -> dict[str, Any]:
@@ -113,9 +111,7 @@ def compare(
     comparator = Comparator.of(tolerances, ignored)
     # The bounds of both: in a range where one store has few rows or none, the other may have any number.
     bounds = tuple(sorted({*old.bucket_bounds(), *new.bucket_bounds()}))
-    digests = zip(
-        old.bucket_digests(bounds, old_cut.number), new.bucket_digests(bounds, new_cut.number), strict=True
-    )
+    digests = zip(old.bucket_digests(bounds, old_cut.number), new.bucket_digests(bounds, new_cut.number), strict=True)
     equal = near = 0
     only_old, only_new = _Alone(), _Alone()
     tally = Tally(examples=EXAMPLES)

@@ -66,9 +66,7 @@ def _column(found: ColumnDifferences, width: int, old: str, new: str) -> list[st
     lines = []
     for index, kind in enumerate(found.kinds):
         name = found.column if index == 0 else ""
-        lines.append(
-            f"  {name:<{width}}  {_named(kind.kind, old, new)} in {rows_text(kind.rows)}{_sizes(kind)}"
-        )
+        lines.append(f"  {name:<{width}}  {_named(kind.kind, old, new)} in {rows_text(kind.rows)}{_sizes(kind)}")
     return lines
 
 
@@ -77,9 +75,7 @@ def _sizes(kind: Kind) -> str:
         return ""
     if kind.smallest == kind.largest:
         return f", by {figure(kind.largest)}" + (" each" if kind.rows > 1 else "")
-    text = (
-        f", by {figure(kind.smallest)} to {figure(kind.largest)}, {figure(kind.total / kind.rows)} on average"
-    )
+    text = f", by {figure(kind.smallest)} to {figure(kind.largest)}, {figure(kind.total / kind.rows)} on average"
     if len(kind.decades) > 2:
         text += " (" + ", ".join(f"{rows:,} from {figure(10.0**power)}" for power, rows in kind.decades) + ")"
     return text
@@ -87,18 +83,14 @@ def _sizes(kind: Kind) -> str:
 
 def _pattern(pattern: Pattern, found: Comparison, old: str, new: str) -> list[str]:
     name = ", ".join(f"{column} {_named(kind, old, new)}" for column, kind in pattern.columns)
-    lines = [
-        f"  {rows_text(pattern.rows)}, {share_text(pattern.rows, found.unequal)} of what differs: {name}"
-    ]
+    lines = [f"  {rows_text(pattern.rows)}, {share_text(pattern.rows, found.unequal)} of what differs: {name}"]
     for example in pattern.examples:
         shown = ", ".join(
             f"{column} {_value(before)} -> {_value(after)}"
             for column, (before, after) in list(example.columns.items())[:4]
         )
         more = len(example.columns) - 4
-        lines.append(
-            f"    {key_text(found.key, example.key)}: {shown}" + (f" and {more} more" if more > 0 else "")
-        )
+        lines.append(f"    {key_text(found.key, example.key)}: {shown}" + (f" and {more} more" if more > 0 else ""))
     return lines
 
 
@@ -112,9 +104,7 @@ def _alone(key: Sequence[str], found: OnlyThere, there: str, other: str) -> list
 def _named(kind: str, old: str, new: str) -> str:
     """Replaces "old" and "new" by the versions' names."""
     for word, name in (("old", old), ("new", new)):
-        kind = " ".join(
-            name if part.strip(",") == word else part for part in kind.replace(",", " ,").split(" ")
-        )
+        kind = " ".join(name if part.strip(",") == word else part for part in kind.replace(",", " ,").split(" "))
     return kind.replace(" ,", ",")
 
 
@@ -139,9 +129,7 @@ def inputs_text(cut: Cut | Mapping[TopicPartition, int]) -> str:
     """Lists the offsets by partition, or by topic if there are many."""
     inputs = cut.inputs if isinstance(cut, Cut) else cut
     if len(inputs) <= 4:
-        return ", ".join(
-            f"{topic}-{partition}@{offset:,}" for (topic, partition), offset in sorted(inputs.items())
-        )
+        return ", ".join(f"{topic}-{partition}@{offset:,}" for (topic, partition), offset in sorted(inputs.items()))
     topics: dict[str, list[int]] = {}
     for (topic, _), offset in sorted(inputs.items()):
         topics.setdefault(topic, []).append(offset)

@@ -46,9 +46,7 @@ class Tolerance:
         except ValueError:
             most = -1.0
         if most < 0:
-            raise UsageError(
-                f"tolerance {column}={text!r} is no number from 0 on; give {column}=0.01 or {column}=1%"
-            )
+            raise UsageError(f"tolerance {column}={text!r} is no number from 0 on; give {column}=0.01 or {column}=1%")
         return cls(relative=most / 100) if is_share else cls(absolute=most)
 
     def holds(self, old: float, new: float) -> bool:
@@ -104,9 +102,7 @@ class Comparator:
         return found
 
     def _is_ignored(self, column: str) -> bool:
-        return bool(self.ignored) and any(
-            column == name or column.startswith(f"{name}.") for name in self.ignored
-        )
+        return bool(self.ignored) and any(column == name or column.startswith(f"{name}.") for name in self.ignored)
 
     def _difference(self, column: str, old: Any, new: Any) -> Difference | None:
         if _is_same(old, new):

@@ -54,9 +54,7 @@ class Explained:
         for cause in self.causes:
             share = share_text(round(cause.rows), self.differing)
             lines.append(f"  {rows_text(round(cause.rows))} ({share}): {cause.text}")
-            lines += [
-                f"    {key_text(self.key_names, key)}: from {where} on" for key, where in cause.examples
-            ]
+            lines += [f"    {key_text(self.key_names, key)}: from {where} on" for key, where in cause.examples]
         lines += [f"  not explained: {key_text(self.key_names, key)}: {why}" for key, why in self.unexplained]
         return "\n".join(lines)
 

@@ -71,18 +71,14 @@ class Sorted:
     groups: tuple[Group, ...]
 
 
-def sort_records(
-    places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]
-) -> Sorted:
+def sort_records(places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]) -> Sorted:
     """`places` in the order of the input."""
     read = [place for place in places if place not in old and place not in new]
     acted = [place for place in places if place in old or place in new]
     columns = _distinguishing(acted, old, new)
     parted = [place for place in acted if not _alike(old.get(place), new.get(place), columns)]
     if not parted:
-        columns = sorted(
-            {column for side in (old, new) for effect in side.values() for column in effect.changes}
-        )
+        columns = sorted({column for side in (old, new) for effect in side.values() for column in effect.changes})
         parted = [place for place in acted if not _alike(old.get(place), new.get(place), columns)]
     found: dict[tuple[Any, ...], list[Place]] = {}
     for place in parted:
@@ -135,10 +131,7 @@ def _alike(old: RowEffect | None, new: RowEffect | None, columns: Sequence[str])
 def _same_change(old: tuple[Any, Any] | None, new: tuple[Any, Any] | None) -> bool:
     if old is None or new is None:
         return old is None and new is None
-    if (
-        type(old[0]) is type(old[1]) is type(new[0]) is type(new[1]) is int
-        and old[1] - old[0] == new[1] - new[0]
-    ):
+    if type(old[0]) is type(old[1]) is type(new[0]) is type(new[1]) is int and old[1] - old[0] == new[1] - new[0]:
         return True  # most changes are those of counts and sums
     left, right = _growth(old), _growth(new)
     if left is None or right is None:
@@ -188,8 +181,7 @@ def _effects(signs: tuple[tuple[str, str], ...], row_effects: Sequence[RowEffect
         growths = [
             growth
             for effect in row_effects
-            if (growth := _growth((effect.before.get(column, ABSENT), effect.after.get(column, ABSENT))))
-            is not None
+            if (growth := _growth((effect.before.get(column, ABSENT), effect.after.get(column, ABSENT)))) is not None
         ]
         has_size = bool(growths) and what in ("grows", "shrinks")
         found.append(

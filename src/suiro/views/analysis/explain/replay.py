@@ -277,10 +277,7 @@ class _Wanted:
         self._windows: list[tuple[int, int]] = []
         if points.is_windowed:
             windows = [key[-2:] for key in keys]
-            if (
-                all(isinstance(part, int) for window in windows for part in window)
-                and len(set(windows)) <= 50
-            ):
+            if all(isinstance(part, int) for window in windows for part in window) and len(set(windows)) <= 50:
                 self._windows = sorted(set(windows))
             else:
                 points = RekeyPoints(sees_time=True)

@@ -93,9 +93,7 @@ class Explanation:
     @property
     def is_explained(self) -> bool:
         """The record at which the rows diverge is known, and the named records make both rows."""
-        return (
-            self.is_proven and self.matches_store is not False and (self.is_equal or self.parting is not None)
-        )
+        return self.is_proven and self.matches_store is not False and (self.is_equal or self.parting is not None)
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)

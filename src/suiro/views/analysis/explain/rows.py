@@ -73,9 +73,7 @@ def _made_again(side: Side, keys: Sequence[Key], log: Log, records: dict[Place, 
     found = replay(side, keys, log, records)
     if found.is_filtered:
         checked = [key for key in keys if key in side.rows]
-        agrees = all(
-            columns_of(_row_text(side, found.traced[key])) == columns_of(side.rows[key]) for key in checked
-        )
+        agrees = all(columns_of(_row_text(side, found.traced[key])) == columns_of(side.rows[key]) for key in checked)
         if not agrees or (found.sees_time and len(checked) < len(keys)):
             found = replay(side, keys, log, records, filtered=False)
     return found
@@ -140,9 +138,7 @@ class _Case:
             alike=len(sides.alike),
             read=len(sides.read),
             parting=None if first is None else decided[first],
-            kind_of_parting=next(
-                (n for n, group in enumerate(sides.groups[:KINDS]) if first in group.places), None
-            ),
+            kind_of_parting=next((n for n, group in enumerate(sides.groups[:KINDS]) if first in group.places), None),
             kinds=tuple(self._kind(group, sides, decided) for group in sides.groups[:KINDS]),
             kinds_left_out=sum(len(group.places) for group in sides.groups[KINDS:]),
             is_proven=is_proven,
@@ -218,9 +214,7 @@ class _Case:
                 found[left] = None
         return list(found | dict.fromkeys(old[i:]) | dict.fromkeys(new[j:]))
 
-    def _row_effects(
-        self, run: Replay, named: set[Place], rows_after: dict[Place, Columns]
-    ) -> dict[Place, RowEffect]:
+    def _row_effects(self, run: Replay, named: set[Place], rows_after: dict[Place, Columns]) -> dict[Place, RowEffect]:
         """Returns the effect of each record on the row and the aggregate behind it. Puts the row after it, without the
         aggregate, into `rows_after`."""
         traced, side = run.traced[self._key], run.side
@@ -312,9 +306,7 @@ class _Case:
         node = source_of(self._old.side.topology, topic) or source_of(self._new.side.topology, topic)
         if node is None or not isinstance(node.operator, Source):
             return [self._value(place) for place in places]
-        values, failed = decode_rows(
-            node.operator.value, [self._records[place].value for place in places], topic
-        )
+        values, failed = decode_rows(node.operator.value, [self._records[place].value for place in places], topic)
         for row in failed:
             values[row] = self._value(places[row])
         return values
@@ -386,12 +378,7 @@ def _reads(side: Side) -> tuple[Any, ...]:
 def _turn(effect: RowEffect | None, at: Stop | None, path: Path) -> Turn:
     if effect is None or not effect.changes:
         return Turn(changed=False, columns={}, at=at, dropped=path.dropped)
-    rest = [
-        column for column in effect.after if column not in effect.changes and is_number(effect.after[column])
-    ]
+    rest = [column for column in effect.after if column not in effect.changes and is_number(effect.after[column])]
     names = [*effect.changes, *rest][:COLUMNS_SHOWN]
-    columns = {
-        name: (plain(effect.before.get(name, ABSENT)), plain(effect.after.get(name, ABSENT)))
-        for name in names
-    }
+    columns = {name: (plain(effect.before.get(name, ABSENT)), plain(effect.after.get(name, ABSENT))) for name in names}
     return Turn(changed=True, columns=columns, at=at, dropped=path.dropped)

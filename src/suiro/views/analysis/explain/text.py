@@ -57,9 +57,7 @@ def _rows(found: Explanation, old: str, new: str) -> list[str]:
     if lines:
         row = found.old_row or found.new_row or {}
         width = max((len(name) for name in row), default=0)
-        return lines + [
-            f"  {name:<{width}}  {_value(each)}" for name, each in list(row.items())[:ROW_COLUMNS_SHOWN]
-        ]
+        return lines + [f"  {name:<{width}}  {_value(each)}" for name, each in list(row.items())[:ROW_COLUMNS_SHOWN]]
     if found.is_equal:
         return [f"  {old} and {new} have the same row"]
     shown = found.differences[:ROW_COLUMNS_SHOWN]
@@ -80,8 +78,7 @@ def _sources(found: Explanation, old: str, new: str) -> str:
     if found.old_records == found.new_records == total:
         return f"both rows come from the same {_records(total)}"
     return (
-        f"{old}'s row comes from {_records(found.old_records)}, {new}'s from {found.new_records:,}; "
-        f"together {total:,}"
+        f"{old}'s row comes from {_records(found.old_records)}, {new}'s from {found.new_records:,}; together {total:,}"
     )
 
 
@@ -94,9 +91,7 @@ def _more_like(found: Explanation) -> str:
 
 def _decided(found: Decided, explanation: Explanation, old: str, new: str) -> list[str]:
     kind = explanation.parting_kind
-    traits = (
-        f" ({' and '.join(trait.text for trait in kind.traits)})" if kind is not None and kind.traits else ""
-    )
+    traits = f" ({' and '.join(trait.text for trait in kind.traits)})" if kind is not None and kind.traits else ""
     lines = [
         f"  {place_text(found.place)}{traits}  {_moment(found.timestamp)}  key {_short(found.key)}",
         f"    value {_short(found.value)}",
@@ -113,9 +108,7 @@ def _decided(found: Decided, explanation: Explanation, old: str, new: str) -> li
 def _turn(turn: Turn) -> str:
     if not turn.changed:
         return "unchanged"
-    return ", ".join(
-        f"{name} {_value(before)} -> {_value(after)}" for name, (before, after) in turn.columns.items()
-    )
+    return ", ".join(f"{name} {_value(before)} -> {_value(after)}" for name, (before, after) in turn.columns.items())
 
 
 def _why(turn: Turn, other: Turn) -> str:
@@ -204,11 +197,7 @@ def _records(count: int) -> str:
 
 def _moment(timestamp: int) -> str:
     try:
-        return (
-            datetime.fromtimestamp(timestamp / 1000, UTC)
-            .strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-            .removesuffix(".000")
-        )
+        return datetime.fromtimestamp(timestamp / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3].removesuffix(".000")
     except (ValueError, OverflowError, OSError):
         return f"{timestamp} ms"
 
