@@ -128,10 +128,10 @@ class Connection:
         return self._pid()
 
     def finish(self, what: bytes = b"") -> bytes:
-        self.socket.sendall(what)
         try:
+            self.socket.sendall(what)
             return self.socket.recv(1)
-        except ConnectionResetError:
+        except (BrokenPipeError, ConnectionResetError):
             return b""
 
     def run(self, number: int, what: bytes = b"r", query: str | None = QUERY) -> int:
