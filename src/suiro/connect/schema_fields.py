@@ -99,22 +99,26 @@ def _avro(schema: Any) -> Fields:
         return Fields({})
     named = schema.get("__named_schemas", {})
     types = {one["name"]: _avro_type(one["type"], named) for one in schema["fields"]}
-    return Fields(types, _json_texts(schema, named))
+    return Fields(types, _json_texts(schema, named, {}))
 
 
-def _json_texts(kind: Any, named: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `Fields.json_texts` of a type, which may be an array of records."""
+def _json_texts(kind: Any, named: Mapping[str, Any], seen: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns `Fields.json_texts` of a type, which may be an array of records. `seen`: those of types by name. Writers
+    to the topic choose the schema: a record may be within itself, and twice within each of many."""
     if isinstance(kind, str):
-        kind = named.get(kind, ())
+        if kind not in seen:
+            seen[kind] = {}
+            seen[kind] = _json_texts(named.get(kind, ()), named, seen)
+        return seen[kind]
     if not isinstance(kind, dict):
-        return next((found for one in kind if (found := _json_texts(one, named))), {})
+        return next((found for one in kind if (found := _json_texts(one, named, seen))), {})
     found = {
         one["name"]: one.get("postgres.base", one["postgres.type"]) in _JSON_OF_POSTGRES
-        or _json_texts(one["type"], named)
+        or _json_texts(one["type"], named, seen)
         for one in kind.get("fields", ())
         if "postgres.type" in one
     }
-    return {name: one for name, one in found.items() if one} or _json_texts(kind.get("items", ()), named)
+    return {name: one for name, one in found.items() if one} or _json_texts(kind.get("items", ()), named, seen)
 
 
 def _avro_type(kind: Any, named: Mapping[str, Any]) -> str:

@@ -214,6 +214,25 @@ def test_a_decimal_whose_digits_are_not_valid_has_no_column(digits: Any) -> None
     assert fields(null or b"").types == {"x": "json"}
 
 
+def test_records_twice_within_each_of_many_are_looked_at_once() -> None:
+    """Each doubled the time in which a sink looked for the JSON of a capture. Writers to the topic could stop it."""
+    fields: list[dict[str, Any]] = [{"name": "j", "type": ["null", "string"], "postgres.type": "json"}]
+    for number in range(40):
+        kind = {"type": "record", "name": f"R{number}", "fields": fields}
+        fields = [
+            {"name": name, "type": ["null", one], "postgres.type": "r"}
+            for name, one in (("a", kind), ("b", kind["name"]))
+        ]
+    registered = Registered()
+    (data,) = registered.write({"type": "record", "name": "R", "fields": fields}, [{"a": None, "b": None}])
+    read = fields_reader("avro", registered.url)
+    assert read is not None
+    found = read(data or b"").json_texts
+    for _ in range(40):
+        found = found["b"]
+    assert found == {"j": True}
+
+
 def test_rows_of_several_schemas() -> None:
     registered = Registered()
     old = record(a="int", b=["null", "string"])
