@@ -262,10 +262,11 @@ def changed_meanings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 
 
 def _is_another(old: Any, new: Any) -> bool:
-    """Attributes that only one of two forms of a composite type has are no values of the other one."""
+    """Attributes that only one of two forms of a composite type has are no values of the other one. Avro itself reads
+    no other type as a record."""
     if isinstance(old, dict) and isinstance(new, dict):
         return any(_is_another(old[name], new[name]) for name in old.keys() & new.keys())
-    return bool(old != new)
+    return not isinstance(old, dict) and not isinstance(new, dict) and bool(old != new)
 
 
 def _meaning(kind: Any) -> Any:
