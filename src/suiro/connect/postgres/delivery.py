@@ -236,10 +236,10 @@ class Delivery:
         except RefusedError as error:
             if error.code_name != "MESSAGE_TOO_LARGE":
                 raise
-            size, topic = max((memoryview(one.data).nbytes, one.topic) for one in batches)
+            size = max(memoryview(one.data).nbytes for one in batches)
             raise UsageError(
-                f"a row is larger than its topic takes: {error}. Raise the limit and start the capture again, it "
-                f"continues with this row: kafka-configs --alter --topic {topic} --add-config "
+                f"a row is larger than its topic takes: {error}. Raise the limit of that topic and start the capture "
+                f"again, it continues with this row: kafka-configs --alter --topic TOPIC --add-config "
                 f"max.message.bytes={2 * size}"
             ) from error
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from suiro.client import TransactionalBatch
+from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.batches import MAX_BATCH_BYTES, batch_of, encode
 from suiro.connect.postgres.encoding.headers import HEADERS_TYPE, live_headers, snapshot_headers
+from suiro.errors import RefusedError, UsageError
 from suiro.protocol import columnar
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.record_batch import HEADER_SIZE
@@ -66,3 +72,16 @@ def test_a_few_records_are_a_batch_of_their_partition() -> None:
         (b"a", b"1", 17),
         (b"b", None, 17),
     ]
+
+
+def test_the_error_for_a_large_row_names_no_other_topic() -> None:
+    """It told to set the limit of the topic with the largest batch, which may have a higher one."""
+
+    def refuse(batches: Any) -> None:
+        raise RefusedError("produce to small-0: too large", "MESSAGE_TOO_LARGE")
+
+    delivery: Any = SimpleNamespace(_transactions=SimpleNamespace(produce=refuse))
+    batches = [TransactionalBatch("small", 0, bytes(200), 1), TransactionalBatch("large", 0, bytes(300), 1)]
+    with pytest.raises(UsageError, match=r"small-0.*max\.message\.bytes=600") as raised:
+        Delivery._produce(delivery, batches)
+    assert "--topic large" not in str(raised.value)
