@@ -245,7 +245,7 @@ def letter_of(topic: str, record: Record, origin: Origin | None, error: Exceptio
         key=_readable(topic, record.key.key if isinstance(record.key, Windowed) else record.key),
         value=_readable(topic, record.value.new if isinstance(record.value, Change) else record.value),
         timestamp=record.timestamp,
-        headers=(*record.headers, *added, OF_AN_OPERATOR),
+        headers=(*record.headers, OF_AN_OPERATOR, *added),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from suiro.console.dead_letters import before_error
 from suiro.streams import (
     JoinWindows,
     Materialized,
@@ -23,7 +24,8 @@ from suiro.streams.errors import ProcessingError
 from suiro.streams.extractors import field_timestamp
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Record
+from suiro.streams.records import Origin, Record
+from suiro.streams.sources import dead_letter_headers
 from suiro.testing import TopologyTestDriver
 
 
@@ -67,6 +69,9 @@ def test_a_tables_update_that_fails_is_a_dead_letter() -> None:
     (found,) = run.outputs
     assert (found.key, found.value, found.record.value) == (b"k", _long(1), 1)
     assert dict(found.record.headers)["__streams.errors.exception"] == b"ZeroDivisionError"
+    # The headers of a later error, of a source, are not taken together with these.
+    headers = found.record.headers
+    assert before_error((*headers, *dead_letter_headers(ValueError(), Origin("dead", 0, 0, 1)))) == headers
 
 
 def test_a_dead_letter_stays_as_it_was_when_it_was_sent() -> None:
