@@ -86,7 +86,7 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
     elif "cut" in said:
         refusal = "it was too large for its topic and is cut; the whole record is where it comes from"
     elif of_operator and origin.offset is None:
-        refusal = "it failed behind a repartition, so its headers name no record of a source"
+        refusal = "it failed behind a repartition, or where records wait, so its headers name no record of a source"
     elif origin.topic == record.topic:
         refusal = "its headers name the topic of dead letters itself"
     return DeadLetter(

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError, described
@@ -116,6 +118,7 @@ class Task:
         by_records = held_up | _limited(sub_topology)
         self._followers = {name: time for name, time in self.times.items() if name not in by_records}
         self._passed: Mapping[str, int] = {}
+        self._gets_waiting = _below(sub_topology, {node.name for node in sub_topology.nodes if _keeps(node)})
         for node in sub_topology.nodes:
             init = getattr(self._rules[node.name], "init", None)
             if init is not None:
@@ -245,14 +248,16 @@ class Task:
             self.origin = origin
 
     def _failed(self, node: Node, record: Record, error: Exception) -> None:
-        policy = self.policy_for(error)
+        policy, place = self.policy_for(error), self.origin
+        if place is not None and node.name in self._gets_waiting:
+            # The record in hand may be the one that let this one go. It must not be taken for its source.
+            place = replace(place, offset=-1)
         if policy == "skip":
             self.drop("processing error")
         elif policy.startswith("dead-letter:"):
             self.drop("processing error")
-            self._outputs.dead_letter(policy.removeprefix("dead-letter:"), record, self.origin, error)
+            self._outputs.dead_letter(policy.removeprefix("dead-letter:"), record, place, error)
         else:
-            place = self.origin
             where = f"{place.topic}-{place.partition} offset {place.offset}" if place else "a punctuation or earlier"
             raise ProcessingError(
                 f"operator {node.name} failed on a record of {where}, key {record.key!r}, timestamp "
@@ -326,16 +331,21 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
 def _held_up(sub: SubTopology) -> set[str]:
     """Returns the operators below those that keep records until time has passed, or that may leave records out. Their
     records are behind the input partition, or not all of it, so only these records advance their time."""
-    holding = {node.name for node in sub.nodes if _holds_up(node)}
+    maps = {node.name for node in sub.nodes if isinstance(node.operator, Map | MapValues | AsyncCall | MapBatches)}
     # There, other records may have null values than in the input partition.
-    mapped: set[str] = set()
+    mapped = _below(sub, maps)
+    drops = {
+        node.name
+        for node in sub.nodes
+        if node.name in mapped and isinstance(node.operator, SlidingAggregate | StreamTableJoin)
+    }
+    return drops | _below(sub, drops | {node.name for node in sub.nodes if _holds_up(node)})
+
+
+def _below(sub: SubTopology, names: set[str]) -> set[str]:
     found: set[str] = set()
     for node in sub.nodes:
-        is_below_mapped = not mapped.isdisjoint(node.parents)
-        if is_below_mapped or isinstance(node.operator, Map | MapValues | AsyncCall | MapBatches):
-            mapped.add(node.name)
-        drops = is_below_mapped and isinstance(node.operator, SlidingAggregate | StreamTableJoin)
-        if drops or not (holding | found).isdisjoint(node.parents):
+        if not (names | found).isdisjoint(node.parents):
             found.add(node.name)
     return found
 
@@ -352,12 +362,24 @@ def _limited(sub: SubTopology) -> set[str]:
 
 def _holds_up(node: Node) -> bool:
     match node.operator:
-        case Suppress() | StreamStreamJoin() | StreamTableJoin() | StreamGlobalTableJoin() | Process():
+        case StreamStreamJoin() | StreamTableJoin() | StreamGlobalTableJoin() | Process():
             return True
         case Filter() | Branch() | FlatMap() | FlatMapValues():
             return True
         case AsyncCall(kind=kind):
             return kind not in ("map", "map_values", "peek")
+    return _keeps(node)
+
+
+def _keeps(node: Node) -> bool:
+    """Whether the operator keeps records until time has passed."""
+    match node.operator:
+        case Suppress():
+            return True
         case TimeWindowAggregate(emit=emit) | SlidingAggregate(emit=emit) | SessionAggregate(emit=emit):
             return emit is EmitStrategy.ON_WINDOW_CLOSE
+        case StreamStreamJoin(join=join):
+            return join != "inner"
+        case StreamTableJoin(buffer_store=buffer):
+            return buffer is not None
     return False

@@ -16,6 +16,7 @@ from suiro.streams import (
     Materialized,
     SessionWindows,
     StreamsBuilder,
+    Suppressed,
     TimeWindows,
     record_value,
     serdes,
@@ -72,6 +73,21 @@ def test_a_tables_update_that_fails_is_a_dead_letter() -> None:
     # The headers of a later error, of a source, are not taken together with these.
     headers = found.record.headers
     assert before_error((*headers, *dead_letter_headers(ValueError(), Origin("dead", 0, 0, 1)))) == headers
+
+
+def test_a_dead_letter_of_a_record_that_waited_names_no_record() -> None:
+    """It named the one that let it go: a redrive sent that one a second time."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.string, value=serdes.long)
+    table = stream.group_by_key().windowed_by(TimeWindows.of_size(10, grace=0)).count()
+    final = table.suppress(Suppressed.until_window_closes()).to_stream()
+    final.map_values(lambda value: value // 0).to("out")
+    stream.map_values(lambda value: 1 // value).to("out")
+    run = Interpreter(builder.build(), settings=TaskSettings(on_processing_error="dead-letter:dead"))
+    for timestamp in (1, 10):
+        run.pipe("in", timestamp, b"k", _long(0))
+    found = [(dict(one.record.headers)["__streams.errors.offset"], one.value) for one in run.outputs]
+    assert sorted(found) == [(b"-1", _long(1)), (b"0", _long(0)), (b"1", _long(0))]
 
 
 def test_a_dead_letter_stays_as_it_was_when_it_was_sent() -> None:
