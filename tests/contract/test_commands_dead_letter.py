@@ -117,7 +117,7 @@ def test_for_the_dead_letter_of_an_operator_the_record_of_the_source_is_sent(
 ) -> None:
     """What the operator got was sent, as JSON: the source cannot read it, or takes it for another record."""
     source, dead = new_topic(2), new_topic()
-    original = Record(offset=0, timestamp=5, key=b"k", value=b"\0\0\0\7avro", headers=(("mine", b"1"),))
+    original = Record(offset=0, timestamp=1, key=b"k", value=b"\0\0\0\7avro", headers=(("mine", b"1"),))
     place = partition_for_key(b"k", 2)
     client.produce({(source, place): encode_batch([original])})
     put_aside(
@@ -127,16 +127,18 @@ def test_for_the_dead_letter_of_an_operator_the_record_of_the_source_is_sent(
         (b"7", (*of_streams(source, place, 90), OF_AN_OPERATOR)),
         (b'{"half":2}', (*of_streams(source, place, 0), OF_AN_OPERATOR)),
         (b"8", (*of_streams(source, place, -1), OF_AN_OPERATOR)),
+        # Of a record that the topic had at this offset before it was made again.
+        (b'{"half":3}', (*of_streams(source, place, 0)[:-1], ("__streams.errors.timestamp", b"9"), OF_AN_OPERATOR)),
     )
     assert call("redrive", dead, "--place", "0:0", "--yes", "--json").json["sent"] == 1
     sent = call("redrive", dead, "--by-key", "--yes", "--json")
-    assert (sent.json["sent"], sent.json["stay"]) == (1, 2)
+    assert (sent.json["sent"], sent.json["stay"]) == (1, 3)
     assert "it failed behind a repartition" in sent.err
     assert "its original record is not in the log any more" in sent.err
     _, again = committed(client, source)
     assert (again.partition, again.timestamp, again.key, again.value, again.headers) == (
         place,
-        5,
+        1,
         b"k",
         original.value,
         original.headers,

@@ -63,6 +63,7 @@ class DeadLetter:
     exception: str
     reason: str
     origin: Origin | None
+    origin_timestamp: str
     of_operator: bool
     refusal: str | None
 
@@ -94,6 +95,7 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
         exception=said.get("exception") or said.get("exception.class.name") or said.get("connector.name", ""),
         reason=said.get("message") or said.get("exception.message", ""),
         origin=origin,
+        origin_timestamp=said.get("timestamp", "")[:20],
         of_operator=of_operator,
         refusal=refusal,
     )

@@ -118,7 +118,7 @@ class _Targets:
         self._by_key = by_key
         self._only = only
         self._topics: dict[str, TopicInfo | str] = {}
-        self._originals: set[Origin | None] | None = None
+        self._originals: set[tuple[Origin | None, str]] | None = None
 
     def of(self, letter: DeadLetter) -> Found:
         if letter.refusal is not None or letter.origin is None:
@@ -148,16 +148,19 @@ class _Targets:
     def _original(self, letter: DeadLetter) -> LogRecord | str | None:
         """Returns the record of the source, or why it cannot be sent, or None if it was sent."""
         if self._originals is None:
-            self._originals = {one.origin for one, is_done in self._letters if is_done and one.of_operator}
-        if letter.origin in self._originals:
+            done = (one for one, is_done in self._letters if is_done and one.of_operator)
+            self._originals = {(one.origin, one.origin_timestamp) for one in done}
+        # A topic that was made again has other records at the same offsets.
+        place = letter.origin, letter.origin_timestamp
+        if place in self._originals:
             return None
         try:
             record = origin_record(self._client, letter)
         except RefusedError as error:
             return f"its original record: {error}"
-        if record is None:
+        if record is None or str(record.timestamp) != letter.origin_timestamp:
             return "its original record is not in the log any more"
-        self._originals.add(letter.origin)
+        self._originals.add(place)
         return record
 
     def _look_at(self, topic: str) -> TopicInfo | str:
