@@ -163,6 +163,26 @@ def test_a_composite_type_may_get_and_lose_attributes_of_any_type() -> None:
     assert changed_meanings(schema(n=INT), text) == changed_meanings(text, schema(n=INT)) == []
 
 
+def test_a_value_that_the_newest_form_of_a_composite_type_cannot_be_is_of_an_older_one() -> None:
+    """One from before a DROP and an ADD ATTRIBUTE ended the capture, at each start again."""
+    fields = (Column(name="x", type=INT), 0, Column(name="z", type=INT))
+    pair = PgType(oid=50_000, schema="public", name="pair", kind="composite", fields=fields)
+    table = relation(("id", INT), ("a", 50_000), types={50_000: pair})
+
+    def read(text: bytes) -> Any:
+        cells = (b"t" + len(cell).to_bytes(4, "big") + cell for cell in (b"1", text))
+        encoded = encoder_of(table).encode_changes(parsed_messages([b"I\0\0\0\1N\0\2" + b"".join(cells)]), [0])
+        return decoded(encoded, value_schema(table, RULES))[0]["a"]
+
+    assert [read(text) for text in (b"(1,old)", b"(1,2)", b"(1)")] == [
+        {"x": 1, "z": None},
+        {"x": 1, "z": 2},
+        {"x": 1, "z": None},
+    ]
+    with pytest.raises(UsageError, match=r"holds '\(y,old\)': it is not an integer"):
+        read(b"(y,old)")
+
+
 def test_a_composite_type_is_defined_once_and_named_after() -> None:
     point = PgType(
         oid=50_000,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache, partial
 
@@ -266,37 +266,41 @@ def _dimensions(declared: int) -> str:
 def composite_encoder(name: str, fields: Sequence[Encode | int]) -> Encode:
     """Encodes to an Avro record of nullable fields, from Postgres's `(a,"b c",,"")`. `fields`: see `PgType`.
 
-    Nothing says which attributes an older value has, so those of the newest form of the type with so many are taken.
-    Where that is wrong, the table is read again: see `TableState`.
+    Nothing says which attributes an older value has, so those of the newest form of the type with so many are taken
+    that it fits. Where that is wrong, the table is read again: see `TableState`.
     """
     alive = [(place, field) for place, field in enumerate(fields) if not isinstance(field, int)]
-    form = cache(lambda count: _newest_form(fields, count))
+    forms = cache(lambda count: list(_forms(fields, count)))
 
     def encode(text: bytes) -> bytes:
         words = _composite_words(text)
         if not alive:
             return b""
-        places = form(len(words))
-        if places is None:
-            raise ConversionError(f"it has {len(words)} attributes where the type {name} is known with {len(alive)}")
-        given = dict(zip(places, words, strict=True))
-        return b"".join(
-            b"\x00" if (word := given.get(place)) is None else b"\x02" + field(word) for place, field in alive
+        failure: ConversionError | None = None
+        for places in forms(len(words)):
+            given = dict(zip(places, words, strict=True))
+            try:
+                return b"".join(
+                    b"\x00" if (word := given.get(place)) is None else b"\x02" + field(word) for place, field in alive
+                )
+            except ConversionError as error:
+                failure = failure or error
+        raise failure or ConversionError(
+            f"it has {len(words)} attributes where the type {name} is known with {len(alive)}"
         )
 
     return encode
 
 
-def _newest_form(fields: Sequence[Encode | int], count: int) -> list[int] | None:
-    """Returns the attributes that a type had when it had so many, by their places. It got them in this order, and those
-    that were dropped last were in it for the longest time."""
+def _forms(fields: Sequence[Encode | int], count: int) -> Iterator[list[int]]:
+    """Yields the attributes that a type may have had when it had so many, by their places, the newest first. It got
+    them in this order, and those that were dropped last were in it for the longest time."""
     for end in range(len(fields), -1, -1):
         dropped = sorted((field, place) for place, field in enumerate(fields[:end]) if isinstance(field, int))
         wanted = count - (end - len(dropped))
         if 0 <= wanted <= len(dropped):
             gone = {place for _, place in dropped[wanted:]}
-            return [place for place in range(end) if place not in gone]
-    return None
+            yield [place for place in range(end) if place not in gone]
 
 
 def _composite_words(text: bytes) -> list[bytes | None]:
