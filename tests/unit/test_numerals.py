@@ -44,7 +44,8 @@ def test_a_whole_number_is_the_same_everywhere(door: str) -> None:
 def test_numbers() -> None:
     assert [whole_number(text) for text in ("7", " -7", "+7 ", "007")] == [7, -7, 7, 7]
     assert [number(text) for text in ("7", "-.5", "5.", " 1e3 ", "2.5E-1")] == [7, -0.5, 5, 1000, 0.25]
-    for text in ("1_0.0", "٣", "nan", "inf", "-Infinity", "1e999", "", ".", "e3", "0x1p3"):
+    # The last one takes a node hours if a digit has two places in the pattern.
+    for text in ("1_0.0", "٣", "nan", "inf", "-Infinity", "1e999", "", ".", "e3", "0x1p3", "1" * 1_000_000 + "x"):
         with pytest.raises(ValueError):
             number(text)
 
