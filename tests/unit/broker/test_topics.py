@@ -81,6 +81,24 @@ def test_settings_that_do_not_go_together_keep_nobody_from_starting(tmp_path: Pa
             topics.alter_configs(topic, {"max.compaction.lag.ms": "60"})
 
 
+def test_settings_that_are_not_valid_any_more_keep_nobody_from_starting(tmp_path: Path) -> None:
+    """A build took `1_000` and `nan`, too. Without its own retention the topic must not get the node's."""
+    configs = {"retention.ms": "99999", "min.cleanable.dirty.ratio": "0.25", "cleanup.policy": "compact,delete"}
+    for _ in range(2):
+        with registry(tmp_path) as topics:
+            if "t" not in topics:
+                topics.create("t", partitions=1, configs=configs)
+    stored = tmp_path / "topics.json"
+    stored.write_text(stored.read_text().replace("99999", "99_999").replace("0.25", "nan"))
+    for _ in range(2):
+        with registry(tmp_path) as topics:
+            topic = topics.topic("t")
+            assert topic is not None
+            assert topic.partitions[0].log.config.retention == (-1, -1)
+            assert "min.cleanable.dirty.ratio" not in topic.configs
+    assert "99_999" in stored.read_text()
+
+
 def test_a_deletion_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
     """Also where the crash had emptied the file that says whose a folder is: it must not block a new topic, nor
     become a part of one."""

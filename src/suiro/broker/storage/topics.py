@@ -29,7 +29,7 @@ from suiro.broker.settings.configs import log_config
 from suiro.broker.storage.topic_list import LIST_FILE, TopicEntry, TopicList
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
-from suiro.log import StorageError
+from suiro.log import StorageError, parse_topic_setting
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ METADATA_TOPIC = "__cluster_metadata"
 TIER_TOPIC = "__remote_log_metadata"
 """The topic in which the remote tier keeps its list of segments."""
 _KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of an adopted topic, whose own are not known: it keeps all records until it is given others."""
+"""Settings of a topic whose own are not known, or not valid: it keeps all records until it is given others."""
 
 
 class InvalidTopicError(RefusedError):
@@ -150,7 +150,7 @@ class TopicRegistry:
         known.deleting.clear()
         with _without_collecting():
             for entry in known.topics.values():
-                topic = Topic(entry.name, entry.topic_id, dict(entry.configs), [])
+                topic = Topic(entry.name, entry.topic_id, _valid_configs(entry), [])
                 self._add(topic)
                 at_once(self._opening(topic, topic.partitions, entry.partitions, is_known=True))
         self._directory.all_are_open()
@@ -449,6 +449,18 @@ class TopicRegistry:
                 name,
             )
         return list(found.values())
+
+
+def _valid_configs(entry: TopicEntry) -> dict[str, str]:
+    """Leave out stored settings that are not valid: one of another version must not prevent the start."""
+    valid = {}
+    for name, text in entry.configs.items():
+        try:
+            parse_topic_setting(name, text)
+            valid[name] = text
+        except ConfigError as error:
+            logger.warning("%s: a stored setting is left out, and it keeps all its records: %s", entry.name, error)
+    return valid if len(valid) == len(entry.configs) else _KEEPS_ALL | valid
 
 
 @contextlib.contextmanager
