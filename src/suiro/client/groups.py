@@ -133,8 +133,7 @@ class GroupRequests:
     def delete_offsets(self, group: str, of: Iterable[TopicPartition]) -> None:
         """Deletes committed offsets. The broker rejects this if a member of the group is subscribed to the topic."""
         what = f"delete offsets of group {group!r}"
-        places = dict.fromkeys(of)
-        topics = by_topic(places)
+        topics = by_topic(dict.fromkeys(of))
         change = Change()
 
         def once(connection: Connection, deadline_ms: int) -> None:
@@ -147,7 +146,8 @@ class GroupRequests:
             if answer.error_code is ErrorCode.group_id_not_found and change.may_be_done:
                 return  # without offsets and members there is no group any more
             _raise_of_group(answer.error_code, what)
-            answers = connection.matched(what, places, each_partition(answer.topics))
+            # Kafka 3.7 leaves partitions without an offset out, if it has the new coordinator.
+            answers = connection.matched(what, None, each_partition(answer.topics))
             for (topic, partition), item in answers.items():
                 _raise_of_group(item.error_code, f"{what} in {topic}-{partition}")
 
