@@ -1,7 +1,8 @@
 """Snappy, LZ4 and Zstandard, with PyArrow if it is installed, otherwise with small libraries.
 
-Always true: both read what the other writes, and refuse the same bytes (the tests hold them to it). PyArrow is
-140 MB, which a node can do without. Every error is an `OSError` or a `ValueError`, whatever the bytes are.
+Always true: both read what the other writes, and refuse the same bytes (the tests hold them to it), but PyArrow takes
+any number of LZ4 frames. PyArrow is 140 MB, which a node can do without. Every error is an `OSError` or a `ValueError`,
+whatever the bytes are.
 """
 
 from __future__ import annotations

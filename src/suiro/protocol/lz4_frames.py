@@ -21,12 +21,16 @@ _HISTORY = 64 * 1024
 _AT_ONCE = 16 * 1024  # compressed bytes, which become 4 MB at most, as one block does
 _MOST_TIMES = 255  # what a byte of a block can become
 _PART = 256 * 1024
+_FRAMES_MOST = 16  # clients write one, and the bytes of many small ones take a hundred times as long
 
 
 def lz4_frames(data: memoryview) -> Iterator[bytes]:
     """Yields what the frames contain, in parts of at most 256 KB. Raises `ValueError`."""
-    source = _Source(data)
+    source, frames = _Source(data), 0
     while source.at < len(data):
+        frames += 1
+        if frames > _FRAMES_MOST:
+            raise ValueError(f"it has more than {_FRAMES_MOST} lz4 frames")
         magic = source.take(4)
         if int.from_bytes(magic, "little") in _SKIPPED:
             source.take(source.number(4))
