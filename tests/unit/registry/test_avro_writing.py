@@ -282,6 +282,11 @@ def test_a_dict_takes_the_record_of_exactly_its_fields() -> None:
     written = serde_of(schema)
     assert written.deserialize("t", written.serialize("t", value)) == value
     same(written, [value, value | {"one": ("Wide", {"a": 1})}, value | {"many": [{"c": 1}]}])
+    chain = {"one": {"a": 0}}
+    for _ in range(400):
+        chain = {"one": chain}
+    recursive = serde_of(record(one=["R", narrow]))
+    assert recursive.deserialize("t", recursive.serialize("t", chain)) == chain
 
 
 def test_a_union_of_the_reader_has_another_order_and_wider_types() -> None:

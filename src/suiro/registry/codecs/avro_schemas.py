@@ -129,8 +129,13 @@ def branch_chooser(schema: Any) -> Callable[[Any], Any] | None:
         best = max(found, key=lambda one: (_shared(value, one), -len(one.get("fields", ()))))
         return (best["name"], chosen(value, best)) if "fields" in best else chosen(value, best)
 
-    is_needed = any(isinstance(one, list) and len(records(one)) > 1 for one in _parts(schema))
-    return (lambda value: chosen(value, schema)) if is_needed else None
+    def choose(value: Any) -> Any:
+        try:
+            return chosen(value, schema)
+        except RecursionError:
+            return value  # nested too deeply: fastavro chooses
+
+    return choose if any(isinstance(one, list) and len(records(one)) > 1 for one in _parts(schema)) else None
 
 
 def _is_map(one: Any) -> bool:
