@@ -175,7 +175,8 @@ def column_reader(
     """Like `value_reader`, for many small values at once. With `fields`, objects of JSON have no others."""
     one = value_reader(name, registry, is_patient=False, is_exact=is_exact)
     together: Callable[[Sequence[bytes]], list[Any] | None] | None = None
-    if name in ("auto", "json") and fields:
+    # The parser does not find fields with other names.
+    if name in ("auto", "json") and fields and all(map(str.isascii, fields)):
         together = _objects_of(fields)
     elif name in ("auto", "string"):
         together = partial(_texts, is_guessed=name == "auto")
