@@ -8,7 +8,7 @@ import os
 import threading
 from pathlib import Path
 
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, UsageError
 
 
 def replace_file(path: Path, content: str | bytes, *, sync: bool = True, mode: int = 0o666) -> None:
@@ -44,8 +44,8 @@ _OF_THE_DISK = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, 
 
 def is_of_the_disk(error: BaseException) -> bool:
     """Whether a disk is full, over its quota, read-only or failing, and may be well again later. Java says it in the
-    same words."""
-    return any(text in str(error) for text in _OF_THE_DISK)
+    same words; so may a record, which a `UsageError` may quote."""
+    return not isinstance(error, UsageError) and any(text in str(error) for text in _OF_THE_DISK)
 
 
 def home_folder() -> Path:

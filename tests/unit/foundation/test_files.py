@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from suiro.foundation.files import replace_file
+from suiro.errors import FatalError
+from suiro.foundation.files import is_of_the_disk, replace_file
+from suiro.streams.errors import ProcessingError
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -32,3 +35,11 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypat
         replace_file(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_record_that_tells_of_a_full_disk_is_no_full_disk() -> None:
+    """A version that was being built tried again for ever, and was not told as failed."""
+    said = os.strerror(errno.ENOSPC)
+    assert is_of_the_disk(OSError(errno.ENOSPC, said))
+    assert is_of_the_disk(FatalError(f"java.io.IOException: {said}"))
+    assert not is_of_the_disk(ProcessingError(f"offset 7: ValueError: no JSON: {said}"))
