@@ -319,6 +319,7 @@ class Shortened(OneLed):
     """Its records from `first` on are there: retention deletes those before once a search has begun."""
 
     first = 0
+    end = 3
 
     def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
         found = super().list_offsets(wanted, **more)
@@ -334,8 +335,8 @@ class Shortened(OneLed):
             place: Fetched(
                 data=memoryview(data),
                 aborted=(),
-                high_watermark=3,
-                last_stable_offset=3,
+                high_watermark=self.end,
+                last_stable_offset=self.end,
                 log_start_offset=self.first,
             )
         }
@@ -398,6 +399,17 @@ def test_retention_does_not_end_a_tail() -> None:
     parts: Any = iter(records._tail(asking(Shortened(1, records=1))).parts)
     told = [next(parts) for _ in range(3)]
     assert b'"offset":2' in told[-1]
+
+
+def test_a_tail_does_not_wait_for_records_that_are_there() -> None:
+    """It read four fetches a second at most, and left out what it could not keep up with."""
+    cluster = Shortened(1, records=1)
+    cluster.end = 5
+    call = asking(cluster)
+    parts: Any = iter(records._tail(call).parts)
+    told = [next(parts) for _ in range(5)]
+    assert b'"offset":4' in told[-1]
+    assert call.console.clock.monotonic_ms() <= 2 * records.TAIL_WAIT_MS
 
 
 @pytest.mark.parametrize("endpoint", [records._scan, records._export])

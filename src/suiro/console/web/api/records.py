@@ -483,6 +483,7 @@ def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[by
     at = followed.at
     view, is_filtered = matching.view, matching.filter is not None
     behind_max = TAIL_BEHIND_MAX if is_filtered else TAIL_LOOKED_AT
+    is_behind = False
     try:
         yield event("records", {"records": [], "dropped": 0, "leaderless": sorted(followed.leaderless)})
         while True:
@@ -490,7 +491,7 @@ def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[by
             seen = dropped = held = 0
             before = matching.unclear, followed.leaderless
             # A few steps a second are enough for people. The node looks at a fetch that waits at each write.
-            clock.sleep_ms(TAIL_WAIT_MS)
+            clock.sleep_ms(0 if is_behind else TAIL_WAIT_MS)
             # The client is lent for one step, so that twenty tails can share clients.
             with call.console.client() as client:
                 answers = followed.fetch(client, clock)
@@ -512,6 +513,7 @@ def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[by
                     if found is not None or not is_filtered:
                         seen += 1
                         last.append((record, found))
+            is_behind = any(one.data and at[place] < one.last_stable_offset for place, one in answers.items())
             # Without a filter, only records that are shown are decoded.
             shown = [view.shown(record, *(found or view.key_and_value(record))) for record, found in last]
             dropped += seen - len(shown)
