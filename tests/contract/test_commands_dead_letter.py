@@ -135,6 +135,8 @@ def test_for_the_dead_letter_of_an_operator_the_record_of_the_source_is_sent(
     assert (sent.json["sent"], sent.json["stay"]) == (1, 3)
     assert "it failed behind a repartition" in sent.err
     assert "its original record is not in the log any more" in sent.err
+    put_aside(client, dead, *[(b"9", (*of_streams(source, place, 0), OF_AN_OPERATOR))] * 3)
+    assert call("redrive", dead, "--transaction-records", "1", "--yes", "--json").json["sent"] == 3
     _, again = committed(client, source)
     assert (again.partition, again.timestamp, again.key, again.value, again.headers) == (
         place,
@@ -143,6 +145,9 @@ def test_for_the_dead_letter_of_an_operator_the_record_of_the_source_is_sent(
         original.value,
         original.headers,
     )
+    lines = [json.loads(line.value or b"") for line in committed(client, JOURNAL_TOPIC) if line.key == dead.encode()]
+    # One line for thousands, for which one record is sent, would be too large for the journal.
+    assert [line["from"] for line in lines[2:]] == [{"0": [4]}, {"0": [5]}, {"0": [6]}]
 
 
 def test_of_two_errors_the_last_is_told(call: Call, client: Client, new_topic: NewTopicFixture) -> None:

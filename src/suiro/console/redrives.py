@@ -276,7 +276,7 @@ def redrive(
         if isinstance(target, str):
             continue
         work.take(letter, *target, first)
-        if work.records >= transaction_records or work.size >= TRANSACTION_BYTES:
+        if sum(map(len, work.taken.values())) >= transaction_records or work.size >= TRANSACTION_BYTES:
             work.commit()
             progress(work.total)
     if work.taken:
