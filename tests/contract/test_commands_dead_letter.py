@@ -25,7 +25,9 @@ from suiro.console.dead_letters import Done as DoneOffsets
 from suiro.errors import RefusedError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
-from suiro.streams.sources import OF_AN_OPERATOR
+from suiro.streams.records import Origin
+from suiro.streams.records import Record as StreamRecord
+from suiro.streams.sources import OF_AN_OPERATOR, letter_of
 
 NewTopicFixture = Callable[..., str]
 Call = Callable[..., Done]
@@ -165,6 +167,9 @@ def test_of_two_errors_the_last_is_told(call: Call, client: Client, new_topic: N
     assert (shown["exception"], shown["reason"]) == ("sink", "refused")
     assert shown["origin"] == {"topic": "first", "partition": 1, "offset": None}
     assert before_error((*earlier, *of_streams("first"))) == earlier
+    operators = letter_of("dead", StreamRecord("k", 1, 5), Origin("source", 0, 3, 1), ValueError("refused")).headers
+    # The header of a dead letter's own source would say that the last error is an operator's, too.
+    assert before_error((*operators, *of_streams("first"))) == operators
 
 
 def _refused(*arguments: Any, **more: Any) -> None:
