@@ -282,7 +282,7 @@ def redrive(
     if work.taken:
         work.commit()
         progress(work.total)
-    if work.total:
+    if counts.targets:
         producer.init()  # the markers of the last transaction are written then, so readers see its records
     return counts.plan(topic, group)
 
