@@ -102,9 +102,10 @@ class RecordView:
         if not paths:
             return self._key(record.key)
         key = self._guessed_key(record.key)
-        # A long with a schema id may be a value of that schema, for which the registry could not be asked.
+        # A long with a schema id may be a value of that schema, for which the registry could not be asked. JSON within
+        # a text of JSON may begin with a space, which is an escape there.
         has_no_fields = (key.format == "long" and key.schema_id is None) or (
-            key.format == "string" and not key.text.lstrip(' \t\r\n"\\').startswith(("{", "["))
+            key.format == "string" and not key.text.lstrip(' \t\r\n"\\nrt').startswith(("{", "["))
         )
         return key if has_no_fields and key.error is None else _hidden(key, paths)
 

@@ -21,6 +21,7 @@ KEYS = {
     "json": b'{"id": 7, "email": "ada@example.com"}',
     "json behind a space": b' {"id": 7, "email": "ada@example.com"}',
     "json within json": b'"{\\"id\\": 7, \\"email\\": \\"ada@example.com\\"}"',
+    "json behind a line end within json": b'"\\n{\\"id\\": 7, \\"email\\": \\"ada@example.com\\"}"',
     "of a schema": struct.pack(">bI", 0, 7) + bytes([2 * len(SECRET)]) + SECRET,
 }
 
