@@ -18,7 +18,7 @@ from operator import index
 from typing import NamedTuple
 
 from suiro.client import Client, TopicInfo
-from suiro.console.records import LogRecord, Start, read_records, size_of
+from suiro.console.records import LogRecord, Start, read_records, records_of, size_of
 from suiro.console.topics import ranges_of, topic_info
 from suiro.errors import OffsetOutOfRangeError, RefusedError, UsageError
 from suiro.foundation.nesting import parse_json
@@ -465,5 +465,10 @@ def origin_record(client: Client, letter: DeadLetter) -> LogRecord | None:
     info = client.metadata([origin.topic]).get(origin.topic)
     if info is None or origin.partition >= len(info.partitions):
         return None
-    found = dead_letter_at(client, origin.topic, origin.partition, origin.offset)
-    return None if found is None else found.record
+    place = origin.topic, origin.partition
+    try:  # with one request, and no more than its batch: a redrive does so for each of its dead letters
+        fetched = client.fetch({place: origin.offset}, partition_max_bytes=1, max_wait_ms=0)[place]
+    except OffsetOutOfRangeError:
+        return None
+    found = next((record for record, _ in records_of(*place, origin.offset, fetched, True) if record is not None), None)
+    return found if found is not None and found.offset == origin.offset else None
