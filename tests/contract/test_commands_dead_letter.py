@@ -149,7 +149,7 @@ def test_for_the_dead_letter_of_an_operator_the_record_of_the_source_is_sent(
     )
     lines = [json.loads(line.value or b"") for line in committed(client, JOURNAL_TOPIC) if line.key == dead.encode()]
     # One line for thousands, for which one record is sent, would be too large for the journal.
-    assert [line["from"] for line in lines[2:]] == [{"0": [4]}, {"0": [5]}, {"0": [6]}]
+    assert [line["from"] for line in lines[2:]] == [{"0": [5]}, {"0": [6]}, {"0": [7]}]
 
 
 def test_of_two_errors_the_last_is_told(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
