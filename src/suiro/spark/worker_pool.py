@@ -69,11 +69,13 @@ class _Connection:
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """`connection`: what it works on; None while it is idle. `since_s`: when it became idle."""
+    """`connection`: what it works on; None while it is idle. `is_free`: Spark knows no connection by it, and has no
+    order to kill it on the way. `since_s`: when it became idle."""
 
     pid: int
     control: socket.socket
     connection: _Connection | None
+    is_free: bool
     since_s: float = 0.0
 
 
@@ -162,26 +164,25 @@ class WorkerPool:
         if spare is None:
             self._fork(_Connection(connection, 0))
             return
+        spare.is_free = False
         with suppress(OSError):  # if Spark has closed it, the next look finds that
             connection.sendall(_INT.pack(spare.pid))
         self._put_idle(_Connection(connection, spare.pid))
 
     def _spare(self) -> _Worker | None:
-        """An idle worker that has no connection to wait for, and that Spark knows none by. On other than Unix domain
-        sockets, a new connection has to go to a worker at once, which reads the secret."""
+        """A free worker that has no connection to wait for. On other than Unix domain sockets, a new connection has to
+        go to a worker at once, which reads the secret."""
         idle = self._idle_workers()
         if self._listening.path is None or len(idle) <= len(self._idle):
             return None
-        known = self._known()
-        return next((worker for worker in idle if worker.pid not in known and _is_alive(worker)), None)
+        return next((worker for worker in idle if worker.is_free and _is_alive(worker)), None)
 
     def _idle_workers(self) -> list[_Worker]:
         return [worker for worker in self._workers.values() if worker.connection is None]
 
-    def _known(self) -> set[int]:
-        """The processes that Spark knows connections by."""
-        at_work = {worker.connection.pid for worker in self._workers.values() if worker.connection}
-        return at_work | {connection.pid for connection in self._idle.values()}
+    def _free(self, pid: int) -> None:
+        for worker in self._workers.values():
+            worker.is_free |= worker.pid == pid
 
     def _hand_on(self, connection: _Connection) -> None:
         """To the worker of the task that has come. If Spark has closed the connection, nobody needs it."""
@@ -193,6 +194,7 @@ class WorkerPool:
             head = b""
         self._forget_idle(connection)
         if not head:
+            self._free(connection.pid)
             connection.socket.close()
             return
         task = _task_of(head)
@@ -262,14 +264,15 @@ class WorkerPool:
         idle = self._idle_workers()
         if len(idle) <= len(self._idle):
             return
-        known, kept = self._known(), set(self._ran.values()) if self._listening.path is not None else set()
-        idle.sort(key=lambda worker: (worker.pid in known, self._tasks(worker)))
+        kept = set(self._ran.values()) if self._listening.path is not None else set()
+        idle.sort(key=lambda worker: (not worker.is_free, self._tasks(worker)))
         for worker in idle[: len(idle) - len(self._idle)]:
             if worker not in kept or monotonic_s() > worker.since_s + KEPT_S:
                 self._discard(worker)
 
     def _kill(self, pid: int) -> None:
         """Spark does not want the task any more that it sent by the connection of this process."""
+        self._free(pid)
         for worker in list(self._workers.values()):
             self._hear(worker)  # it may have become idle since `select`
             if worker.connection is not None and worker.connection.pid == pid:
@@ -307,7 +310,7 @@ class WorkerPool:
         others.close()
         connection.socket.close()
         connection.pid = connection.pid or pid
-        self._workers[control.fileno()] = _Worker(pid, control, connection)
+        self._workers[control.fileno()] = _Worker(pid, control, connection, is_free=pid != connection.pid)
         self._selector.register(control, selectors.EVENT_READ)
 
     def _run(self, connection: _Connection, control: socket.socket) -> NoReturn:

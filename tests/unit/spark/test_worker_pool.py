@@ -131,7 +131,7 @@ class Connection:
         try:
             self.socket.sendall(what)
             return self.socket.recv(1)
-        except (BrokenPipeError, ConnectionResetError):
+        except ConnectionError:
             return b""
 
     def run(self, number: int, what: bytes = b"r", query: str | None = QUERY) -> int:
@@ -329,6 +329,25 @@ def test_a_process_outlives_the_connections_that_spark_closes_when_nothing_runs(
     spark.kill(two)
     assert two.finish() == b""
     assert one.run(0) == first
+    spark.close()
+
+
+def test_an_order_to_kill_that_comes_late_kills_no_other_task(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Spark gives it two seconds after it has interrupted a task, whose process may have ended by then."""
+    folder = tmp_path_factory.mktemp("s")
+    spark = Spark(PYTHON_UNIX_DOMAIN_ENABLED="true", PYTHON_WORKER_FACTORY_SOCK_DIR=str(folder))
+    one, two = spark.connect(), spark.connect()
+    one.run(0)
+    second = two.run(1)
+    assert one.start(1, b"x") == second
+    assert one.finish() == b""
+    wait_until(lambda: not is_running(second), what="the end of the process")
+    two.socket.close()
+    three = spark.connect()
+    three.start(0, b"w")
+    spark.kill(one)
+    spark.connect()
+    assert three.finish(b".") == b"e"
     spark.close()
 
 
