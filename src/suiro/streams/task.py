@@ -36,6 +36,7 @@ from suiro.streams.topology.nodes import (
     SessionAggregate,
     Sink,
     SlidingAggregate,
+    StreamAggregate,
     StreamGlobalTableJoin,
     StreamStreamJoin,
     StreamTableJoin,
@@ -364,7 +365,7 @@ def _holds_up(node: Node) -> bool:
     match node.operator:
         case StreamStreamJoin() | StreamTableJoin() | StreamGlobalTableJoin() | Process():
             return True
-        case Filter() | Branch() | FlatMap() | FlatMapValues():
+        case Filter() | Branch() | FlatMap() | FlatMapValues() | StreamAggregate():
             return True
         case AsyncCall(kind=kind):
             return kind not in ("map", "map_values", "peek")

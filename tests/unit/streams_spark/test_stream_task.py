@@ -392,11 +392,16 @@ def _filtered(stream: Any) -> Any:
     return stream.filter(lambda key, value: value is not None).group_by_key().windowed_by(TimeWindows.of_size(1))
 
 
+def _counted(stream: Any) -> Any:
+    return stream.group_by_key().count().to_stream().group_by_key().windowed_by(TimeWindows.of_size(1))
+
+
 BEHIND_A_REPARTITION: dict[str, Callable[[Any], Any]] = {
     "nothing": lambda stream: stream.group_by_key().windowed_by(SLIDING),
     "peek": lambda stream: stream.peek(lambda key, value: None).group_by_key().windowed_by(SLIDING),
     "map_values": lambda stream: stream.map_values(lambda value: value).group_by_key().windowed_by(SLIDING),
     "filter": _filtered,
+    "count": _counted,
 }
 """What is between the repartition and the windows that do not get the first record."""
 
