@@ -22,6 +22,7 @@ from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.times import UNKNOWN, OperatorTime, keep_number, numbers_of
 from suiro.streams.topology.nodes import (
+    COUNTING_NULLS,
     AsyncCall,
     Branch,
     Filter,
@@ -335,10 +336,11 @@ def _held_up(sub: SubTopology) -> set[str]:
     maps = {node.name for node in sub.nodes if isinstance(node.operator, Map | MapValues | AsyncCall | MapBatches)}
     # There, other records may have null values than in the input partition.
     mapped = _below(sub, maps)
+    counts_nulls = any(isinstance(node.operator, COUNTING_NULLS) for node in sub.nodes)
     drops = {
         node.name
         for node in sub.nodes
-        if node.name in mapped and isinstance(node.operator, SlidingAggregate | StreamTableJoin)
+        if (counts_nulls or node.name in mapped) and isinstance(node.operator, SlidingAggregate | StreamTableJoin)
     }
     return drops | _below(sub, drops | {node.name for node in sub.nodes if _holds_up(node)})
 

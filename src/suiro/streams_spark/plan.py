@@ -16,6 +16,7 @@ from suiro.streams.dsl.checks import CoPartitioned
 from suiro.streams.durations import LONGEST_MS
 from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import (
+    COUNTING_NULLS,
     Filter,
     ForeignKeyResolve,
     GlobalTableSource,
@@ -23,12 +24,9 @@ from suiro.streams.topology.nodes import (
     Node,
     Process,
     Repartition,
-    SessionAggregate,
     Sink,
     Source,
     StreamAggregate,
-    StreamStreamJoin,
-    TimeWindowAggregate,
     ToStream,
 )
 from suiro.streams.topology.topology import SubTopology, Topology
@@ -83,12 +81,11 @@ class Plan:
     def ignoring_nulls(self) -> frozenset[str]:
         """The `Repartition`s behind which null values advance the time of no operator: they do not say how far their
         input partition has come."""
-        counting = {TimeWindowAggregate, SessionAggregate, StreamStreamJoin, Process}
         return frozenset(
             node.name
             for sub in self.topology.sub_topologies
             for node in sub.inputs
-            if counting.isdisjoint(type(each.operator) for each in sub.nodes)
+            if not any(isinstance(each.operator, COUNTING_NULLS) for each in sub.nodes)
         )
 
     @cached_property

@@ -392,6 +392,13 @@ def _filtered(stream: Any) -> Any:
     return stream.filter(lambda key, value: value is not None).group_by_key().windowed_by(TimeWindows.of_size(1))
 
 
+def _beside_others(stream: Any) -> Any:
+    """Time windows take null values, sliding ones do not."""
+    grouped = stream.group_by_key()
+    grouped.windowed_by(TimeWindows.of_size(1)).count().to_stream(lambda window, _: window.key).to("others")
+    return grouped.windowed_by(SLIDING)
+
+
 def _counted(stream: Any) -> Any:
     return stream.group_by_key().count().to_stream().group_by_key().windowed_by(TimeWindows.of_size(1))
 
@@ -401,6 +408,7 @@ BEHIND_A_REPARTITION: dict[str, Callable[[Any], Any]] = {
     "peek": lambda stream: stream.peek(lambda key, value: None).group_by_key().windowed_by(SLIDING),
     "map_values": lambda stream: stream.map_values(lambda value: value).group_by_key().windowed_by(SLIDING),
     "filter": _filtered,
+    "others beside": _beside_others,
     "count": _counted,
 }
 """What is between the repartition and the windows that do not get the first record."""

@@ -454,6 +454,9 @@ Operator = (
     | ForeignKeyResolve
 )
 
+COUNTING_NULLS = (TimeWindowAggregate, SessionAggregate, StreamStreamJoin, Process)
+"""Operators whose time null values advance."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
