@@ -395,7 +395,7 @@ class _Carrier:
         self._reader = None if reader is None else plan.subs[reader]
         self._tasks = plan.partitions_of(node)
         self._time = outputs.input_times.get(node.name, -1)
-        self._ignores_nulls = node.name in plan.ignoring_nulls
+        self._ignored = plan.ignoring_nulls.get(node.name, set())
         self._sequence = 0
         self._waiting = _Waiting()
         self._ready: list[tuple[pa.RecordBatch, np.ndarray]] = []
@@ -409,8 +409,9 @@ class _Carrier:
             return
         self._gather()
         counted = emission.timestamps
-        if self._ignores_nulls:
-            counted = np.where(emission.values.is_valid().to_numpy(zero_copy_only=False), counted, -1)
+        for name, column in (("key", emission.keys), ("value", emission.values)):
+            if name in self._ignored:
+                counted = np.where(column.is_valid().to_numpy(zero_copy_only=False), counted, -1)
         times = np.maximum(np.maximum.accumulate(counted), self._time)
         self._reach(int(times[-1]))
         columns = {
@@ -448,8 +449,9 @@ class _Carrier:
         if headers is not None and rows is not None:
             headers = [headers[row] for row in rows]
         counted = timestamps
-        if self._ignores_nulls:
-            counted = [-1 if value is None else time for value, time in zip(values, timestamps, strict=True)]
+        for name, column in (("key", keys), ("value", values)):
+            if name in self._ignored:
+                counted = [-1 if item is None else time for item, time in zip(column, counted, strict=True)]
         times = list(accumulate(counted, max, initial=self._time))
         self._waiting.add(keys, values, timestamps, chosen, headers, times[1:])
         self._reach(times[-1])

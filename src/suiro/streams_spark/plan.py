@@ -16,6 +16,7 @@ from suiro.streams.dsl.checks import CoPartitioned
 from suiro.streams.durations import LONGEST_MS
 from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import (
+    COUNTING_NULL_KEYS,
     COUNTING_NULLS,
     Filter,
     ForeignKeyResolve,
@@ -78,15 +79,20 @@ class Plan:
         }
 
     @cached_property
-    def ignoring_nulls(self) -> frozenset[str]:
-        """The `Repartition`s behind which null values advance the time of no operator: they do not say how far their
-        input partition has come."""
-        return frozenset(
-            node.name
-            for sub in self.topology.sub_topologies
-            for node in sub.inputs
-            if not any(isinstance(each.operator, COUNTING_NULLS) for each in sub.nodes)
-        )
+    def ignoring_nulls(self) -> dict[str, set[str]]:
+        """By `Repartition`, those of "key" and "value" whose nulls advance the time of no operator behind it: they do
+        not say how far their input partition has come."""
+        found: dict[str, set[str]] = {}
+        for sub in self.topology.sub_topologies:
+            for node in sub.inputs:
+                if isinstance(node.operator, Repartition):
+                    keys = {"key": COUNTING_NULL_KEYS} if node.operator.keeps_null_keys else {}
+                    found[node.name] = {
+                        column
+                        for column, counting in (keys | {"value": COUNTING_NULLS}).items()
+                        if not any(isinstance(each.operator, counting) for each in sub.nodes)
+                    }
+        return found
 
     @cached_property
     def inputs(self) -> dict[str, list[tuple[SubPlan, Node]]]:

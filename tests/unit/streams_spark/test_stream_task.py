@@ -428,15 +428,16 @@ def test_a_record_that_windows_do_not_get_makes_none_late(shape: str) -> None:
 
 
 @pytest.mark.parametrize("rules", [False, True])
-def test_a_null_value_that_a_join_with_grace_drops_makes_no_record_late(rules: bool) -> None:
+@pytest.mark.parametrize("first", [("a", None, 40), (None, 1, 40)])
+def test_a_null_that_does_not_wait_in_a_join_with_grace_makes_no_record_late(first: Row, rules: bool) -> None:
     builder = StreamsBuilder(key=serdes.string, value=serdes.long)
     stream = builder.stream("stream").select_key(record_key(), key=serdes.string)
     table = builder.table("rows", materialized=Materialized.versioned("rows", history=5))
     # It would not wait for the row.
-    stream.join(table, lambda left, right: left + right, grace=5).to("out", value=serdes.long)
-    engine = Engine(builder.build(), f"null values {rules}")
+    stream.left_join(table, lambda left, right: left + (right or 0), grace=5).to("out", value=serdes.long)
+    engine = Engine(builder.build(), f"nulls {first} {rules}")
     engine.only_rules(rules)
-    engine.batch({("stream", 0): ([("a", None, 40), ("b", 1, 20)], False)}, 10)
+    engine.batch({("stream", 0): ([first, ("b", 1, 20)], False)}, 10)
     found = engine.batch({("rows", 0): ([("b", 1, 20)], False)}, 10)
     found += engine.batch({("stream", 0): ([("b", 1, 26)], False)}, 10)
     assert [(key, timestamp) for topic, key, _, timestamp, _ in found if topic == "out"] == [(b"b", 20_000)]

@@ -454,8 +454,9 @@ Operator = (
     | ForeignKeyResolve
 )
 
-COUNTING_NULLS = (TimeWindowAggregate, SessionAggregate, StreamStreamJoin, Process)
-"""Operators whose time null values advance."""
+COUNTING_NULL_KEYS = (StreamStreamJoin, Process)
+COUNTING_NULLS = (*COUNTING_NULL_KEYS, TimeWindowAggregate, SessionAggregate)
+"""Operators whose time records with null keys advance, and those with null values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
