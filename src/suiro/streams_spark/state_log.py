@@ -40,7 +40,8 @@ GARBAGE_RATIO_MAX = 1.5
 DELTAS_MAX = 64
 """Besides those that are as large as a segment may be."""
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
-_ROW_BYTES = 16
+_ROW_BYTES, _INDEX_BYTES = 16, 4
+"""What a row takes besides key and value, with offsets and without: of columns they are counted."""
 CACHED_BYTES_MIN = 512 * 1024 * 1024
 CACHED_SHARE = 8
 """Segments whose maps the worker processes of a machine keep: this part of its memory in all, or the minimum each. Maps
@@ -318,7 +319,7 @@ def arrays_of(changes: ColumnChanges) -> Iterator[tuple[pa.Array, pa.Array]]:
 def _size_of(changes: Changes) -> int:
     if isinstance(changes, tuple):
         keys, rows = changes
-        return int(keys.nbytes + rows.nbytes) + _ROW_BYTES * len(keys)
+        return int(keys.nbytes + rows.nbytes) + _INDEX_BYTES * len(keys)
     return sum(map(len, changes)) + sum(map(len, filter(None, changes.values()))) + _ROW_BYTES * len(changes)
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from suiro.errors import FatalError
+from suiro.streams.vectorised.table import TableRows
 from suiro.streams_spark import processor, state_log
 from suiro.streams_spark.state_log import Directory, StateCache, StateLog
 
@@ -156,6 +157,17 @@ def test_bases_take_the_place_of_rows_that_are_no_longer_valid() -> None:
     assert loaded(store) == rows
     # Each micro-batch writes all rows, so each other one writes a base, and nothing besides.
     assert store.calls.count("put_segment") == 100
+
+
+def test_small_rows_of_columns_that_are_no_longer_valid_go_as_early() -> None:
+    store, cache = SparkStore(), StateCache()
+    keys = pa.array([b"%04d" % number for number in range(5000)], pa.binary())
+    rows = pa.array([bytes(12)] * len(keys), pa.binary())
+    for count in (5000, *[1000] * 20):
+        log = StateLog(store, cache, "bucket")
+        log.load({"s": TableRows}).columns["s"].change(keys[:count], rows[:count])
+        log.save()
+        assert Directory.unpack(store.directory).size < 2.5 * (keys.nbytes + rows.nbytes)
 
 
 def test_many_small_deltas_become_one() -> None:
