@@ -1,4 +1,5 @@
-"""Arrow columns after a header of bytes: the format of `shuffle_message` and `buffered_records`."""
+"""Arrow columns after a header of bytes, the format of `shuffle_message` and `buffered_records`; when Arrow columns are
+compressed, also those of `state_log`."""
 
 from __future__ import annotations
 

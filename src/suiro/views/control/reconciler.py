@@ -379,7 +379,8 @@ class Reconciler:
     def _tend_shift(self, view: View) -> None:
         """Evaluates the rollback conditions and takes the rollout plan's steps, while callers are on the candidate."""
         routing = view.routing
-        candidate, serving = self.running(routing.candidate or 0), self.running(routing.serving or 0)
+        candidate = None if routing.candidate is None else self.running(routing.candidate)
+        serving = None if routing.serving is None else self.running(routing.serving)
         if candidate is None or routing.share == 0 or serving is None:
             self._hold(None)
             # Only if the serving version runs: otherwise nothing would answer the callers.
