@@ -24,7 +24,8 @@ class Workers:
         self._loop = loop
         self._name = name
         self._count = count
-        self._waiting = 0
+        self._unfinished = 0
+        """Calls that a thread has or will get, also those whose callers are gone: one may keep its thread for long."""
         self._threads = 0
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
 
@@ -39,14 +40,11 @@ class Workers:
         """Returns the result of `call`, or raises its error. Cancelling stops a call only if it has not begun."""
         future: Future[T] = self._loop.create_future()
         self._calls.put((call, future))
-        self._waiting += 1
-        if self._threads < min(self._waiting, self._count):
+        self._unfinished += 1
+        if self._threads < min(self._unfinished, self._count):
             self._threads += 1
             threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
-        try:
-            return await future
-        finally:
-            self._waiting -= 1
+        return await future
 
     def close(self) -> None:
         """End the threads, after the calls that they have begun."""
@@ -59,17 +57,25 @@ class Workers:
             if item is None:
                 return
             call, future = item
-            if future.cancelled():
-                continue
-            outcome: tuple[Any, BaseException | None]
+            outcome: tuple[Any, BaseException | None] = None, None
             try:
-                outcome = call(), None
+                if not future.cancelled():
+                    outcome = call(), None
             except BaseException as error:  # noqa: BLE001 - the caller of the thread gets it
                 outcome = None, error
             try:
-                self._loop.call_soon_threadsafe(_settle, future, *outcome)
+                self._loop.call_soon_threadsafe(self._settle, future, *outcome)
             except RuntimeError:  # the loop is closed: nobody waits any more
                 return
+
+    def _settle(self, future: Future[Any], result: Any, error: BaseException | None) -> None:
+        self._unfinished -= 1
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
 
 
 async def sync(log: PartitionLog, run: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
@@ -88,12 +94,3 @@ async def sync(log: PartitionLog, run: Callable[[Callable[[], None]], Awaitable[
             log.take_offline(f"cannot sync to disk: {error}")
             raise
         log.flushed(job.end_offset)
-
-
-def _settle(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
