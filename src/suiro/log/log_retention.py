@@ -45,17 +45,19 @@ class LogRetention:
         if log.cleaning.is_running or log.offline is not None:
             return 0
         segments, start = log.kept_segments, log.log_start_offset
-        facts = segments.facts(log.log_end_offset)
         tiered = log.config.copies_to_remote
         keep = log.config.local_retention if tiered else log.config.retention
-        count = expired_segments(facts, keep=keep, now_ms=now_ms, log_start_offset=start)
-        if count == len(segments):
-            try:
-                log.roll()
-            except StorageError:  # A full disk: the deletion makes room, and the next check rolls.
-                count -= 1
-        if any(segment.check_times() for segment in tuple(segments)[:count]):
-            return self.apply(now_ms)  # A time index made them look older than they are.
+        rebuilt = 1
+        while rebuilt:
+            facts = segments.facts(log.log_end_offset)
+            count = expired_segments(facts, keep=keep, now_ms=now_ms, log_start_offset=start)
+            if count == len(segments):
+                try:
+                    log.roll()
+                except StorageError:  # A full disk: the deletion makes room, and the next check rolls.
+                    count -= 1
+            # A time index may make a segment look older than it is: then it is built again, and all is counted again.
+            rebuilt = sum(segment.check_times() for segment in tuple(segments)[:count])
         if tiered:
             count = removable(facts, count, safe_offset=max(log.tiered_end_offset, start))
         self.delete_oldest(count)

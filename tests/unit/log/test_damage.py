@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import random
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +168,25 @@ def test_a_time_index_that_lies_deletes_nothing(tmp_path: Path) -> None:
     log = open_log(folder, config=LogConfig(segment_bytes=4000, retention_ms=3_600_000), clean=True)
     assert log.retention.apply() == 0
     assert _read(log)[1] is None
+
+
+def test_many_segments_without_time_indexes_expire_together(tmp_path: Path) -> None:
+    """For each that was built again, retention called itself: from a thousand segments on, it failed every time."""
+    log = open_log(tmp_path / "t-0")
+    for _ in range(300):
+        log.append(batch())
+        log.roll()
+    log.close()
+    for path in (tmp_path / "t-0").glob("*.timeindex"):
+        path.unlink()
+    log = open_log(tmp_path / "t-0", config=LogConfig(retention_bytes=0), clean=True)
+    most = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 200)
+    try:
+        assert log.retention.apply() == 300
+    finally:
+        sys.setrecursionlimit(most)
+    assert log.log_start_offset == log.log_end_offset
 
 
 @pytest.mark.parametrize("clean", [True, False])
