@@ -312,13 +312,7 @@ class PartitionLog:
                 segment.remember(base_offset, position)
         self._unsynced_records += header.count
         if self._unsynced_records >= self.config.flush_messages:
-            try:
-                self.flush()
-            except StorageError as error:
-                # The batch is in the log, but not synced as the settings ask. After a failed sync the system may have
-                # dropped the pages and report success the next time, so the log can promise nothing more.
-                self.take_offline(str(error))
-                raise
+            self.flush()
         return segment
 
     def roll(self) -> Segment:
@@ -466,14 +460,17 @@ class PartitionLog:
     # Disk
 
     def flush(self) -> None:
-        """Sync everything to disk; then `recovery_point` is the log's end. Raises StorageError."""
+        """Sync everything to disk; then `recovery_point` is the log's end. Raises StorageError, and then the log is
+        offline: after a failed sync the system may have dropped the pages and report success the next time."""
         synced = -1
         while synced < self.log_end_offset:
             try:
                 job = self.flush_job()
                 job.run()
             except OSError as error:
-                raise StorageError(f"cannot sync {self.directory}: {error.strerror}") from error
+                failure = StorageError(f"cannot sync {self.directory}: {error.strerror}")
+                self.take_offline(str(failure))
+                raise failure from error
             synced = job.end_offset
             self.flushed(synced)
 

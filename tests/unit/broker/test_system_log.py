@@ -9,12 +9,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support import brokers
 from support.logs import NOW_MS, batch, open_log
 
+from suiro.broker.coordination.groups import records
 from suiro.broker.coordination.java_hashes import partition_for
+from suiro.broker.coordination.transactions import records as transaction_records
+from suiro.broker.handover.coordinator_topics import highest_producer_id
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
+from suiro.clock import ManualClock
 from suiro.log import DamagedLogError, LogConfig, PartitionLog
+from suiro.protocol.records import Record, encode_batch
 
 
 @pytest.mark.parametrize(
@@ -70,6 +76,58 @@ def test_a_full_disk_puts_the_compaction_off_and_not_the_start(tmp_path: Path, m
     assert (log.log_start_offset, log.log_end_offset) == (0, 11_000)
     system_log.compact(partition, [(b"key", b"value")], timestamp=NOW_MS)
     assert (log.log_start_offset, log.log_end_offset) == (11_000, 11_001)
+
+
+@pytest.mark.parametrize("fails", ["fsync", "rename"])
+def test_a_disk_that_fails_when_all_is_written_puts_the_compaction_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """The start ended with this error, and so did each that came after it."""
+    log = open_log(tmp_path / "__consumer_offsets-0", config=LogConfig(segment_bytes=1 << 16))
+    for _ in range(11):
+        log.append(batch(1000), origin="coordinator")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, fails, full)
+        system_log.compact(partition_of(log), [(b"key", b"value")], timestamp=NOW_MS)
+    assert (log.offline is not None) == (fails == "fsync")  # what a failed sync left on the disk nobody knows
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        (b"\0\1\0\1\xff\0\1t\0\0\0\0", None, "utf-8"),
+        (records.encode_offset_key("g", "t", 0), b"\0\x63", "version 99"),
+        (records.encode_offset_key("g", "t", 0), b"\0\4\0", "too early"),
+    ],
+    ids=["group", "version", "cut"],
+)
+def test_a_record_that_makes_no_sense_is_damage_with_its_place(
+    tmp_path: Path, key: bytes, value: bytes | None, why: str
+) -> None:
+    with brokers.started(tmp_path, ManualClock(), offsets_topic_num_partitions=1) as broker:
+        log = broker.groups.partition_of("g").log
+        for number in range(3):
+            log.append(
+                encode_batch((Record(offset=0, timestamp=number, key=b"\0\x63", value=b""),)), origin="coordinator"
+            )
+        log.append(encode_batch((Record(offset=0, timestamp=0, key=key, value=value),)), origin="coordinator")
+    with (
+        pytest.raises(DamagedLogError, match=rf"__consumer_offsets-0 is damaged at offset 3: .*{why}.*bring"),
+        brokers.started(tmp_path, ManualClock()),
+    ):
+        pass
+
+
+def test_a_transaction_that_makes_no_sense_is_damage_with_its_place(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "__transaction_state-0")
+    record = Record(offset=0, timestamp=0, key=transaction_records.encode_key("id"), value=b"\0\x63")
+    log.append(encode_batch((record,)), origin="coordinator")
+    with pytest.raises(DamagedLogError, match=r"__transaction_state-0 is damaged at offset 0: .*version 99"):
+        highest_producer_id([log])
 
 
 def test_records_that_one_segment_cannot_hold_are_compacted_in_several_batches(tmp_path: Path) -> None:

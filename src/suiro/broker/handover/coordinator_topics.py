@@ -13,6 +13,7 @@ from itertools import groupby
 
 from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions.records import decode_value, encode_value
+from suiro.broker.coordination.transactions.state import Transaction
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC
 from suiro.log import PartitionLog
@@ -22,6 +23,8 @@ from suiro.protocol.records import Record, control_type, encode_batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
+    owner: str
+    """The group or transactional id."""
     offset: int
     timestamp: int
     value: bytes | None
@@ -73,7 +76,7 @@ def owner_of(key: bytes) -> str:
 
 
 def distribute(sources: Sequence[PartitionLog], targets: Targets) -> None:
-    """Write the current records of the sources into the targets, which are empty. Raises LogError, ValueError."""
+    """Write the current records of the sources into the targets, which are empty. Raises LogError."""
     for source in sources:
         content = _content(source)
         entries = [_Entry(key, kept, None) for key, kept in content.kept.items()]
@@ -86,11 +89,11 @@ def distribute_transactions(
     sources: Sequence[PartitionLog], targets: Targets, *, offsets_partitions: int | None
 ) -> None:
     """The same for `__transaction_state`. `offsets_partitions`: the new number of partitions of `__consumer_offsets`; a
-    transaction with offsets in it has a marker in each. Raises LogError, ValueError."""
+    transaction with offsets in it has a marker in each. Raises LogError."""
     for source in sources:
         kept = _content(source).kept
         if offsets_partitions is not None:
-            kept = {key: _in_all_offsets(key, entry, offsets_partitions) for key, entry in kept.items()}
+            kept = {key: _in_all_offsets(source, entry, offsets_partitions) for key, entry in kept.items()}
         _write([_Entry(key, entry, None) for key, entry in kept.items()], targets)
 
 
@@ -98,17 +101,22 @@ def highest_producer_id(sources: Iterable[PartitionLog]) -> int:
     """Of those in `__transaction_state`, -1 where there is none."""
     highest = -1
     for source in sources:
-        for key, entry in _content(source).kept.items():
+        for entry in _content(source).kept.values():
             if entry.value is not None:
-                transaction = decode_value(owner_of(key), entry.value)
+                transaction = _transaction(source, entry, entry.value)
                 highest = max(highest, transaction.producer_id, transaction.next_producer_id)
     return highest
 
 
-def _in_all_offsets(key: bytes, entry: _Kept, count: int) -> _Kept:
+def _transaction(source: PartitionLog, entry: _Kept, value: bytes) -> Transaction:
+    with system_log.reading(source, entry.offset):
+        return decode_value(entry.owner, value)
+
+
+def _in_all_offsets(source: PartitionLog, entry: _Kept, count: int) -> _Kept:
     if entry.value is None:
         return entry
-    transaction = decode_value(owner_of(key), entry.value)
+    transaction = _transaction(source, entry, entry.value)
     others = frozenset(place for place in transaction.partitions if place[0] != OFFSETS_TOPIC)
     if others == transaction.partitions:
         return entry
@@ -129,11 +137,14 @@ def _content(log: PartitionLog) -> _Content:
                 if control_type(records[0]) == "commit":
                     content.put(entries.items())
             continue
-        entries = {
-            record.key: _Kept(offset=record.offset, timestamp=record.timestamp, value=record.value)
-            for record in records
-            if record.key is not None
-        }
+        with system_log.reading(log, header.base_offset):
+            entries = {
+                record.key: _Kept(
+                    owner=owner_of(record.key), offset=record.offset, timestamp=record.timestamp, value=record.value
+                )
+                for record in records
+                if record.key is not None
+            }
         if header.is_transactional:
             content.pending.setdefault(producer, {}).update(entries)
         else:
@@ -146,7 +157,7 @@ def _write(entries: Iterable[_Entry], targets: Targets) -> None:
     by_target: dict[int, list[_Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.kept.offset):
         if entry.kept.value is not None or entry.producer is not None:
-            index = partition_for(owner_of(entry.key), targets.count)
+            index = partition_for(entry.kept.owner, targets.count)
             by_target.setdefault(index, []).append(entry)
     for index, found in by_target.items():
         for producer, together in groupby(found, key=lambda entry: entry.producer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from suiro.broker.storage.topics import Partition
@@ -79,13 +80,20 @@ def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]
 
 
 def _records(log: PartitionLog, data: bytes, position: int, header: BatchHeader) -> tuple[Record, ...]:
-    try:
+    with reading(log, header.base_offset):
         verify(data, position, header)
         return decode_batch(data, position)
-    except CorruptRecordError as error:
+
+
+@contextmanager
+def reading(log: PartitionLog, offset: int) -> Iterator[None]:
+    """Raises what makes no sense in a batch, or in its records (`ValueError`), as damage of the log."""
+    try:
+        yield
+    except (CorruptRecordError, ValueError) as error:
         raise DamagedLogError(
-            f"{log.directory} is damaged at offset {header.base_offset}: {error}; bring its segment back from a copy "
-            "while the node is stopped"
+            f"{log.directory} is damaged at offset {offset}: {error}; bring its segment back from a copy while the "
+            "node is stopped"
         ) from error
 
 
@@ -104,9 +112,8 @@ def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timest
     try:
         for batch in in_batches(live, keyed_size):
             append(partition, batch, timestamp=timestamp)
+        log.flush()
+        log.retention.delete_records_before(start)
     except LogError as error:
         # The node must start all the same: with a full disk, so that clients can delete data.
         logger.warning("%s-%d is not compacted at this start: %s", partition.topic, partition.index, error)
-        return
-    log.flush()
-    log.retention.delete_records_before(start)

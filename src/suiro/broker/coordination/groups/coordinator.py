@@ -80,9 +80,10 @@ class GroupCoordinator:
                     commit = control_type(batch[0]) == "commit"
                     self.complete_transaction(partition.index, header.producer_id, commit=commit)
                     continue
-                for record in batch:
-                    producer_id = header.producer_id if header.is_transactional else None
-                    self._replay(partition.index, record, producer_id, now)
+                producer_id = header.producer_id if header.is_transactional else None
+                with system_log.reading(partition.log, header.base_offset):
+                    for record in batch:
+                        self._replay(partition.index, record, producer_id, now)
         for group_id in self.offsets.store.places():
             # The log may hold the tombstone of one protocol and no record of the other one yet.
             self.make_simple(group_id)

@@ -26,6 +26,7 @@ from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
+from suiro.protocol.records import Record
 
 if TYPE_CHECKING:
     from suiro.broker.coordination.host import TransactionHost
@@ -61,16 +62,9 @@ class TransactionCoordinator:
             self._producer_ids.keep_off(part.log for part in self._host.topics.partitions())
         for partition in topic.partitions if topic else ():
             for header, batch in system_log.replay(partition.log):
-                for record in () if header.is_control else batch:
-                    transactional_id = records.decode_key(record.key or b"")
-                    if transactional_id is None:
-                        continue
-                    if record.value is None:
-                        self._transactions.pop(transactional_id, None)
-                        continue
-                    transaction = records.decode_value(transactional_id, record.value)
-                    highest = max(highest, transaction.producer_id, transaction.next_producer_id)
-                    self._transactions[transactional_id] = transaction
+                with system_log.reading(partition.log, header.base_offset):
+                    for record in () if header.is_control else batch:
+                        highest = max(highest, self._replay(record))
         self._producer_ids.skip_to(highest + 1)
         for transaction in [t for t in self._transactions.values() if t.state in PREPARED]:
             name = on_one_line(transaction.transactional_id)
@@ -79,6 +73,18 @@ class TransactionCoordinator:
         if topic is not None:
             for partition in topic.partitions:
                 self._compact(partition)
+
+    def _replay(self, record: Record) -> int:
+        """Returns the highest producer id in it."""
+        transactional_id = records.decode_key(record.key or b"")
+        if transactional_id is None:
+            return state.NO_PRODUCER_ID
+        if record.value is None:
+            self._transactions.pop(transactional_id, None)
+            return state.NO_PRODUCER_ID
+        transaction = records.decode_value(transactional_id, record.value)
+        self._transactions[transactional_id] = transaction
+        return max(transaction.producer_id, transaction.next_producer_id)
 
     def _compact(self, partition: Partition) -> None:
         live = [
