@@ -46,6 +46,26 @@ class Full:
         self._sock.close()
 
 
+def test_of_connections_that_are_refused_the_log_has_some_lines_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A stranger who sends garbage a thousand times in a second filled the disk with lines."""
+    clock = ManualClock()
+    server = Server(
+        loop=SimpleNamespace(),  # type: ignore[arg-type]
+        sink=SimpleNamespace(),  # type: ignore[arg-type]
+        clock=clock,
+        metrics=Metrics(),
+        settings=NodeSettings,
+    )
+    stranger: Any = SimpleNamespace(peer="10.0.0.1:7")
+    for _ in range(1000):
+        server.was_refused(stranger, "no API has the key 999")
+    assert len(caplog.records) == 20
+    assert caplog.messages[0] == "closing connection from 10.0.0.1:7: no API has the key 999"
+    clock.advance(60_000)
+    server.was_refused(stranger, "no API has the key 999")
+    assert caplog.messages[20].endswith("(980 such lines were left out before it)")
+
+
 def test_out_of_descriptors_it_rests_and_takes_the_backlog_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The socket stays readable: without a rest the loop would do nothing but fail, and log it."""
 

@@ -19,7 +19,6 @@ What is always true:
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from asyncio import AbstractEventLoop, TimerHandle
@@ -31,14 +30,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.net.listeners import Listener
 from suiro.broker.net.turns import Turn, Turns
-from suiro.broker.refusals import on_one_line
 from suiro.broker.security.session import ANONYMOUS, Session
 from suiro.clock import Clock, stopwatch_ns
 
 if TYPE_CHECKING:
     from suiro.broker.net.tls import TlsStream
-
-logger = logging.getLogger(__name__)
 
 Region: TypeAlias = tuple[int, int, int]
 """(file descriptor, position, length). The descriptor is a `log.FileHandle`, which stays open while it is held."""
@@ -82,6 +78,10 @@ class Owner(Protocol):
         ...
 
     def handshake_failed(self, connection: Connection, error: OSError) -> None: ...
+
+    def was_refused(self, connection: Connection, why: str) -> None:
+        """It is closed because of what it sent."""
+        ...
 
     def was_too_slow(self, connection: Connection) -> None:
         """It is closed because answers that wait for their peers take too much memory."""
@@ -488,7 +488,6 @@ class Connection:
 
     def close_slow(self) -> None:
         """Answers that wait for their peers take too much memory, and this peer has been the slowest."""
-        logger.warning("closing connection from %s: it takes its answers too slowly", self.peer)
         self._owner.was_too_slow(self)
         self.close()
 
@@ -534,7 +533,7 @@ class Connection:
             self._on_readable()
 
     def _close_bad(self, error: BadFrameError) -> None:
-        logger.warning("closing connection from %s: %s", self.peer, on_one_line(str(error)))
+        self._owner.was_refused(self, str(error))
         self.close()
 
     @property

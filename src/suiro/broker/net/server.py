@@ -20,10 +20,12 @@ from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMem
 from suiro.broker.net.listeners import Listener
 from suiro.broker.net.turns import Turns
 from suiro.broker.net.unauthenticated import UnauthenticatedConnections
+from suiro.broker.refusals import on_one_line
 from suiro.broker.security.session import Session, one_text_of
 from suiro.clock import Clock, stopwatch_ns
 from suiro.config import MAX_INT, NodeSettings
 from suiro.errors import ConfigError
+from suiro.foundation.log_limit import LogLimit
 from suiro.numerals import natural
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ ACCEPT_PAUSE_S = 1.0
 """Time that clients wait in the backlog after the node could not accept a connection."""
 NAMED_FOR_MS = 5_000
 _FULL_TOLD_EVERY_MS = 60_000
+_LINES_A_MINUTE = 20
+"""Of the log, about connections that are refused or closed: strangers can make thousands of them in a second."""
 _MOST_HELD_BACK = 1000
 """Connections over their address's quota that are kept for a while before they are closed; more are closed at once."""
 _SOCKET = "kafka_server_socket_server_metrics_"
@@ -62,7 +66,8 @@ class Server:
         self._rate = CreationRate()
         self._held_back: set[socket.socket] = set()
         self._most_by_descriptors = descriptors.for_connections()
-        self._full_told_ms: int | None = None
+        self._full = LogLimit(every_ms=_FULL_TOLD_EVERY_MS)
+        self._lines = LogLimit(every_ms=60_000, most=_LINES_A_MINUTE)
         self.connection_quota: Callable[[str], int] | None = None
         """Counts a new connection of an address against its quota; how long it must wait, to be closed then."""
         self.connections: dict[Connection, None] = {}  # in the order they came, also where all are closed
@@ -186,8 +191,7 @@ class Server:
                 return True
             acceptor.closed_until = self._loop.call_later(wait_ms / 1000, self._open, acceptor)
             acceptor.is_full = True
-        elif self._full_told_ms is None or now_ms - self._full_told_ms >= _FULL_TOLD_EVERY_MS:
-            self._full_told_ms = now_ms
+        elif self._full.take(now_ms) is not None:
             logger.warning(
                 "listener %s: %d connections are open, %d in all, and the next ones wait (max.connections, or the "
                 "limit on open files: %d connections)",
@@ -215,7 +219,7 @@ class Server:
         settings, host = self._settings(), peer[0]
         limit = _limit_of_host(settings, host)
         if self._by_host[host] >= limit:
-            logger.info("refusing a connection from %s: max.connections.per.ip = %d reached", host, limit)
+            self._tell(f"refusing a connection from {host}: max.connections.per.ip = {limit} reached", logging.INFO)
             acceptor.refused.add()
             sock.close()
             return
@@ -238,7 +242,7 @@ class Server:
 
                 tls = TlsStream(sock, acceptor.tls.context)
         except OSError as error:
-            logger.info("a connection from %s ended before it began: %s", host, error)
+            self._tell(f"a connection from {host} ended before it began: {error}", logging.INFO)
             sock.close()
             return
         self._rate.count()
@@ -292,10 +296,7 @@ class Server:
 
             principal = principal_of(certificate, acceptor.own.ssl_principal_mapping_rules)
             if principal is None:
-                logger.warning(
-                    "closing connection from %s: no rule of ssl.principal.mapping.rules fits its certificate",
-                    connection.peer,
-                )
+                self.was_refused(connection, "no rule of ssl.principal.mapping.rules fits its certificate")
                 acceptor.login_failures.add()
                 connection.close()
                 return
@@ -306,10 +307,14 @@ class Server:
 
     def handshake_failed(self, connection: Connection, error: OSError) -> None:
         self._acceptors[connection.listener.name].login_failures.add()
-        logger.warning("closing connection from %s: the TLS handshake failed: %s", connection.peer, error)
+        self.was_refused(connection, f"the TLS handshake failed: {error}")
+
+    def was_refused(self, connection: Connection, why: str) -> None:
+        self._tell(f"closing connection from {connection.peer}: {on_one_line(why)}", logging.WARNING)
 
     def was_too_slow(self, connection: Connection) -> None:
         self._too_slow.add()
+        self.was_refused(connection, "it takes its answers too slowly")
 
     def held_too_much(self, connection: Connection) -> None:
         unauthenticated = self._acceptors[connection.listener.name].unauthenticated
@@ -317,10 +322,7 @@ class Server:
             unauthenticated.count_closed()
             return
         self._stalled.add()
-        logger.warning(
-            "closing connection from %s: queued.max.request.bytes is used up, and its request has not begun",
-            connection.peer,
-        )
+        self.was_refused(connection, "queued.max.request.bytes is used up, and its request has not begun")
 
     def login_ended(self, connection: Connection, *, again: bool, failed: bool) -> None:
         """A SASL login has ended; `again`: on a connection that was logged in."""
@@ -331,6 +333,12 @@ class Server:
             (acceptor.relogin_failures if failed else acceptor.relogins).add()
         else:
             (acceptor.login_failures if failed else acceptor.logins).add()
+
+    def _tell(self, line: str, level: int) -> None:
+        """Log what a client has caused, and could cause as often as it likes."""
+        left_out = self._lines.take(self._clock.monotonic_ms())
+        if left_out is not None:
+            logger.log(level, "%s%s", line, f" ({left_out} such lines were left out before it)" if left_out else "")
 
     # From time to time
 

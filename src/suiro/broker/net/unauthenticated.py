@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from suiro.foundation.log_limit import LogLimit
+
 if TYPE_CHECKING:
     from suiro.broker.net.connection import Connection
 
@@ -29,7 +31,7 @@ class UnauthenticatedConnections:
         self._by_host: dict[str, dict[Connection, int]] = {}  # since when; the first came first
         self._count = 0
         self._closed = 0
-        self._told_ms: int | None = None
+        self._lines = LogLimit(every_ms=_TELL_EVERY_MS)
 
     def __len__(self) -> int:
         return self._count
@@ -81,7 +83,7 @@ class UnauthenticatedConnections:
 
     def _tell(self, now_ms: int) -> None:
         """Log at most one line a minute."""
-        if not self._closed or (self._told_ms is not None and now_ms - self._told_ms < _TELL_EVERY_MS):
+        if not self._closed or self._lines.take(now_ms) is None:
             return
         logger.warning(
             "listener %s: closed %d connections that had not logged in; %d are open. They were too many "
@@ -91,4 +93,4 @@ class UnauthenticatedConnections:
             self._closed,
             self._count,
         )
-        self._closed, self._told_ms = 0, now_ms
+        self._closed = 0

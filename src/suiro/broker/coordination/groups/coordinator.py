@@ -35,6 +35,7 @@ from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
+from suiro.foundation.log_limit import LogLimit
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
@@ -63,8 +64,7 @@ class GroupCoordinator:
         )
         self.groups: dict[str, AnyGroup] = {}
         self.memory = GroupMemory(lambda: host.settings)
-        self._refusals = 0
-        self._refusals_told_ms = -_REFUSALS_TOLD_EVERY_MS
+        self._refusals = LogLimit(every_ms=_REFUSALS_TOLD_EVERY_MS)
         self.offsets = GroupOffsets(host, self)
         self.consumers = ConsumerGroups(host, self)
         self._timers: dict[str, TimerHandle] = {}
@@ -268,13 +268,9 @@ class GroupCoordinator:
 
     def _told(self, group_id: str, what: str, why: str | None) -> str | None:
         """Logs the first refusal in a second, with the number of those since the last line."""
-        if why is not None:
-            self._refusals += 1
-            now = self.now()
-            if now >= self._refusals_told_ms + _REFUSALS_TOLD_EVERY_MS:
-                name = on_one_line(group_id)
-                logger.warning("group %s takes no %s: %s (%d refusals)", name, what, why, self._refusals)
-                self._refusals, self._refusals_told_ms = 0, now
+        if why is not None and (left_out := self._refusals.take(self.now())) is not None:
+            name = on_one_line(group_id)
+            logger.warning("group %s takes no %s: %s (%d refusals)", name, what, why, left_out + 1)
         return why
 
     # Membership of the classic protocol
