@@ -42,10 +42,10 @@ def marker_outside_of_the_transaction(patch: Patch) -> None:
         commit_offsets(self, group, rest)
 
     def end_and_note(self: Any, *, commit: bool = True, timeout_ms: int | None = None) -> None:
-        from suiro.client.offsets import offset_commit
+        from suiro.client.offsets import OffsetRequests
 
         end(self, commit=commit)
-        offset_commit(self._cluster, *self.left_out)
+        OffsetRequests.offset_commit(self, *self.left_out)
 
     patch(TransactionalProducer, "commit_offsets", without_marker)
     patch(TransactionalProducer, "end", end_and_note)

@@ -17,6 +17,7 @@ from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
 from suiro.client.error_codes import error_for
 from suiro.client.leaders import Answered, ask_leaders, by_topic
+from suiro.client.offsets import EARLIEST, LATEST, list_offsets
 from suiro.errors import (
     BrokenConnectionError,
     CorruptRecordError,
@@ -257,8 +258,6 @@ class _OutOfRange(SuiroError):
     """Becomes `OffsetOutOfRangeError` once we know which offsets the partition does hold."""
 
     def explained(self, cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> OffsetOutOfRangeError:
-        from suiro.client.offsets import EARLIEST, LATEST, list_offsets
-
         partition: TopicPartition = (self.args[0], self.args[1])
         earliest = list_offsets(cluster, {partition: EARLIEST}, read_committed=False)[partition].offset
         latest = list_offsets(cluster, {partition: LATEST}, read_committed=False)[partition].offset

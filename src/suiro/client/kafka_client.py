@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import Buffer
 from suiro.client.fetch import Fetched, fetch
-from suiro.client.offsets import CommittedOffset, ListedOffset, list_offsets, offset_commit, offset_fetch
+from suiro.client.offsets import ListedOffset, OffsetRequests, list_offsets
 from suiro.client.produce import produce
 from suiro.client.settings import ClientSettings
-from suiro.client.topics import NewTopic, create_topics, delete_topics, describe_configs, has_authorizer
+from suiro.client.topics import TopicRequests
 from suiro.client.transaction import ProducerIdentity, TransactionalProducer, new_producer
 from suiro.clock import Clock, SystemClock
 from suiro.foundation.types import TopicPartition
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from suiro.client.admin import Admin
 
 
-class Client:
+class Client(TopicRequests, OffsetRequests):
     """A connection to a Kafka cluster, opened on first use. Not thread-safe; one per thread is cheap.
 
     `settings` have the names of Kafka's clients (`client.id`, `request.timeout.ms`...); an unknown one is a
@@ -77,26 +77,6 @@ class Client:
         """Returns the ids of the live brokers."""
         attempts = self._cluster.attempts("fetch metadata", timeout_ms)
         return attempts.run(self._cluster.broker_ids)
-
-    def create_topics(
-        self, topics: Sequence[NewTopic], *, exist_ok: bool = False, timeout_ms: int | None = None
-    ) -> None:
-        """Creates topics; returns when every partition has a leader. Raises `TopicExistsError` unless `exist_ok`."""
-        create_topics(self._cluster, topics, exist_ok=exist_ok, timeout_ms=timeout_ms)
-
-    def delete_topics(self, names: Sequence[str], *, missing_ok: bool = False, timeout_ms: int | None = None) -> None:
-        """Deletes topics; returns when they are gone. Raises `UnknownTopicError` unless `missing_ok`."""
-        delete_topics(self._cluster, names, missing_ok=missing_ok, timeout_ms=timeout_ms)
-
-    def describe_configs(
-        self, topics: Sequence[str], *, timeout_ms: int | None = None
-    ) -> dict[str, dict[str, str | None]]:
-        """Returns {topic: {setting: value}}, including defaults."""
-        return describe_configs(self._cluster, topics, timeout_ms=timeout_ms)
-
-    def has_authorizer(self, *, timeout_ms: int | None = None) -> bool:
-        """Whether the cluster has an authorizer. Without one, every client may do everything."""
-        return has_authorizer(self._cluster, timeout_ms=timeout_ms)
 
     # Records
 
@@ -184,26 +164,3 @@ class Client:
     def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> TransactionalProducer:
         """`timeout_ms`: the time after which the coordinator aborts an open transaction."""
         return TransactionalProducer(self._cluster, transactional_id, timeout_ms=timeout_ms)
-
-    # Groups
-
-    def offset_fetch(
-        self,
-        group: str,
-        partitions: Iterable[TopicPartition] | None = None,
-        *,
-        require_stable: bool = True,
-        timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Returns the committed offsets of a group, or None for a partition. Waits for pending transactions."""
-        return offset_fetch(self._cluster, group, partitions, require_stable=require_stable, timeout_ms=timeout_ms)
-
-    def offset_commit(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, tuple[int, str]],
-        *,
-        timeout_ms: int | None = None,
-    ) -> None:
-        """Commits (offset, metadata) of each partition, without being a member of the group."""
-        offset_commit(self._cluster, group, offsets, timeout_ms=timeout_ms)

@@ -85,43 +85,75 @@ def list_offsets(
     )
 
 
-def offset_fetch(
-    cluster: Cluster,
-    group: str,
-    partitions: Iterable[TopicPartition] | None,
-    *,
-    require_stable: bool,
-    timeout_ms: int | None = None,
-) -> dict[TopicPartition, CommittedOffset | None]:
-    """Of `partitions`, or of all that the group committed. None: nothing committed.
+class OffsetRequests:
+    """Committed offsets: a part of `Client`."""
 
-    With `require_stable` this waits (up to the deadline) while a transaction holds one of these offsets.
-    """
-    places = None if partitions is None else dict.fromkeys(partitions)
-    wanted = None if places is None else by_topic(places)
-    what = f"fetch the offsets of group {group!r}"
+    _cluster: Cluster
 
-    def once(connection: Connection, deadline_ms: int) -> dict[TopicPartition, CommittedOffset | None]:
-        topics = None
-        if wanted is not None:
-            topics = [
-                {"name": topic, "partition_indexes": [partition for partition, _ in items]}
-                for topic, items in wanted.items()
-            ]
-        lowest = 7 if require_stable else 2
-        request = connection.request(
-            "offset_fetch", lowest, 7, group_id=group, topics=topics, require_stable=require_stable
-        )
-        response = connection.call(request, deadline_ms=deadline_ms)
-        raise_for(response.error_code, what)
-        found: dict[TopicPartition, CommittedOffset | None] = {}
-        answers = connection.matched(what, places, each_partition(response.topics))
-        for (topic, partition), item in answers.items():
-            raise_for(item.error_code, f"fetch the offset of group {group!r} in {topic}-{partition}")
-            found[topic, partition] = _committed(item)
-        return found
+    def offset_fetch(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = True,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """Returns the committed offsets of a group, or None for a partition. Waits for pending transactions."""
+        places = None if partitions is None else dict.fromkeys(partitions)
+        wanted = None if places is None else by_topic(places)
+        what = f"fetch the offsets of group {group!r}"
 
-    return cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+        def once(connection: Connection, deadline_ms: int) -> dict[TopicPartition, CommittedOffset | None]:
+            topics = None
+            if wanted is not None:
+                topics = [
+                    {"name": topic, "partition_indexes": [partition for partition, _ in items]}
+                    for topic, items in wanted.items()
+                ]
+            lowest = 7 if require_stable else 2
+            request = connection.request(
+                "offset_fetch", lowest, 7, group_id=group, topics=topics, require_stable=require_stable
+            )
+            response = connection.call(request, deadline_ms=deadline_ms)
+            raise_for(response.error_code, what)
+            found: dict[TopicPartition, CommittedOffset | None] = {}
+            answers = connection.matched(what, places, each_partition(response.topics))
+            for (topic, partition), item in answers.items():
+                raise_for(item.error_code, f"fetch the offset of group {group!r} in {topic}-{partition}")
+                found[topic, partition] = _committed(item)
+            return found
+
+        return self._cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+
+    def offset_commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, tuple[int, str]],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Commits (offset, metadata) of each partition, without being a member of the group."""
+        check_metadata(offsets)
+        what = f"commit offsets of group {group!r}"
+
+        def once(connection: Connection, deadline_ms: int) -> None:
+            request = connection.request(
+                "offset_commit",
+                2,
+                8,
+                group_id=group,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
+                retention_time=timedelta(milliseconds=-1),
+                topics=topics_to_commit(offsets),
+            )
+            response = connection.call(request, deadline_ms=deadline_ms)
+            answers = connection.matched(what, offsets, each_partition(response.topics))
+            for (topic, partition), item in answers.items():
+                raise_for(item.error_code, f"commit the offset of group {group!r} in {topic}-{partition}")
+
+        self._cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
 
 
 def _committed(item: Any) -> CommittedOffset | None:
@@ -132,37 +164,6 @@ def _committed(item: Any) -> CommittedOffset | None:
         leader_epoch=getattr(item, "committed_leader_epoch", -1),
         metadata=item.metadata or "",
     )
-
-
-def offset_commit(
-    cluster: Cluster,
-    group: str,
-    offsets: Mapping[TopicPartition, tuple[int, str]],
-    *,
-    timeout_ms: int | None = None,
-) -> None:
-    """Commits (offset, metadata) without being a member; the group must have no live members."""
-    check_metadata(offsets)
-    what = f"commit offsets of group {group!r}"
-
-    def once(connection: Connection, deadline_ms: int) -> None:
-        request = connection.request(
-            "offset_commit",
-            2,
-            8,
-            group_id=group,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            retention_time=timedelta(milliseconds=-1),
-            topics=topics_to_commit(offsets),
-        )
-        response = connection.call(request, deadline_ms=deadline_ms)
-        answers = connection.matched(what, offsets, each_partition(response.topics))
-        for (topic, partition), item in answers.items():
-            raise_for(item.error_code, f"commit the offset of group {group!r} in {topic}-{partition}")
-
-    cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
 
 
 def topics_to_commit(offsets: Mapping[TopicPartition, tuple[int, str]]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.compression import NONE, compress, decompress
 from suiro.protocol.crc32c import BytesLike, crc32c
+from suiro.protocol.fields import put_varint
 from suiro.protocol.plain_loops import int64, varlong
 from suiro.protocol.record_batch import (
     CONTROL_BIT,
@@ -261,8 +262,9 @@ def _rewritten(
         if base_timestamp == header.base_timestamp or header.is_log_append_time:
             out += payload[start:end]
             continue
-        delta = _varlong_of(int64(header.base_timestamp + timestamp_delta - base_timestamp))
-        out += _varlong_of(1 + len(delta) + end - rest)
+        delta = bytearray()
+        put_varint(delta, int64(header.base_timestamp + timestamp_delta - base_timestamp))
+        put_varint(out, 1 + len(delta) + end - rest)
         out.append(payload[delta_at - 1])
         out += delta
         out += payload[rest:end]
@@ -412,16 +414,6 @@ def _record(data: BytesLike, at: int, end: int) -> tuple[int, int, int, int, int
 
 
 _BAD = (-1, 0, 0, 0, 0, 0, 0, 0)
-
-
-def _varlong_of(value: int) -> bytes:
-    rest = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
-    out = bytearray()
-    while rest >= 0x80:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 def _no_records(header: BatchHeader) -> CorruptRecordError:

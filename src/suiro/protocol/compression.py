@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.protocol.codec_libraries import codec_library
 from suiro.protocol.crc32c import BytesLike
+from suiro.protocol.fields import read_uvarint
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES: dict[int, str] = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
@@ -153,16 +154,7 @@ def _unsnappy(data: memoryview, limit: int) -> Iterator[bytes]:
 
 
 def _unsnappy_block(block: memoryview, limit: int) -> bytes:
-    size = shift = at = 0
-    while True:
-        if at >= len(block) or shift > 28:
-            raise CorruptRecordError("a snappy block does not start with its length")
-        byte = block[at]
-        size |= (byte & 0x7F) << shift
-        at += 1
-        shift += 7
-        if byte < 0x80:
-            break
+    size, _ = read_uvarint(block, 0)
     _check_limit(size, limit)
     return codec_library().unsnappy(block, size)
 
