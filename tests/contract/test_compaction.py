@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.cleaning import batches, clean_log, committed_records, latest_values
 from support.kafka_tools import KafkaTools
-from support.logs import NOW_MS, open_log
+from support.logs import NOW_MS, open_log, open_transaction
 from support.waiting import wait_until
 
 from suiro.broker import import_topics
@@ -59,7 +59,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_a_cleaned_log(tmp_path: Path, tool
         )
         if number % 6 == 3:
             log.append_control(number % 4 == 1, 6, 1, 2, NOW_MS)
-    if log.ongoing_transaction(6) is not None:
+    if open_transaction(log, 6) is not None:
         log.append_control(True, 6, 1, 2, NOW_MS)
     table = latest_values(committed_records(log))
     log.roll()

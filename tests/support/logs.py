@@ -72,6 +72,12 @@ def open_log(
     )
 
 
+def open_transaction(log: PartitionLog, producer_id: int) -> int | None:
+    """The first offset of the producer's open transaction, or None."""
+    entry = log.producer(producer_id)
+    return None if entry is None or entry.transaction_first_offset < 0 else entry.transaction_first_offset
+
+
 def region_bytes(result: ReadResult) -> bytes:
     return b"".join(os.pread(fd, length, position) for fd, position, length in result.regions)
 

@@ -103,7 +103,6 @@ class Broker:
         self.loop = loop
         self.clock = clock or SystemClock()
         self.node_id = config.settings.node_id
-        self.host = config.host
         self.port = config.port
         self._periodic: dict[Callable[[], None], _Periodic] = {}
         self.faults: Faults | None = None
@@ -191,8 +190,7 @@ class Broker:
                 # A wrong setting is an error of the start, not of the first login.
                 self.logins.of(listener.name)
         self.server.listen(listeners)
-        first = self.server.listeners[0]
-        self.host, self.port = first.host, first.port
+        self.port = self.server.listeners[0].port
 
     def _begin_periodic_work(self) -> None:
         every = self.every
@@ -414,7 +412,7 @@ class Broker:
         yield from self.topics.deleting(topic)
         self.metrics.forget_topic(topic.name)
         if self._groups is not None:
-            self._groups.forget_topic(topic.name)
+            self._groups.offsets.forget_topic(topic.name)
         if self.tier is not None:
             self.tier.work()
 
@@ -470,7 +468,7 @@ class Broker:
 
     def _expire_offsets(self) -> None:
         if self._groups is not None:
-            self._groups.expire_offsets()
+            self._groups.offsets.expire()
 
     def _apply_retention(self) -> None:
         now = self.clock.wall_ms()

@@ -10,9 +10,10 @@ from suiro.errors import CorruptRecordError
 from suiro.log.errors import DamagedLogError
 from suiro.log.files import FileHandle
 from suiro.log.producer_state import BATCHES_REMEMBERED, AppendedBatch
-from suiro.log.segment import NO_TIMESTAMP, Segment, batch_headers
+from suiro.log.segment import Segment, batch_headers
 from suiro.log.segments import Segments
 from suiro.protocol import time_search
+from suiro.protocol.record_batch import NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,11 +45,11 @@ from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.retention import SegmentFacts
-from suiro.log.segment import NO_TIMESTAMP, Segment
+from suiro.log.segment import Segment
 from suiro.log.segments import Region, Segments, missing
 from suiro.log.sequencing import check_batch, check_together
 from suiro.log.transaction_index import AbortedTransaction
-from suiro.protocol.record_batch import BatchHeader
+from suiro.protocol.record_batch import NO_TIMESTAMP, BatchHeader
 from suiro.protocol.records import control_batch
 
 logger = logging.getLogger(__name__)
@@ -161,10 +161,6 @@ class PartitionLog:
 
     def producer_states(self) -> tuple[ProducerEntry, ...]:
         return tuple(self._producers.entries.values())
-
-    def ongoing_transaction(self, producer_id: int) -> int | None:
-        """Returns the first offset of the producer's open transaction here, or None."""
-        return self._producers.open_transactions.get(producer_id)
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
         """Returns the state of one producer, which the caller must not change."""

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from suiro.log.errors import CorruptBatchError
 from suiro.log.files import read_file, replace_file
-from suiro.log.producer_state import NO_SEQUENCE, AppendedBatch, ProducerEntry
+from suiro.log.producer_state import AppendedBatch, ProducerEntry
 from suiro.protocol.crc32c import crc32c
+from suiro.protocol.record_batch import NO_SEQUENCE
 
 SUFFIX = ".snapshot"
 VERSION = 1

@@ -24,11 +24,10 @@ from suiro.log.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from suiro.protocol.record_batch import BatchHeader, next_sequence
+from suiro.protocol.record_batch import NO_SEQUENCE, BatchHeader, next_sequence
 
 BATCHES_REMEMBERED = 5
 NO_OFFSET = -1
-NO_SEQUENCE = -1
 NO_EPOCH = -1
 TRANSACTIONS_V2 = 2
 

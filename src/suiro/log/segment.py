@@ -24,13 +24,12 @@ from suiro.log.errors import DamagedLogError, StorageError, TornSegmentError
 from suiro.log.files import OPEN_FILES, FileHandle, open_handle, write_all
 from suiro.log.index import OffsetIndex, TimeIndex
 from suiro.log.transaction_index import TransactionIndex
-from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
+from suiro.protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, read_header
 from suiro.protocol.records import Record, decode_batch
 
 logger = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
-NO_TIMESTAMP = -1
 _SCAN_CHUNK_BYTES = 4096
 _POSITIONS_REMEMBERED = 64
 

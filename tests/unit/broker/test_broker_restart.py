@@ -154,7 +154,7 @@ def test_offsets_expire_with_their_group_and_go_with_their_topic(tmp_path: Path)
         broker.delete_topic(topic)
         assert set(broker.groups.offsets.store.committed("g")) == {("u", 0)}
         clock.advance(7 * 24 * 3600 * 1000 + 1)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert broker.groups.offsets.store.committed("g") == {}
     with started(tmp_path, clock) as broker:
         assert broker.groups.offsets.store.committed("g") == {}
@@ -385,7 +385,7 @@ def test_offsets_of_a_topic_that_was_deleted_to_make_room_do_not_come_back(
         second = broker.create_topic("t", partitions=2)
         new = OffsetValue(offset=1, leader_epoch=0, metadata="", commit_ms=clock.wall_ms(), topic_id=second.topic_id)
         if how == "retried":
-            broker.groups.expire_offsets()
+            broker.groups.offsets.expire()
         if how == "committed":
             broker.groups.offsets.commit("g", {PLACE: new})
     with started(tmp_path, clock) as broker:

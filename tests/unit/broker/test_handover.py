@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 from support.commands import suiro
-from support.logs import NOW_MS, open_log
+from support.logs import NOW_MS, open_log, open_transaction
 
 from suiro.broker.coordination.groups.records import OffsetValue, encode_offset_key, encode_offset_value
 from suiro.broker.coordination.java_hashes import partition_for
@@ -255,7 +255,7 @@ def test_of_transactions_counts_what_was_committed(source: PartitionLog, tmp_pat
         (-1, *commit("g", 5, 2)),
     ]
     (log,) = targets.made.values()
-    assert log.ongoing_transaction(9) == 2
+    assert open_transaction(log, 9) == 2
 
 
 def test_a_transaction_with_offsets_ends_in_all_of_their_partitions(source: PartitionLog, tmp_path: Path) -> None:

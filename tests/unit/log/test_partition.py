@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from support.batches import patch_offset
 from support.cleaning import clean_log
-from support.logs import NOW_MS, batch, first_found, open_log, read_all, region_bytes
+from support.logs import NOW_MS, batch, first_found, open_log, open_transaction, read_all, region_bytes
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, LogError, PartitionLog, files
@@ -216,7 +216,7 @@ def test_a_transaction_holds_the_last_stable_offset(tmp_path: Path) -> None:
     log.append(batch(1, value=b"plain"))
     assert log.last_stable_offset == 2
     assert log.high_watermark == 7
-    assert log.ongoing_transaction(1) == 2
+    assert open_transaction(log, 1) == 2
     assert read_all(log, read_committed=True) == ["0:value", "1:value"]
     assert len(read_all(log)) == 7
 
@@ -225,7 +225,7 @@ def test_a_transaction_holds_the_last_stable_offset(tmp_path: Path) -> None:
     assert log.read(0, max_bytes=1 << 20, read_committed=True).aborted == [(1, 2)]
     assert log.append_control(True, 2, 0, 0) == 8
     assert log.last_stable_offset == 9
-    assert log.ongoing_transaction(2) is None
+    assert open_transaction(log, 2) is None
     assert log.read(0, max_bytes=1 << 20, read_committed=True).aborted == [(1, 2)]
     assert log.read(0, max_bytes=1 << 20, read_committed=False).aborted == []
     assert log.read(8, max_bytes=1 << 20, read_committed=True).aborted == []
@@ -468,7 +468,7 @@ def test_a_failed_write_leaves_the_log_as_it_was(
         with pytest.raises(LogError):
             log.append_control(True, 1, 0, 0)
     assert log.segments[0].path.stat().st_size == log.size
-    assert log.ongoing_transaction(1) == 0
+    assert open_transaction(log, 1) == 0
     assert log.append(batch(producer_id=1, epoch=0, sequence=1, transactional=True)).base_offset == 1
     # The operator is told once, however often clients repeat the request.
     assert ["No space left" in text for text in caplog.messages] == [True, False]

@@ -6,7 +6,6 @@ features: it never goes back, and nobody lags.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from suiro.broker.exchange import Exchange
 from suiro.broker.security.acl import Operation
 from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.config import read_properties
+from suiro.log.checkpoints import id_from_text
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _quorum(exchange: Exchange, index: int) -> Any:
 def _directory_id(broker: BrokerContext) -> UUID | None:
     """The data directory's own id, as in Kafka; None if a Kafka before 3.7 made the directory, without an id."""
     found = read_properties(broker.data / "meta.properties").get("directory.id")
-    return UUID(bytes=urlsafe_b64decode(found + "==")) if found else None
+    return id_from_text(found) if found else None
 
 
 def _unknown(exchange: Exchange, index: int) -> Any:

@@ -35,9 +35,10 @@ from suiro.broker.storage.topics import INTERNAL_TOPICS, Partition, Topic
 from suiro.foundation.types import TopicPartition
 from suiro.log import Appended, LogConfig, LogError
 from suiro.log.errors import InvalidTimestampError
+from suiro.protocol.compression import ZSTD
 from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
-from suiro.protocol.record_batch import HEADER_SIZE
+from suiro.protocol.record_batch import COMPRESSION_BITS, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
     from kio.schema.produce.v13.request import ProduceRequest
@@ -51,10 +52,6 @@ _CODEC = 22  # the low byte of the attributes
 _PRODUCER_ID = slice(43, 51)
 _PRODUCER_EPOCH = slice(51, 53)
 _BASE_SEQUENCE = slice(53, 57)
-_TRANSACTIONAL = 0x10
-_CODEC_MASK = 0x07
-_ZSTD = 4
-_PREFIX_SIZE = 12  # base offset and length
 _TO_MAGIC_SIZE = 17
 _LEAST_LENGTH = 14  # of the oldest format, which Kafka checks before the format itself
 
@@ -190,7 +187,7 @@ def _has_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if records and len(records) > _CODEC and records[_MAGIC] == 2 and records[_CODEC] & _TRANSACTIONAL:
+            if records and len(records) > _CODEC and records[_MAGIC] == 2 and records[_CODEC] & TRANSACTIONAL_BIT:
                 return True
     return False
 
@@ -243,8 +240,8 @@ def _plan_one(version: int, topic: Topic | None, entry: Any) -> _Write | _Refuse
 def _one_batch(version: int, records: bytes) -> bytes:
     """The request's batch for one partition, without bytes behind it. Raises `_RefusedError` if it is not one batch."""
     length = int.from_bytes(records[_LENGTH], "big", signed=True)
-    size = _PREFIX_SIZE + length
-    if len(records) >= _PREFIX_SIZE and length < _LEAST_LENGTH:
+    size = LOG_OVERHEAD + length
+    if len(records) >= LOG_OVERHEAD and length < _LEAST_LENGTH:
         raise _RefusedError(ErrorCode.corrupt_message, f"a record batch cannot have the length {length}")
     if len(records) < max(size, _TO_MAGIC_SIZE):
         raise _RefusedError(ErrorCode.invalid_record, "a produce request needs one whole batch per partition")
@@ -255,12 +252,12 @@ def _one_batch(version: int, records: bytes) -> bytes:
             ErrorCode.invalid_record,
             f"batches of format {records[_MAGIC]} are not accepted, only of format 2",
         )
-    if size >= _CODEC and version < 7 and records[_CODEC] & _CODEC_MASK == _ZSTD:
+    if size >= _CODEC and version < 7 and records[_CODEC] & COMPRESSION_BITS == ZSTD:
         raise _RefusedError(ErrorCode.unsupported_compression_type, f"produce version {version} does not know zstd")
     if size == len(records):
         return records
     rest = records[size:]
-    if len(rest) >= _TO_MAGIC_SIZE and len(rest) >= _PREFIX_SIZE + int.from_bytes(rest[_LENGTH], "big"):
+    if len(rest) >= _TO_MAGIC_SIZE and len(rest) >= LOG_OVERHEAD + int.from_bytes(rest[_LENGTH], "big"):
         raise _RefusedError(ErrorCode.invalid_record, "a produce request takes one batch per partition")
     return records[:size]
 
@@ -345,7 +342,7 @@ def _refused_by_transaction(
     asking = []
     for write in writes:
         batch = write.records
-        if not batch[_CODEC] & _TRANSACTIONAL:
+        if not batch[_CODEC] & TRANSACTIONAL_BIT:
             continue
         producer_id = int.from_bytes(batch[_PRODUCER_ID], "big", signed=True)
         if producer_id < 0:

@@ -169,7 +169,7 @@ def test_a_consumer_group_goes_on_after_a_start(tmp_path: Path, clock: ManualClo
         broker.groups.consumers.tick(group)
         assert (group.members, group.group_epoch) == ({}, epoch + 2)
     with started(tmp_path, clock) as broker:
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert "g" not in broker.groups.groups
     with started(tmp_path, clock) as broker:
         assert "g" not in broker.groups.groups
@@ -245,11 +245,11 @@ def test_a_group_that_cannot_be_written_down_does_not_keep_the_offsets_of_others
                 offset = OffsetValue(offset=1, leader_epoch=0, metadata="", commit_ms=clock.wall_ms())
                 broker.groups.offsets.commit(group_id, {(topic, 0): offset})
         monkeypatch.setattr(broker.groups, "write", full)
-        broker.groups.forget_topic("t")
+        broker.groups.offsets.forget_topic("t")
         expected = [("old", 0)]
         assert {group_id: list(found) for group_id, found in store} == {"full": expected, "h": expected}
         clock.advance(WEEK_MS + 1)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert [group_id for group_id, _ in store] == ["full"]
         assert list(broker.groups.groups) == ["full"]
 
@@ -262,9 +262,9 @@ def test_offsets_of_many_groups_are_written_off_with_few_writes(tmp_path: Path, 
             broker.groups.offsets.commit(f"g-{index}", {("t", 0): offset, ("old", 0): offset})
         (partition,) = broker.internal_topic("__consumer_offsets").partitions
         before = partition.log.log_end_offset
-        broker.groups.forget_topic("t")
+        broker.groups.offsets.forget_topic("t")
         clock.advance(WEEK_MS + 1)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert not broker.groups.groups
         written = [header for header, _ in system_log.replay(partition.log) if header.base_offset >= before]
         assert len(written) <= 4
@@ -406,17 +406,17 @@ def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(tmp_
         commit(broker, 1)
         commit(broker, 2, place=("v", 0), expire_ms=clock.wall_ms() + 10)
         clock.advance(10)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert committed(broker) == {PLACE: 1}
         clock.advance(WEEK_MS - 11)
         commit(broker, 3, place=("u", 0))
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert set(committed(broker)) == {PLACE, ("u", 0)}
         clock.advance(1)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert committed(broker) == {("u", 0): 3}
         clock.advance(WEEK_MS)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert "g" not in broker.groups.groups
 
 
@@ -440,7 +440,7 @@ def test_subscriptions_are_decoded_once_however_many_offsets_there_are(
             commit(broker, 1, place=place)
         clock.advance(WEEK_MS)
         monkeypatch.setattr(group_module, "topics_of", topics_of)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert len(committed(broker)) == 20
         broker.groups.offsets.delete("g", places)
         assert len(decoded) <= 4
@@ -459,7 +459,7 @@ def test_offsets_of_topics_that_are_read_do_not_expire(tmp_path: Path, clock: Ma
         commit(broker, 1)
         commit(broker, 1, place=("u", 0))
         clock.advance(WEEK_MS)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert committed(broker) == {PLACE: 1}
 
 
@@ -472,14 +472,14 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(tmp_path: Pa
         clock.advance(WEEK_MS)  # its session ends, which is seen now
         code = broker.groups.leave("g", member_id=joined.member_id, instance_id=None)
         assert code is ErrorCode.unknown_member_id
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert committed(broker) == {PLACE: 1}
     with started(tmp_path, clock) as broker:
         clock.advance(WEEK_MS - 1)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert committed(broker) == {PLACE: 1}
         clock.advance(1)
-        broker.groups.expire_offsets()
+        broker.groups.offsets.expire()
         assert "g" not in broker.groups.groups
 
 

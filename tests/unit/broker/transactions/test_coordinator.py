@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.batches import TIMESTAMP, owned_batch
 from support.brokers import started
+from support.logs import open_transaction
 
 from suiro.broker import Broker
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
@@ -79,7 +80,7 @@ class Broken:
 
 
 def is_open(broker: Broker, topic: str, producer_id: int) -> bool:
-    return partition_of(broker, topic).log.ongoing_transaction(producer_id) is not None
+    return open_transaction(partition_of(broker, topic).log, producer_id) is not None
 
 
 def test_a_marker_that_cannot_be_written_is_tried_again_and_holds_up_nobody(tmp_path: Path) -> None:

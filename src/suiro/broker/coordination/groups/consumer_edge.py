@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from suiro.broker.coordination.groups.records import encode_group_key, encode_gr
 from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
 from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage.topics import TopicRegistry
+from suiro.log.checkpoints import id_text
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def _matched(regexes: Iterable[str], names: Sequence[str]) -> dict[str, frozense
 
 
 def new_member_id() -> str:
-    """As Kafka's `Uuid` shows itself: 22 characters of base64."""
-    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    return id_text(uuid4())
 
 
 class RegistryImage:

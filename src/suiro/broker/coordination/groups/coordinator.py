@@ -419,18 +419,9 @@ class GroupCoordinator:
         if timer is not None:
             timer.cancel()
 
-    # Offsets, for those outside
-
     def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None:
         """The marker of this producer is in the given partition of `__consumer_offsets`."""
         self.offsets.store.complete_transaction(index, producer_id, commit=commit)
-
-    def forget_topic(self, topic: str) -> None:
-        """The topic is deleted, and the offsets committed for it with it."""
-        self.offsets.forget_topic(topic)
-
-    def expire_offsets(self) -> None:
-        self.offsets.expire()
 
 
 def _code_of(error: LogError) -> ErrorCode:

@@ -19,6 +19,7 @@ from suiro.protocol.record_batch import (
     COMPRESSION_BITS,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
+    MIN_RECORD_SIZE,
     BatchHeader,
     read_header,
     verify,
@@ -29,7 +30,6 @@ from suiro.protocol.records import count_without_key
 _SHOWN = 3
 _ATTRIBUTES = 22  # their low byte
 _MAX_TIMESTAMP = slice(35, 43)
-_LEAST_RECORD = 7  # bytes of a record without key, value and headers
 EXPANSION = 16
 """A compressed batch may expand to so many times `max.message.bytes`: a few crafted bytes must not fill the node's
 memory. Nor may it hold more records than an uncompressed one could."""
@@ -82,7 +82,7 @@ def refusal_of(batch: bytes, config: LogConfig, *, now_ms: int) -> RefusedBatch 
         few = header.compression == 0 and header.count <= FEW_RECORDS
         if between is None and not stamped and few and not count_without_key(batch):
             return None
-        if header.count > config.max_message_bytes // _LEAST_RECORD:
+        if header.count > config.max_message_bytes // MIN_RECORD_SIZE:
             raise TooMuchError(f"a batch of {header.count} records")
         payload = memoryview(batch)[HEADER_SIZE : header.size]
         records = decompress(header.compression, payload, limit=EXPANSION * config.max_message_bytes)

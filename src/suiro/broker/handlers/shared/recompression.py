@@ -15,12 +15,9 @@ from suiro.log import LogConfig
 from suiro.protocol import compression
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.messages import ErrorCode
-from suiro.protocol.record_batch import COMPRESSION_BITS, HEADER_SIZE, pack_header, read_header, verify
+from suiro.protocol.record_batch import COMPRESSION_BITS, HEADER_SIZE, LOG_OVERHEAD, pack_header, read_header, verify
 from suiro.protocol.record_check import check_records
 
-_PREFIX_SIZE = 12  # base offset and length, which the length does not count
-_OF_THE_PRODUCER = "producer"
-_NOT_COMPRESSED = "uncompressed"
 _LZ4_FAST = 9
 """Kafka's default level, which uses the fast compressor; the other levels use the slow one."""
 
@@ -39,9 +36,9 @@ def recompressed(batch: bytes, config: LogConfig) -> bytes:
     Raises `UnreadableBatchError`.
     """
     wanted = config.compression_type
-    if wanted == _OF_THE_PRODUCER or len(batch) > config.max_message_bytes:
+    if wanted == "producer" or len(batch) > config.max_message_bytes:
         return batch
-    target = compression.NONE if wanted == _NOT_COMPRESSED else compression.codec_id(wanted)
+    target = compression.NONE if wanted == "uncompressed" else compression.codec_id(wanted)
     try:
         header = read_header(batch)
         if header.compression == target:
@@ -63,7 +60,7 @@ def recompressed(batch: bytes, config: LogConfig) -> bytes:
     records = compression.compress(target, plain, level=_level(target, config))
     new = replace(
         header,
-        length=HEADER_SIZE - _PREFIX_SIZE + len(records),
+        length=HEADER_SIZE - LOG_OVERHEAD + len(records),
         attributes=header.attributes & ~COMPRESSION_BITS | target,
     )
     return pack_header(new, crc_tail=crc32c(records)) + records

@@ -186,7 +186,7 @@ class RemoteTier:
 
     def size(self, partition: Partition) -> int:
         """Bytes of what readers find in the remote store."""
-        return sum(segment.size for segment in self._remote(partition).readable)
+        return self._remote(partition).size
 
     def not_copied(self, partition: Partition) -> tuple[int, int]:
         """(bytes, number) of closed segments that are only here."""
