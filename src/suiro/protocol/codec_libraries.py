@@ -1,8 +1,7 @@
 """Snappy, LZ4 and Zstandard, with PyArrow if it is installed, otherwise with small libraries.
 
-Always true: both read what the other writes, and refuse the same bytes (the tests hold them to it), but PyArrow takes
-any number of LZ4 frames. PyArrow is 140 MB, which a node can do without. Every error is an `OSError` or a `ValueError`,
-whatever the bytes are.
+Always true: both read what the other writes, and refuse the same bytes (the tests hold them to it). PyArrow is 140 MB,
+which a node can do without. Every error is an `OSError` or a `ValueError`, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Protocol
 
 from suiro.extras import is_installed
 from suiro.protocol.crc32c import BytesLike
-from suiro.protocol.lz4_frames import lz4_frames
+from suiro.protocol.lz4_frames import check_frames, lz4_frames
 
 _CHUNK = 256 * 1024
 _STEP = 256
@@ -59,6 +58,8 @@ class ArrowLibrary:
     def unpacked(self, name: str, data: BytesLike) -> Iterator[bytes]:
         import pyarrow as pa
 
+        if name == "lz4":
+            check_frames(memoryview(data))
         with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
             while part := stream.read(_CHUNK):
                 yield part
