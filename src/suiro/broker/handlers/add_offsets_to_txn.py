@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.coordination.transactions.state import V1
 from suiro.broker.exchange import Exchange
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -20,14 +21,21 @@ def handle(exchange: Exchange, request: AddOffsetsToTxnRequest) -> Answer:
     elif not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         code = ErrorCode.group_authorization_failed
     else:
-        offsets = exchange.broker.groups.partition_of(request.group_id)
-        code = exchange.broker.transactions.add_partitions(
-            request.transactional_id,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
-            partitions=frozenset(((offsets.topic, offsets.index),)),
-            version=V1,
-        )
+        code = _add(exchange, request)
     if code is ErrorCode.producer_fenced and exchange.version < 2:
         code = ErrorCode.invalid_producer_epoch
     return exchange.response(error_code=code)
+
+
+def _add(exchange: Exchange, request: AddOffsetsToTxnRequest) -> ErrorCode:
+    try:
+        offsets = exchange.broker.groups.partition_of(request.group_id)
+    except RefusedError as refusal:
+        return refusal.code
+    return exchange.broker.transactions.add_partitions(
+        request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        partitions=frozenset(((offsets.topic, offsets.index),)),
+        version=V1,
+    )

@@ -14,6 +14,7 @@ from suiro.broker.coordination.transactions.admission import admit_writes, is_op
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.offset_requests import commit_known, refuse_all, topic_id_of
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -83,7 +84,10 @@ def _check(
     broker = exchange.broker
     if not request.group_id:
         return ErrorCode.invalid_group_id
-    offsets = broker.groups.partition_of(request.group_id)
+    try:
+        offsets = broker.groups.partition_of(request.group_id)
+    except RefusedError as refusal:
+        return refusal.code
     if not is_open_in(offsets, request.producer_id, request.producer_epoch):
         code = admit_writes(
             broker.transactions,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.batches import TIMESTAMP, owned_batch
@@ -11,6 +13,7 @@ from support.logs import open_transaction
 
 from suiro.broker import Broker
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
+from suiro.broker.handlers import add_offsets_to_txn, txn_offset_commit
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
@@ -251,3 +254,30 @@ def test_a_disk_that_takes_no_producer_ids_refuses_for_now(tmp_path: Path, monke
                 assert refused == (ErrorCode.coordinator_load_in_progress, -1, -1)
         code, _, _ = broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS, expected=None)
         assert code is ErrorCode.none
+
+
+def test_offsets_of_a_transaction_are_refused_for_now_while_their_topic_cannot_be_made(tmp_path: Path) -> None:
+    """A producer asks for these without looking for the group's coordinator. Its connection broke instead."""
+    topics = [SimpleNamespace(name="t", partitions=[SimpleNamespace(partition_index=0)])]
+    with started(tmp_path, ManualClock(wall_ms=TIMESTAMP)) as broker:
+        broker.create_topic("t")
+        producer_id, epoch = write(broker, "id", "t")
+        request: Any = SimpleNamespace(
+            transactional_id="id", producer_id=producer_id, producer_epoch=epoch, group_id="g", topics=topics
+        )
+        exchange: Any = SimpleNamespace(
+            broker=broker,
+            version=5,
+            may=lambda *_: True,
+            make=lambda _, **fields: SimpleNamespace(**fields),
+            response=lambda **fields: SimpleNamespace(**fields),
+        )
+
+        def full(*_: object, **__: object) -> None:
+            raise StorageError("No space left on device")
+
+        broker.topics.create = full  # type: ignore[assignment, method-assign]
+        added: Any = add_offsets_to_txn.handle(exchange, request)
+        committed: Any = txn_offset_commit.handle(exchange, request)
+    assert added.error_code is ErrorCode.coordinator_not_available
+    assert committed.topics[0].partitions[0].error_code is ErrorCode.coordinator_not_available

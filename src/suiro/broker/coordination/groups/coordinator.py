@@ -37,7 +37,7 @@ from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 from suiro.foundation.log_limit import LogLimit
 from suiro.foundation.types import TopicPartition
-from suiro.log import LogError
+from suiro.log import LogError, StorageError
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, control_type
 
@@ -194,8 +194,12 @@ class GroupCoordinator:
         return self.groups
 
     def partition_of(self, group_id: str) -> Partition:
-        """The partition of `__consumer_offsets` that holds this group."""
-        topic = self._host.internal_topic(OFFSETS_TOPIC)
+        """The partition of `__consumer_offsets` that holds this group. Raises `RefusedError` while a disk holds no such
+        topic and takes none."""
+        try:
+            topic = self._host.internal_topic(OFFSETS_TOPIC)
+        except StorageError as error:
+            raise RefusedError(ErrorCode.coordinator_not_available, str(error)) from error
         return topic.partitions[partition_for(group_id, len(topic.partitions))]
 
     def make_simple(self, group_id: str) -> None:
