@@ -72,9 +72,10 @@ def test_names_that_nobody_knows_are_kept(state: ClusterState) -> None:
 def test_a_stored_setting_that_no_longer_fits_does_not_keep_the_node_from_starting(
     state: ClusterState,
 ) -> None:
-    state.write(SECTION, {"broker": {"num.partitions": "3", "log.retention.ms": "5", "message.max.bytes": "no"}})
-    settings = DynamicSettings(NodeSettings(), state)
-    assert settings.effective == NodeSettings(log_retention_ms=5)
+    stored = {"num.partitions": "3", "log.retention.ms": "5", "message.max.bytes": "no", "log.retention.bytes": "1_000"}
+    state.write(SECTION, {"broker": stored})
+    settings = DynamicSettings(NodeSettings(log_retention_bytes=10), state)
+    assert settings.effective == NodeSettings(log_retention_ms=5), "and no record is deleted for an unreadable limit"
 
 
 def test_what_kafka_has_for_one_broker_is_no_clusters_default(state: ClusterState) -> None:

@@ -36,6 +36,8 @@ _SOURCES: dict[Layer, str] = {"default": "the cluster's default", "broker": "thi
 # Kafka sets this for a new cluster too: eligible leader replicas (KIP-966) need it.
 _KAFKAS_OWN = {"min.insync.replicas": "1"}
 
+_RETENTION = ("log.retention.ms", "log.retention.bytes")
+
 # Kafka has these in no file: a reassignment with a throttle sets them and removes them again.
 REPLICATION_RATES = frozenset(
     (
@@ -103,7 +105,8 @@ class DynamicSettings:
         return settings
 
     def _drop_what_no_longer_fits(self) -> None:
-        """Leave out stored settings that are not valid: one of another version must not prevent the start."""
+        """Leave out stored settings that are not valid: one of another version must not prevent the start, nor delete
+        records that it kept."""
         for layer, content in self._layers.items():
             for name, text in list(content.items()):
                 try:
@@ -111,6 +114,9 @@ class DynamicSettings:
                 except ConfigError as error:
                     logger.warning("a stored setting is left out: %s", error)
                     del content[name]
+                    if name in _RETENTION:
+                        logger.warning("%s is -1 until it is given again: no record is deleted for it", name)
+                        content[name] = "-1"
 
 
 def _known() -> frozenset[str]:
