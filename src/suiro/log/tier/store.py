@@ -84,11 +84,9 @@ class DirectoryStore:
             return None
 
     def delete(self, name: str) -> None:
-        path = self._directory / name
-        with contextlib.suppress(ObjectMissingError), store_errors("delete", path):
-            path.unlink()
-        # A copy that was killed leaves this file.
-        path.with_name(path.name + ".tmp").unlink(missing_ok=True)
+        for path in (self._directory / name, self._directory / f"{name}.tmp"):  # which a killed copy leaves
+            with store_errors("delete", path):
+                path.unlink(missing_ok=True)
 
     def _sync(self, folder: Path) -> None:
         """Sync the names, up to the store's own directory, because all of these folders may be new."""

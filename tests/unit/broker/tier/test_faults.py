@@ -263,3 +263,11 @@ def test_a_failed_sync_is_not_tried_again_before_the_local_copy_goes(
     node.start()
     node.until_copied()
     assert node.read_all() == expected(0, 20)
+
+
+@pytest.mark.parametrize("ending", ["", ".tmp"])
+def test_what_a_directory_cannot_delete_is_an_error_of_a_store(tmp_path: Path, ending: str) -> None:
+    """For the second name it was an OSError, which nobody expects."""
+    (tmp_path / f"object{ending}").mkdir()
+    with pytest.raises(RemoteStoreError, match="cannot delete"):
+        DirectoryStore(tmp_path).delete("object")
