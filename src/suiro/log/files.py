@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from suiro import descriptors
@@ -29,11 +28,6 @@ class FileHandle(int):
             pass
 
 
-class HoldsFile(Protocol):
-    def release(self) -> None:
-        """Let go of the open file; the next use opens it again."""
-
-
 class OpenFiles:
     """Who holds a file open, the longest first: beyond the limit the first ones let go.
 
@@ -43,9 +37,9 @@ class OpenFiles:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._holders: WeakKeyDictionary[HoldsFile, None] = WeakKeyDictionary()
+        self._holders: WeakKeyDictionary[KeptFile, None] = WeakKeyDictionary()
 
-    def opened(self, holder: HoldsFile) -> None:
+    def opened(self, holder: KeptFile) -> None:
         self._holders.pop(holder, None)
         self._holders[holder] = None
         while len(self._holders) > self._limit:
@@ -55,11 +49,38 @@ class OpenFiles:
             del self._holders[oldest]
             oldest.release()
 
-    def closed(self, holder: HoldsFile) -> None:
+    def closed(self, holder: KeptFile) -> None:
         self._holders.pop(holder, None)
 
 
 OPEN_FILES = OpenFiles(descriptors.for_files())
+
+
+class KeptFile:
+    """A file that is opened when it is first needed, and let go of by `release` or when too many are open."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = os.fspath(path)
+        self._handle: FileHandle | None = None
+
+    @property
+    def path(self) -> Path:
+        return Path(self._path)
+
+    @property
+    def handle(self) -> FileHandle:
+        """The open file. Whoever sends from it later keeps this object."""
+        handle = self._handle
+        if handle is None:
+            handle = self._handle = open_handle(self._path, create=True)
+            OPEN_FILES.opened(self)
+        return handle
+
+    def release(self) -> None:
+        """Let go of the file; the next use opens it again."""
+        if self._handle is not None:
+            self._handle = None
+            OPEN_FILES.closed(self)
 
 
 def open_handle(path: str | Path, *, create: bool = False) -> FileHandle:

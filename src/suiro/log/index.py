@@ -15,7 +15,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import ClassVar
 
-from suiro.log.files import OPEN_FILES, FileHandle, open_handle
+from suiro.log.files import KeptFile, open_handle
 
 PENDING_BYTES = 4096
 OFFSET_ENTRY = struct.Struct(">ii")
@@ -30,21 +30,16 @@ def floor_of(entry: struct.Struct, data: bytes | bytearray, value: int, *, colum
     return entry.unpack_from(data, places[found - 1]) if found else None
 
 
-class EntryFile:
+class EntryFile(KeptFile):
     """An append-only file of ascending entries, each a pair of numbers."""
 
     _entry: ClassVar[struct.Struct]
 
     def __init__(self, path: str | Path, *, max_bytes: int) -> None:
-        self._path = os.fspath(path)
+        super().__init__(path)
         self._max_entries = max_bytes // self._entry.size
-        self._handle: FileHandle | None = None
         self._pending = bytearray()
         self._known_flushed: int | None = None
-
-    @property
-    def path(self) -> Path:
-        return Path(self._path)
 
     @property
     def _flushed(self) -> int:
@@ -137,22 +132,12 @@ class EntryFile:
         os.ftruncate(self.handle, 0)
 
     def release(self) -> None:
-        """Flush and let go of the file; the next use opens it again. On a full disk it stays open."""
+        """Flush, and let go of the file. On a full disk it stays open."""
         try:
             self.flush()
         except OSError:
             return
-        if self._handle is not None:
-            self._handle = None
-            OPEN_FILES.closed(self)
-
-    @property
-    def handle(self) -> FileHandle:
-        handle = self._handle
-        if handle is None:
-            handle = self._handle = open_handle(self._path, create=True)
-            OPEN_FILES.opened(self)
-        return handle
+        super().release()
 
 
 class OffsetIndex(EntryFile):

@@ -21,7 +21,7 @@ from suiro.config import MAX_INT
 from suiro.errors import CorruptRecordError
 from suiro.log.config import LogConfig
 from suiro.log.errors import DamagedLogError, StorageError, TornSegmentError
-from suiro.log.files import OPEN_FILES, FileHandle, open_handle, write_all
+from suiro.log.files import FileHandle, KeptFile, write_all
 from suiro.log.index import OffsetIndex, TimeIndex
 from suiro.log.transaction_index import TransactionIndex
 from suiro.protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, read_header
@@ -34,13 +34,13 @@ _SCAN_CHUNK_BYTES = 4096
 _POSITIONS_REMEMBERED = 64
 
 
-class Segment:
-    """Offsets from `base_offset` to the next segment's. Opens its files when they are first needed."""
+class Segment(KeptFile):
+    """Offsets from `base_offset` to the next segment's: its log file, which it keeps open, and that file's indexes."""
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int) -> None:
         stem = f"{directory}/{base_offset:020d}"  # text: there may be a hundred thousand of these objects
+        super().__init__(stem + LOG_SUFFIX)
         self.base_offset = base_offset
-        self._path = stem + LOG_SUFFIX
         self.offset_index = OffsetIndex(stem + ".index", max_bytes=config.segment_index_bytes)
         self.time_index = TimeIndex(stem + ".timeindex", max_bytes=config.segment_index_bytes)
         self.transaction_index = TransactionIndex(stem + ".txnindex")
@@ -50,26 +50,12 @@ class Segment:
         # Partitions that were made together are not to roll together.
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         self._roll_jitter_ms = random.randrange(jitter_ms) if jitter_ms else 0
-        self._handle: FileHandle | None = None
         self._bytes_since_index_entry = 0
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if self.size == 0 else None
         self._first_timestamp: int | None = None
         self._positions: dict[int, int] = {}
         # What this process writes into a new file needs no check.
         self._offsets_checked = self._times_checked = self.size == 0
-
-    @property
-    def path(self) -> Path:
-        return Path(self._path)
-
-    @property
-    def handle(self) -> FileHandle:
-        """The open log file. Whoever sends from it later keeps this object (see `files`)."""
-        handle = self._handle
-        if handle is None:
-            handle = self._handle = open_handle(self._path, create=True)
-            OPEN_FILES.opened(self)
-        return handle
 
     @property
     def max_timestamp(self) -> int:
@@ -309,12 +295,10 @@ class Segment:
         self.release()
 
     def release(self) -> None:
-        """Close the files. The next use opens them again."""
+        """Let go of all three files."""
         self.offset_index.release()
         self.time_index.release()
-        if self._handle is not None:
-            self._handle = None
-            OPEN_FILES.closed(self)
+        super().release()
 
     def handles_to_sync(self) -> list[FileHandle]:
         """Returns the open files to sync, after writing all entries in memory to them."""

@@ -127,7 +127,7 @@ def test_an_index_that_cannot_be_opened_behind_a_batch_fails_nothing(
     for number in range(count):
         log.append(batch(timestamp=NOW_MS + number))
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.index.open_handle", failing)
+        patch.setattr("suiro.log.files.open_handle", failing)
         assert log.append(batch(timestamp=NOW_MS + count)).base_offset == count
     assert log.append(batch(timestamp=NOW_MS + count + 1)).base_offset == count + 1
     assert len(read_all(log)) == count + 2

@@ -557,7 +557,7 @@ def test_a_disk_full_for_a_new_epoch_or_segment_refuses_the_append(
             log.append(batch())
     assert log.leader_epochs.entries == [(0, 0)]
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.segment.open_handle", _no_space)
+        patch.setattr("suiro.log.files.open_handle", _no_space)
         log.roll()
         with pytest.raises(LogError):
             log.append(batch())
@@ -630,7 +630,7 @@ def test_a_segment_that_could_not_be_made_leaves_no_file(
         return real(path, create=create)
 
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.index.open_handle", no_descriptor_left)
+        patch.setattr("suiro.log.files.open_handle", no_descriptor_left)
         with pytest.raises(LogError):
             log.append(batch(value=b"x" * (size + 20)))
     for _ in range(4):
