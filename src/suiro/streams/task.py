@@ -22,7 +22,9 @@ from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.times import UNKNOWN, OperatorTime, keep_number, numbers_of
 from suiro.streams.topology.nodes import (
+    COUNTING_NULL_KEYS,
     COUNTING_NULLS,
+    DROPPING_NULL_KEYS,
     AsyncCall,
     Branch,
     Filter,
@@ -31,12 +33,14 @@ from suiro.streams.topology.nodes import (
     Map,
     MapBatches,
     MapValues,
+    Merge,
     Node,
     Process,
     Repartition,
     SessionAggregate,
     Sink,
     SlidingAggregate,
+    Source,
     StreamAggregate,
     StreamGlobalTableJoin,
     StreamStreamJoin,
@@ -116,8 +120,7 @@ class Task:
             for node in sub_topology.inputs
         }
         self._inputs_of = _inputs_of(sub_topology)
-        held_up = _held_up(sub_topology)
-        by_records = held_up | _limited(sub_topology)
+        by_records = _held_up(sub_topology, settings) | _limited(sub_topology)
         self._followers = {name: time for name, time in self.times.items() if name not in by_records}
         self._passed: Mapping[str, int] = {}
         self._gets_waiting = _below(sub_topology, {node.name for node in sub_topology.nodes if _keeps(node)})
@@ -330,19 +333,31 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
     return found
 
 
-def _held_up(sub: SubTopology) -> set[str]:
+def _held_up(sub: SubTopology, settings: TaskSettings) -> set[str]:
     """Returns the operators below those that keep records until time has passed, or that may leave records out. Their
     records are behind the input partition, or not all of it, so only these records advance their time."""
     maps = {node.name for node in sub.nodes if isinstance(node.operator, Map | MapValues | AsyncCall | MapBatches)}
     # There, other records may have null values than in the input partition.
     mapped = _below(sub, maps)
     counts_nulls = any(isinstance(node.operator, COUNTING_NULLS) for node in sub.nodes)
+    # Where null keys come over a repartition and count for one operator, they count for the input partition.
+    counts_null_keys = any(isinstance(node.operator, COUNTING_NULL_KEYS) for node in sub.nodes) and any(
+        isinstance(node.operator, Repartition) and node.operator.keeps_null_keys for node in sub.inputs
+    )
     drops = {
         node.name
         for node in sub.nodes
-        if (counts_nulls or node.name in mapped) and isinstance(node.operator, SlidingAggregate | StreamTableJoin)
+        if (counts_null_keys and isinstance(node.operator, DROPPING_NULL_KEYS))
+        or ((counts_nulls or node.name in mapped) and isinstance(node.operator, SlidingAggregate | StreamTableJoin))
     }
-    return drops | _below(sub, drops | {node.name for node in sub.nodes if _holds_up(node)})
+    # Any function may fail, and where the application goes on, the record is left out.
+    may_skip = settings.on_processing_error != "fail"
+    holding = {
+        node.name
+        for node in sub.nodes
+        if _holds_up(node) or (may_skip and not isinstance(node.operator, Source | Merge))
+    }
+    return drops | _below(sub, drops | holding)
 
 
 def _below(sub: SubTopology, names: set[str]) -> set[str]:
