@@ -76,12 +76,19 @@ class Boundary:
 
 
 def read_versioned(path: Path, version: int) -> dict[str, Any]:
-    """The JSON object in a file of ours in the checkpoint. Raises `CheckpointError` for another format."""
-    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if value.get("version") != version:
+    """The JSON object in a file of ours in the checkpoint. Raises `CheckpointError` for another format and damage."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = value["version"]
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{path} has format {value.get('version')}, this version of suiro reads {version}: use the version that "
-            "wrote it"
+            f"{path} is damaged ({type(error).__name__}: {error}). Restore the checkpoint from a copy; or move it away "
+            "and rebuild (rebuild=True, suiro run --rebuild)"
+        ) from error
+    if found != version:
+        raise CheckpointError(
+            f"{path} has format {found}, this version of suiro reads {version}: use the version that wrote it, or a "
+            "new application id"
         )
     return value
 

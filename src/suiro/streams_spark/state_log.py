@@ -47,6 +47,7 @@ CACHED_SHARE = 8
 """Segments whose maps the worker processes of a machine keep: this part of its memory in all, or the minimum each. Maps
 take about twice as much. A task whose map is not kept loads all of its state in every micro-batch."""
 
+_DAMAGED = ". Restore the checkpoint from a copy; or move it away and rebuild (rebuild=True, suiro run --rebuild)"
 _HEAD = struct.Struct(">HI")
 _ITEM = struct.Struct(">qI")
 _SCHEMA = pa.schema([("map", pa.dictionary(pa.int32(), pa.string())), ("key", pa.binary()), ("value", pa.binary())])
@@ -114,13 +115,16 @@ class Directory:
     def unpack(cls, data: bytes | None) -> Directory:
         if data is None:
             return cls()
-        version, base = _HEAD.unpack_from(data)
-        if version != FORMAT_VERSION:
-            raise FatalError(
-                f"the state was written in format {version}, this version of suiro reads {FORMAT_VERSION}: "
-                "use the version that wrote it, or a new application id"
-            )
-        return cls(tuple(Segment(*item) for item in _ITEM.iter_unpack(data[_HEAD.size :])), base)
+        try:
+            version, base = _HEAD.unpack_from(data)
+            if version != FORMAT_VERSION:
+                raise FatalError(
+                    f"the state was written in format {version}, this version of suiro reads {FORMAT_VERSION}: "
+                    "use the version that wrote it, or a new application id"
+                )
+            return cls(tuple(Segment(*item) for item in _ITEM.iter_unpack(data[_HEAD.size :])), base)
+        except struct.error as error:
+            raise FatalError(f"the directory of a task's state is damaged: {error}{_DAMAGED}") from error
 
 
 @dataclass(slots=True)
@@ -188,7 +192,7 @@ class StateLog:
             state = TaskState()
             self._cache.make_room(directory.size)
         for number in directory.numbers[len(state.numbers) :]:
-            for name, keys, rows in read_columns(self._segment(number)):
+            for name, keys, rows in self._columns(number):
                 if in_columns and name in in_columns:
                     if name not in state.columns:
                         state.columns[name] = in_columns[name]()
@@ -241,7 +245,7 @@ class StateLog:
         if len(after.deltas) > DELTAS_MAX + 2 * deltas_size // SEGMENT_BYTES_MAX:
             parts: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
             for segment in after.deltas:
-                for name, keys, values in read_columns(self._segment(segment.number)):
+                for name, keys, values in self._columns(segment.number):
                     parts.setdefault(name, []).append((keys, values))
             one = self._write({name: _last_of_each(found) for name, found in parts.items()})
             self._replace(after.deltas, Directory((*after.segments[: after.base], *one), after.base))
@@ -271,13 +275,16 @@ class StateLog:
             written.append(segment)
         return tuple(written)
 
-    def _segment(self, number: int) -> bytes:
+    def _columns(self, number: int) -> Iterator[tuple[str, pa.Array, pa.Array]]:
         data = self._handle.get_segment(number)
         if data is None:
             raise FatalError(
-                f"segment {number} of the state of {self._key} is not there, though the directory names it"
+                f"segment {number} of the state of {self._key} is not there, though the directory names it{_DAMAGED}"
             )
-        return data
+        try:
+            yield from read_columns(data)
+        except (pa.ArrowException, OSError) as error:
+            raise FatalError(f"segment {number} of the state of {self._key} is damaged: {error}{_DAMAGED}") from error
 
 
 def write_segments(changes: Mapping[str, Changes]) -> Iterator[tuple[bytes, int]]:

@@ -27,6 +27,10 @@ def test_a_boundary_is_kept_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "suiro-rebuild.json").write_text('{"version": 2}')
     with pytest.raises(CheckpointError, match="format 2"):
         Boundary.load(tmp_path)
+    for damaged in ("", '{"version": 1', "[]", "{}"):
+        (tmp_path / "suiro-rebuild.json").write_text(damaged)
+        with pytest.raises(CheckpointError, match=r"suiro-rebuild.json is damaged .*Restore the checkpoint"):
+            Boundary.load(tmp_path)
 
 
 def test_input_partitions_pause_where_the_old_run_had_more() -> None:
