@@ -54,8 +54,7 @@ from suiro.streams.windows import EmitStrategy
 TIMES = "$times"
 """The name of the map that holds operator times. It is kept like those of the stores."""
 
-_PUNCTUATORS = "$punctuators"
-_NUMBERS = "$numbers"
+_PUNCTUATORS, _NUMBERS = b"$punctuators\0", b"$numbers\0"
 
 Processing = Callable[[Record, int], None]
 Around = Callable[[Node, Processing], Processing]
@@ -105,7 +104,6 @@ class Task:
         self._caller = caller
         self._times_map = maps[TIMES]
         self._task_time = OperatorTime()
-        self._numbers: dict[str, int] = {}
         self.is_settled = False
         """Set by the runner before the end of a batch: no records are on their way to this task from other tasks."""
         self._restore_times()
@@ -151,7 +149,7 @@ class Task:
         self._task_time.pass_to(max(times.values(), default=UNKNOWN))
 
     def carry(self, carried: int) -> None:
-        """Sets how far the partition upstream had come at the current record."""
+        """Sets how far the partition upstream had come at the current record, or at one that waited when it came."""
         for time in self._followers.values():
             time.carried = carried
 
@@ -177,9 +175,9 @@ class Task:
         for name, time in self.times.items():
             time.keep(self._times_map, name)
         for name, due in self.punctuators.state().items():
-            keep_number(self._times_map, f"{_PUNCTUATORS}\0{name}", due)
+            keep_number(self._times_map, _PUNCTUATORS + name.encode(), due)
         for name, number in self._numbers.items():
-            keep_number(self._times_map, f"{_NUMBERS}\0{name}", number)
+            keep_number(self._times_map, _NUMBERS + name.encode(), number)
 
     def _finished(self) -> None:
         """Called when an operator has released what waited."""
@@ -188,6 +186,7 @@ class Task:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def next_number(self, node: str) -> int:
+        """Grows with each call for this operator in this task, also over restarts."""
         number = self._numbers[node] = self._numbers.get(node, 0) + 1
         return number
 
@@ -290,12 +289,8 @@ class Task:
         self.times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}
         for name, time in self.times.items():
             time.restore(self._times_map, name)
-        for name, number in numbers_of(self._times_map):
-            kind, _, what = name.partition("\0")
-            if kind == _PUNCTUATORS:
-                self.punctuators.restore({what: number})
-            elif kind == _NUMBERS:
-                self._numbers[what] = number
+        self.punctuators.restore({name.decode(): due for name, due in numbers_of(self._times_map, _PUNCTUATORS)})
+        self._numbers = {name.decode(): number for name, number in numbers_of(self._times_map, _NUMBERS)}
 
 
 class _Leave:
