@@ -79,16 +79,13 @@ class StageOfTask:
     def add_all(self, rows: Iterable[pa.RecordBatch]) -> None:
         if self._writer is None:
             self._writer = StagingWriter(self._area, f"{self.identity.batch_id}-{self._task}")
-        from suiro.spark.encoding import encode_rows  # a driver imports this module, and encodes nothing
+        from suiro.spark.encoding import encoded_rows  # a driver imports this module, and encodes nothing
 
-        encode_rows(
-            rows,
-            self._writer,
-            self._options,
-            partition_count=self.partition_count,
-            task_index=self._index,
-            clock=self._clock,
+        encoded = encoded_rows(
+            rows, self._options, partition_count=self.partition_count, task_index=self._index, clock=self._clock
         )
+        for batch in encoded:
+            self._writer.add(*batch)
 
     def finish(self) -> CommitMessage | None:
         """None where nothing was added."""

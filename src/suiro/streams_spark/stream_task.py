@@ -143,7 +143,7 @@ class StreamTask:
             partition=self._partition,
             stores=sizes,
             buffered=dict(self._buffered_records),
-            condition=self._condition.now.value,
+            condition=self._condition.now,
         )
 
     @property

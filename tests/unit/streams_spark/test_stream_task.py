@@ -15,7 +15,7 @@ from suiro.errors import DeadlineExceededError, UnknownTopicError
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.protocol.records import decode_batch
 from suiro.spark import SinkOptions
-from suiro.spark.encoding import encode_rows
+from suiro.spark.encoding import encoded_rows
 from suiro.spark.staging import StagingWriter
 from suiro.streams import (
     EmitStrategy,
@@ -254,7 +254,8 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
     with StagingWriter(None, "0-0") as writer:
         parsed = SinkOptions.parse({"kafka.bootstrap.servers": "nowhere:1"})
         counts = {"out": 1}.__getitem__
-        encode_rows(stage.batches, writer, parsed, partition_count=counts, task_index=0, clock=SystemClock())
+        for batch in encoded_rows(stage.batches, parsed, partition_count=counts, task_index=0, clock=SystemClock()):
+            writer.add(*batch)
         staged = writer.finish()
     found = [record.timestamp for _, _, data, _ in staged.batches() for record in decode_batch(data)]
     assert found == times
