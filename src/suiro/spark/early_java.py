@@ -99,8 +99,10 @@ def take(settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
 
     try:
         gateway = gateway_at(*reached_by)
-    finally:
-        shutil.rmtree(started.folder, ignore_errors=True)
+    except BaseException:
+        started.end()
+        raise
+    shutil.rmtree(started.folder, ignore_errors=True)
     gateway.proc = started.process
     SparkContext._ensure_initialized(gateway=gateway)
 

@@ -97,6 +97,11 @@ class KafkaStreams:
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
+        if application_id in ("", ".", "..") or "/" in application_id:
+            raise ConfigError(
+                f"application_id={application_id!r} cannot be the name of a directory; use letters, digits, "
+                "'.', '_' and '-'"
+            )
         _check_names(settings or {})
         if replace and trigger and not {"processingTime", "realTime"} & set(trigger):
             raise ConfigError(

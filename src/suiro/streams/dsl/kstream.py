@@ -28,6 +28,7 @@ from suiro.streams.dsl.named import (
 from suiro.streams.dsl.naming import legal_name
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
+from suiro.streams.serdes.primitives import integer_of
 from suiro.streams.topology.nodes import (
     Branch,
     Filter,
@@ -282,8 +283,8 @@ class KStream(AsyncOperators, BatchOperators):
         """
         options = repartitioned or Repartitioned()
         count = partitions if partitions is not None else options.partitions
-        if count is not None and count < 1:
-            raise TopologyError(f"repartition() has {count} partitions; give at least 1")
+        if count is not None and (integer_of(count) is None or count < 1):
+            raise TopologyError(f"repartition() has {count!r} partitions; give at least 1")
         given = name_of(name) or options.name
         base = self.graph.names.generate("KSTREAM-REPARTITION-") if given is None else given
         key, value = key or options.key or self.key, value or options.value or self.value
