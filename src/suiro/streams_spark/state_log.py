@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from suiro.errors import FatalError
 from suiro.foundation.memory import memory_bytes
+from suiro.foundation.parts import in_parts
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.arrow_bytes import write_options
 
@@ -289,21 +290,17 @@ class StateLog:
 
 def write_segments(changes: Mapping[str, Changes]) -> Iterator[tuple[bytes, int]]:
     """As few as their size allows, each with the size of its columns."""
-    names = list(changes)
-    pending: list[pa.RecordBatch] = []
-    size = 0
-    for index, name in enumerate(names):
-        for keys, values in pieces_of(changes[name]):
-            indices = pa.array(np.full(len(keys), index, np.int32))
-            column = pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
-            batch = pa.RecordBatch.from_arrays([column, keys, values], schema=_SCHEMA)
-            if pending and size + batch.nbytes > SEGMENT_BYTES_MAX:
-                yield _packed(pending, size), size
-                pending, size = [], 0
-            pending.append(batch)
-            size += batch.nbytes
-    if pending:
-        yield _packed(pending, size), size
+    for batches in in_parts(_batches(changes), lambda batch: batch.nbytes, max_size=SEGMENT_BYTES_MAX):
+        size = sum(batch.nbytes for batch in batches)
+        yield _packed(batches, size), size
+
+
+def _batches(changes: Mapping[str, Changes]) -> Iterator[pa.RecordBatch]:
+    names = pa.array(list(changes), pa.string())
+    for index, of_map in enumerate(changes.values()):
+        for keys, values in pieces_of(of_map):
+            column = pa.DictionaryArray.from_arrays(pa.array(np.full(len(keys), index, np.int32)), names)
+            yield pa.RecordBatch.from_arrays([column, keys, values], schema=_SCHEMA)
 
 
 def read_columns(data: bytes) -> Iterator[tuple[str, pa.Array, pa.Array]]:
@@ -341,18 +338,11 @@ def pieces_of(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
     if changes and _size_of(changes) <= SEGMENT_BYTES_MAX // 2:
         yield pa.array(list(changes), pa.binary()), pa.array(list(changes.values()), pa.binary())
         return
-    some_keys: list[bytes] = []
-    values: list[bytes | None] = []
-    size = 0
-    for key, value in changes.items():
-        some_keys.append(key)
-        values.append(value)
-        size += len(key) + len(value or b"") + _ROW_BYTES
-        if size > SEGMENT_BYTES_MAX // 2:
-            yield pa.array(some_keys, pa.binary()), pa.array(values, pa.binary())
-            some_keys, values, size = [], [], 0
-    if some_keys:
-        yield pa.array(some_keys, pa.binary()), pa.array(values, pa.binary())
+    for rows in in_parts(
+        changes.items(), lambda row: len(row[0]) + len(row[1] or b"") + _ROW_BYTES, max_size=SEGMENT_BYTES_MAX // 2
+    ):
+        keys, values = zip(*rows, strict=True)
+        yield pa.array(keys, pa.binary()), pa.array(values, pa.binary())
 
 
 def _last_of_each(parts: Sequence[tuple[pa.Array, pa.Array]]) -> ColumnChanges:
