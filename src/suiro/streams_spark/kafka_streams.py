@@ -458,6 +458,7 @@ class KafkaStreams:
                     self.checkpoint,
                     rebuild=self._rebuild,
                     internal_topics=[topic.name for topic in made.internal_topics],
+                    output_topics=self.topology.sink_topics,
                 )
             has_state = has_offsets(self.checkpoint)
             check_description(made, self.checkpoint, is_planned=has_state)

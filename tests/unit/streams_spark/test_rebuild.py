@@ -96,6 +96,19 @@ def test_an_application_whose_offsets_have_expired_is_not_rebuilt(
     assert "Everything is read and written again" in caplog.text
 
 
+def test_a_rebuild_that_writes_results_again_says_so(
+    server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of an application without internal topics, only what it wrote may tell that it has run."""
+    for rebuild, output_topics in ((True, []), (False, ["in"]), (True, ["other"]), (True, ["in", "other"])):
+        assert not caplog.records
+        options = SinkOptions.parse({"kafka.bootstrap.servers": server, "application.id": "forgotten"})
+        with Client(server) as client:
+            found = boundary_of(client, options, ("in",), tmp_path, rebuild=rebuild, output_topics=output_topics)
+            assert found is None
+    assert "All results are written, also those that are in in already" in caplog.text
+
+
 def test_a_start_without_the_checkpoint_is_refused(server: str, tmp_path: Path) -> None:
     committed(server, "gone", 3)
     place = tmp_path / "gone"
