@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from suiro.streams import serdes
@@ -104,7 +105,7 @@ class KGroupedStream:
 class WindowedKStream:
     """A grouped stream in windows."""
 
-    __slots__ = ("_emit", "_grouped", "_windows")
+    __slots__ = ("_grouped", "_table", "_windows")
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class WindowedKStream:
         """Made by `windowed_by`."""
         self._grouped = grouped
         self._windows = windows
-        self._emit = emit
+        self._table = partial(_table, [grouped], windows=windows, emit=emit)
 
     def emit_strategy(self, strategy: EmitStrategy) -> WindowedKStream:
         """Sends a result at every update (the default), or one result when the window is closed.
@@ -171,26 +172,7 @@ class WindowedKStream:
          (Windowed(key='UA', start=0, end=4), 7, 4)]
         """
         aggregation = _aggregation(initializer, aggregator)
-        return self._table(aggregation, value, materialized, name, _merger(self._windows, merger))
-
-    def _table(
-        self,
-        aggregation: nodes.Aggregation,
-        value: Serde | None,
-        materialized: Materialized | None,
-        name: Name,
-        merger: Function | None = None,
-    ) -> KTable:
-        return _table(
-            [self._grouped],
-            aggregation,
-            value,
-            materialized,
-            name,
-            windows=self._windows,
-            emit=self._emit,
-            merger=merger,
-        )
+        return self._table(aggregation, value, materialized, name, merger=_merger(self._windows, merger))
 
 
 class CogroupedKStream:
