@@ -131,18 +131,18 @@ def _start(settings: Mapping[str, str], environment: Mapping[str, str], pass_fds
         if not _SECRET.search(name):
             command += ["--conf", f"{name}={value}"]
     folder = tempfile.mkdtemp(prefix="suiro-java-")  # nobody else may enter it
-    if secrets := {name: value for name, value in settings.items() if _SECRET.search(name)}:
-        path = Path(folder, "secrets.conf")
-        path.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in secrets.items()), encoding="utf-8")
-        command += ["--properties-file", str(path), "--load-spark-defaults"]
-    command += shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    given = {
-        "SPARK_LAUNCHER_OPTS": _QUICK_LAUNCHER,
-        **environment,
-        "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": os.path.join(folder, "connection"),
-    }
     try:
+        if secrets := {name: value for name, value in settings.items() if _SECRET.search(name)}:
+            path = Path(folder, "secrets.conf")
+            path.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in secrets.items()), encoding="utf-8")
+            command += ["--properties-file", str(path), "--load-spark-defaults"]
+        command += shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        given = {
+            "SPARK_LAUNCHER_OPTS": _QUICK_LAUNCHER,
+            **environment,
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": os.path.join(folder, "connection"),
+        }
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,  # Java ends when it closes
@@ -150,7 +150,7 @@ def _start(settings: Mapping[str, str], environment: Mapping[str, str], pass_fds
             pass_fds=pass_fds,
             preexec_fn=_ignore_interrupts,
         )
-    except OSError:
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return _Started(process, folder, dict(settings), dict(environment))

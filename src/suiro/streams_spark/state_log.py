@@ -284,7 +284,7 @@ class StateLog:
             )
         try:
             yield from read_columns(data)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowInvalid, OSError) as error:
             raise FatalError(f"segment {number} of the state of {self._key} is damaged: {error}{_DAMAGED}") from error
 
 
