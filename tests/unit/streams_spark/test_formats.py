@@ -160,7 +160,7 @@ def stored_of(kind: Kind) -> Callable[[bytes], Any]:
         if kind == "window":
             return store.fetch("k", 20)
         if kind == "session":
-            return store.get("k", 20, 25)
+            return store.fetch_session("k", 20, 25)
         found = store.get("k")
         return getattr(found, "value", found)
 
