@@ -149,7 +149,7 @@ class Task:
         self._task_time.pass_to(max(times.values(), default=UNKNOWN))
 
     def carry(self, carried: int) -> None:
-        """Sets how far the partition upstream had come at the current record, or at one that waited when it came."""
+        """Sets how far the partition upstream had come at the current record."""
         for time in self._followers.values():
             time.carried = carried
 
@@ -186,7 +186,6 @@ class Task:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def next_number(self, node: str) -> int:
-        """Grows with each call for this operator in this task, also over restarts."""
         number = self._numbers[node] = self._numbers.get(node, 0) + 1
         return number
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from suiro.streams.records import Record
+from suiro.streams.calls import Caller
+from suiro.streams.punctuation import Punctuators
+from suiro.streams.records import Origin, Record
 from suiro.streams.times import OperatorTime
 from suiro.streams.topology.nodes import Node
-
-if TYPE_CHECKING:
-    from suiro.streams.task import Task
+from suiro.streams.topology.topology import SubTopology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,38 @@ class TaskSettings:
     application_id: str = "app"
 
 
+class _Task(Protocol):
+    """The members of `streams.task.Task` that rules may use.
+
+    `is_settled`: at the end of a batch, nothing is on its way to this task from other tasks. `stream_time`: the latest
+    timestamp of all records that the task was fed.
+    """
+
+    stores: dict[str, Any]
+    settings: TaskSettings
+    sub_topology: SubTopology
+    partition: int
+    origin: Origin | None
+    is_settled: bool
+    wall_clock_time: int
+    punctuators: Punctuators
+
+    @property
+    def caller(self) -> Caller: ...
+    @property
+    def stream_time(self) -> int: ...
+    def drop(self, reason: str) -> None: ...
+    def next_number(self, node: str) -> int:
+        """Grows with each call for this operator in this task, also over restarts."""
+        ...
+
+    def attempt(self, node: Node, record: Record, step: Callable[[Record], None]) -> None: ...
+    def policy_for(self, error: Exception) -> str: ...
+    def carry(self, carried: int) -> None:
+        """For a record that waited for the end of the batch: `time.carried` as it was when the record came."""
+        ...
+
+
 class Context:
     """An operator in its task. Users see it through the Processor API (`processor_api`)."""
 
@@ -31,7 +63,7 @@ class Context:
 
     def __init__(
         self,
-        task: Task,
+        task: _Task,
         node: Node,
         time: OperatorTime,
         forward: Callable[[Record], None],

@@ -8,17 +8,19 @@ slower table has passed them, but no longer than a day beyond their retention: t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from suiro.streams.stores.session import SessionStore
 from suiro.streams.stores.window import WindowStore
 from suiro.streams.times import OperatorTime
 from suiro.streams.topology.nodes import TableTableJoin
-
-if TYPE_CHECKING:
-    from suiro.streams.task import Task
+from suiro.streams.topology.topology import SubTopology
 
 _DAY_MS = 86_400_000
+
+
+class _Task(Protocol):
+    sub_topology: SubTopology
 
 
 class OperatorContext(Protocol):
@@ -27,7 +29,7 @@ class OperatorContext(Protocol):
     time: OperatorTime
 
     @property
-    def task(self) -> Task: ...
+    def task(self) -> _Task: ...
     @property
     def drop(self) -> Callable[[str], None]: ...
     def store(self, name: str) -> Any: ...
