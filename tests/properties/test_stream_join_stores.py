@@ -59,7 +59,7 @@ def test_stream_join_store(steps: list[tuple[bytes, int, int, bool]]) -> None:
     store = StreamJoinStore(spec, rows := OrderedMap())
     everything: list[tuple[bytes, int, int]] = []
     for number, (key, timestamp, before, reopens) in enumerate(steps):
-        store.put(key, number, timestamp)
+        store.put_at(key, store.data_of(number), timestamp)
         everything.append((key, timestamp, number))
         time = max(t for _, t, _ in everything)
         assert store.time == time
@@ -69,7 +69,7 @@ def test_stream_join_store(steps: list[tuple[bytes, int, int, bool]]) -> None:
             store = StreamJoinStore(spec, rows := OrderedMap(rows.range()))
         for wanted in _KEYS:
             for first, last in ((-5, 50), (before, before + 3), (5, 4), (-5, -1)):
-                assert list(store.fetch(wanted, first, last)) == [
+                assert store.fetch_at(wanted, first, last) == [
                     (t, n) for t, n in sorted((t, n) for k, t, n in everything if k == wanted) if first <= t <= last
                 ]
     assert len(rows) == len(everything)

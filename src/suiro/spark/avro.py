@@ -117,9 +117,8 @@ def _read(settings: CodecSettings, data: pa.Array, kind: pa.DataType, permissive
 
 
 def _write(settings: CodecSettings, values: pa.Array) -> pa.Array:
-    codec = codec_of("AVRO", settings)
-    rows = values.to_pylist(maps_as_pydicts="strict")
-    return pa.array([None if row is None else codec.encode("", row) for row in rows], pa.binary())
+    codec: Any = codec_of("AVRO", settings)
+    return pa.array(codec.encode_block("", values.to_pylist(maps_as_pydicts="strict")), pa.binary())
 
 
 def _address(registry: str) -> str:

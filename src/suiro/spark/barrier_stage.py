@@ -74,6 +74,8 @@ def _encode(
     """A row for each record batch."""
     import pyarrow
 
+    kinds = {"int": pyarrow.int32(), "long": pyarrow.int64(), "string": pyarrow.string(), "binary": pyarrow.binary()}
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in map(str.split, _ENCODED.split(", "))])
     clock = SystemClock()
     waiting = Waiting(clock=clock, limit_ms=options.waiting_limit_ms)
     index = int(task_properties()["task index"])
@@ -86,19 +88,8 @@ def _encode(
         clock=clock,
     )
     for place, (topic, partition, data, count) in enumerate(encoded):
-        row = [owner_of(topic, partition, tasks), topic, partition, index, place, count, data]
-        types = [
-            pyarrow.int32(),
-            pyarrow.string(),
-            pyarrow.int32(),
-            pyarrow.int32(),
-            pyarrow.int64(),
-            pyarrow.int32(),
-            pyarrow.binary(),
-        ]
-        names = [column.split()[0] for column in _ENCODED.split(", ")]
-        columns = [pyarrow.array([value], kind) for value, kind in zip(row, types, strict=True)]
-        yield pyarrow.record_batch(columns, names=names)
+        row = (owner_of(topic, partition, tasks), topic, partition, index, place, count, data)
+        yield pyarrow.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True))], schema)
     faults.reach("task_staged", batch_id)
 
 

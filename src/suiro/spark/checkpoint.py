@@ -99,9 +99,14 @@ def names_in(location: str) -> list[str]:
 
 
 def query_id_of(checkpoint_location: str) -> str | None:
-    """The id of the checkpoint's query, which is the lineage in a marker. None if there is no checkpoint."""
-    text = read_text(f"{checkpoint_location.rstrip('/')}/metadata")
-    return None if text is None else str(json.loads(text)["id"])
+    """The id of the checkpoint's query, which is the lineage in a marker. None if there is no checkpoint. Raises
+    `FatalError` if it is damaged."""
+    place = f"{checkpoint_location.rstrip('/')}/metadata"
+    text = read_text(place)
+    try:
+        return None if text is None else str(json.loads(text)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FatalError(f"{place} is not what Spark writes, a query's id: {text!r:.80}") from error
 
 
 def newest_in(checkpoint_location: str, log: Literal["offsets", "commits"]) -> int:

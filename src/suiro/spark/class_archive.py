@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +35,9 @@ def archive_options(java: JavaHome, environment: Mapping[str, str]) -> str:
     """The options for Java; empty if there is no archive."""
     folder, name = _place(java, environment)
     for path in folder.glob(f"{name}-*{SUFFIX}"):
-        if path.stem.rpartition("-")[2] == str(path.stat().st_size):
-            return f'"-XX:SharedArchiveFile={path}" {_SILENT}'
+        with suppress(OSError):  # it may be replaced by a newer one at this moment
+            if path.stem.rpartition("-")[2] == str(path.stat().st_size):
+                return f'"-XX:SharedArchiveFile={path}" {_SILENT}'
     return ""
 
 

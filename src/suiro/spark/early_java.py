@@ -1,7 +1,8 @@
 """Starts Spark's JVM while Python still imports the modules for Spark: both take seconds.
 
 `started_early` starts it; `spark_session` takes it if it is what it would start itself, and otherwise starts its own.
-It is what PySpark's own `launch_gateway` starts, in the same environment, and PySpark connects to it.
+It is what PySpark's own `launch_gateway` starts, in the same environment, and PySpark connects to it. But secrets among
+the settings are in a file of this user: a command line shows them to every user of the machine.
 
 Invariants: a Java that nobody took has ended when `started_early` is left. One that was taken ends as PySpark's own
 does, with this process.
@@ -10,6 +11,7 @@ does, with this process.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -31,6 +33,8 @@ LOOK_S = 0.01
 START_S = 120.0
 _QUICK_LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of the Java that only finds out how Spark's Java is to be started."""
+_SECRET = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
+"""As Spark's own `spark.redaction.regex`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,10 @@ def started_early(
 
 def take(settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
     """Gives the Java that was started early to PySpark, if it has these settings and this environment. Ends it
-    otherwise."""
+    otherwise. Starts one now if PySpark's own would show secrets."""
+    if not _waiting and _is_first() and any(map(_SECRET.search, settings)):
+        with suppress(OSError):
+            _waiting.append(_start(settings, environment, ()))
     if not _waiting:
         return
     started = _waiting.pop()
@@ -92,8 +99,10 @@ def take(settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
 
     try:
         gateway = gateway_at(*reached_by)
-    finally:
-        shutil.rmtree(started.folder, ignore_errors=True)
+    except BaseException:
+        started.end()
+        raise
+    shutil.rmtree(started.folder, ignore_errors=True)
     gateway.proc = started.process
     SparkContext._ensure_initialized(gateway=gateway)
 
@@ -119,16 +128,21 @@ def _start(settings: Mapping[str, str], environment: Mapping[str, str], pass_fds
     home = environment.get("SPARK_HOME") or os.path.dirname((spec.origin if spec else None) or "")
     command = [os.path.join(home, "bin", "spark-submit")]
     for name, value in settings.items():
-        command += ["--conf", f"{name}={value}"]
-    command += shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    folder = tempfile.mkdtemp(prefix="suiro-java-")
-    given = {
-        "SPARK_LAUNCHER_OPTS": _QUICK_LAUNCHER,
-        **environment,
-        "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": os.path.join(folder, "connection"),
-    }
+        if not _SECRET.search(name):
+            command += ["--conf", f"{name}={value}"]
+    folder = tempfile.mkdtemp(prefix="suiro-java-")  # nobody else may enter it
     try:
+        if secrets := {name: value for name, value in settings.items() if _SECRET.search(name)}:
+            path = Path(folder, "secrets.conf")
+            path.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in secrets.items()), encoding="utf-8")
+            command += ["--properties-file", str(path), "--load-spark-defaults"]
+        command += shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        given = {
+            "SPARK_LAUNCHER_OPTS": _QUICK_LAUNCHER,
+            **environment,
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": os.path.join(folder, "connection"),
+        }
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,  # Java ends when it closes
@@ -136,10 +150,15 @@ def _start(settings: Mapping[str, str], environment: Mapping[str, str], pass_fds
             pass_fds=pass_fds,
             preexec_fn=_ignore_interrupts,
         )
-    except OSError:
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return _Started(process, folder, dict(settings), dict(environment))
+
+
+def _escaped(value: str) -> str:
+    """As `java.util.Properties` reads it."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _ignore_interrupts() -> None:

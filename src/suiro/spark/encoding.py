@@ -18,7 +18,7 @@ from suiro.clock import Clock
 from suiro.errors import UsageError
 from suiro.protocol import columnar
 from suiro.spark.options import SinkOptions
-from suiro.spark.staging import Batch, StagingWriter
+from suiro.spark.staging import Batch
 
 COLUMNS = ("key", "value", "topic", "partition", "timestamp", "headers")
 CHUNK_BYTES = 32 * 1024 * 1024
@@ -47,20 +47,6 @@ def check_columns(types: dict[str, str], *, has_topic: bool) -> None:
         raise UsageError('format "suiro" needs a column named value')
     if not has_topic and "topic" not in types:
         raise UsageError("no topic: give the option topic or a column named topic")
-
-
-def encode_rows(
-    rows: Iterable[pa.RecordBatch],
-    writer: StagingWriter,
-    options: SinkOptions,
-    *,
-    partition_count: Callable[[str], int],
-    task_index: int,
-    clock: Clock,
-) -> None:
-    """As `encoded_rows`, into a file or a message."""
-    for batch in encoded_rows(rows, options, partition_count=partition_count, task_index=task_index, clock=clock):
-        writer.add(*batch)
 
 
 def encoded_rows(

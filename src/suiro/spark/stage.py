@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from suiro.clock import SystemClock
 from suiro.spark import faults, staging
@@ -61,12 +60,8 @@ class StageOfTask:
         self._exits.enter_context(staging.keeper.during([] if self._area is None else [self._area]))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._exits.close()
-        if self._writer is not None:
-            self._writer.__exit__(kind, error, trace)
+    def __exit__(self, *exc_info: Any) -> None:
+        self._exits.__exit__(*exc_info)
 
     def waits_on(self) -> bool:
         """Whether a wait for the log goes on; asked in each wait of the task."""
@@ -78,17 +73,15 @@ class StageOfTask:
 
     def add_all(self, rows: Iterable[pa.RecordBatch]) -> None:
         if self._writer is None:
-            self._writer = StagingWriter(self._area, f"{self.identity.batch_id}-{self._task}")
-        from suiro.spark.encoding import encode_rows  # a driver imports this module, and encodes nothing
+            writer = StagingWriter(self._area, f"{self.identity.batch_id}-{self._task}")
+            self._writer = self._exits.enter_context(writer)
+        from suiro.spark.encoding import encoded_rows  # a driver imports this module, and encodes nothing
 
-        encode_rows(
-            rows,
-            self._writer,
-            self._options,
-            partition_count=self.partition_count,
-            task_index=self._index,
-            clock=self._clock,
+        encoded = encoded_rows(
+            rows, self._options, partition_count=self.partition_count, task_index=self._index, clock=self._clock
         )
+        for batch in encoded:
+            self._writer.add(*batch)
 
     def finish(self) -> CommitMessage | None:
         """None where nothing was added."""

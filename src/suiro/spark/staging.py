@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from suiro.errors import FatalError, UsageError
@@ -132,9 +131,7 @@ class StagingWriter:
     def __enter__(self) -> StagingWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._file is None or self._path is None:
             return
         if kind is None:

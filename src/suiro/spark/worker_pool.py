@@ -130,12 +130,15 @@ class WorkerPool:
         self._workers: dict[int, _Worker] = {}
         self._ran: dict[Task, _Worker] = {}  # who ran it last; the latest ones at the end
         self._selector = selectors.PollSelector()
+        self._accepts_from_s = 0.0
+        """Spark's next connection is taken no sooner."""
 
     def serve(self) -> None:
         """Returns when Spark has closed the daemon's standard input."""
-        for item in (0, self._listening.socket):
-            self._selector.register(item, selectors.EVENT_READ)
+        self._selector.register(0, selectors.EVENT_READ)
         while True:
+            if self._listening.socket not in self._selector.get_map() and monotonic_s() >= self._accepts_from_s:
+                self._selector.register(self._listening.socket, selectors.EVENT_READ)
             ready = {key.fd for key, _ in self._selector.select(POLL_S)}
             if 0 in ready:
                 told = os.read(0, BACKLOG * _INT.size)
@@ -158,7 +161,9 @@ class WorkerPool:
             connection, _ = self._listening.socket.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                sleep_s(FORK_AGAIN_S)  # it stays ready until another connection is closed
+                # It stays ready until another connection is closed. Meanwhile Spark may want a worker killed.
+                self._selector.unregister(self._listening.socket)
+                self._accepts_from_s = monotonic_s() + FORK_AGAIN_S
             return
         spare = self._spare()
         if spare is None:

@@ -22,7 +22,7 @@ from suiro.streams.sources import DeadLetter, SourceReader, letter_of
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.stores.decoded import copier_of
 from suiro.streams.task import TIMES, Around, Task
-from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
+from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import Topology
 
 
@@ -61,9 +61,13 @@ class Interpreter:
         self._queued = 0
         """Records so far that were put into a queue."""
         self._offsets: dict[str, int] = {}
-        self._global_stores = {
-            spec.name: open_store(spec, self._map(-1, spec.name)) for spec in _global_specs(topology)
+        tables = {
+            parent: node.operator.store
+            for node in topology.nodes
+            if isinstance(node.operator, GlobalTableSource)
+            for parent in node.parents
         }
+        self._global_stores = {name: open_store(topology.store(name), self._map(-1, name)) for name in tables.values()}
         self._tasks = [
             Task(
                 topology,
@@ -80,12 +84,6 @@ class Interpreter:
             for sub in topology.sub_topologies
         ]
         self._inputs: dict[str, list[tuple[Node, SourceReader, Any]]] = {}
-        tables = {
-            parent: node.operator.store
-            for node in topology.nodes
-            if isinstance(node.operator, GlobalTableSource)
-            for parent in node.parents
-        }
         for node in topology.nodes:
             if isinstance(node.operator, Source):
                 reader = SourceReader(
@@ -246,11 +244,6 @@ class Interpreter:
 
     def _new_map(self, name: str) -> OrderedMap:
         return OrderedMap()
-
-
-def _global_specs(topology: Topology) -> list[StoreSpec]:
-    names = [node.operator.store for node in topology.nodes if isinstance(node.operator, GlobalTableSource)]
-    return [topology.store(name) for name in names]
 
 
 def _own(value: Any) -> Any:

@@ -22,7 +22,9 @@ from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.times import UNKNOWN, OperatorTime, keep_number, numbers_of
 from suiro.streams.topology.nodes import (
+    COUNTING_NULL_KEYS,
     COUNTING_NULLS,
+    DROPPING_NULL_KEYS,
     AsyncCall,
     Branch,
     Filter,
@@ -31,12 +33,14 @@ from suiro.streams.topology.nodes import (
     Map,
     MapBatches,
     MapValues,
+    Merge,
     Node,
     Process,
     Repartition,
     SessionAggregate,
     Sink,
     SlidingAggregate,
+    Source,
     StreamAggregate,
     StreamGlobalTableJoin,
     StreamStreamJoin,
@@ -50,8 +54,7 @@ from suiro.streams.windows import EmitStrategy
 TIMES = "$times"
 """The name of the map that holds operator times. It is kept like those of the stores."""
 
-_PUNCTUATORS = "$punctuators"
-_NUMBERS = "$numbers"
+_PUNCTUATORS, _NUMBERS = b"$punctuators\0", b"$numbers\0"
 
 Processing = Callable[[Record, int], None]
 Around = Callable[[Node, Processing], Processing]
@@ -101,7 +104,6 @@ class Task:
         self._caller = caller
         self._times_map = maps[TIMES]
         self._task_time = OperatorTime()
-        self._numbers: dict[str, int] = {}
         self.is_settled = False
         """Set by the runner before the end of a batch: no records are on their way to this task from other tasks."""
         self._restore_times()
@@ -116,8 +118,7 @@ class Task:
             for node in sub_topology.inputs
         }
         self._inputs_of = _inputs_of(sub_topology)
-        held_up = _held_up(sub_topology)
-        by_records = held_up | _limited(sub_topology)
+        by_records = _held_up(sub_topology, settings) | _limited(sub_topology)
         self._followers = {name: time for name, time in self.times.items() if name not in by_records}
         self._passed: Mapping[str, int] = {}
         self._gets_waiting = _below(sub_topology, {node.name for node in sub_topology.nodes if _keeps(node)})
@@ -174,9 +175,9 @@ class Task:
         for name, time in self.times.items():
             time.keep(self._times_map, name)
         for name, due in self.punctuators.state().items():
-            keep_number(self._times_map, f"{_PUNCTUATORS}\0{name}", due)
+            keep_number(self._times_map, _PUNCTUATORS + name.encode(), due)
         for name, number in self._numbers.items():
-            keep_number(self._times_map, f"{_NUMBERS}\0{name}", number)
+            keep_number(self._times_map, _NUMBERS + name.encode(), number)
 
     def _finished(self) -> None:
         """Called when an operator has released what waited."""
@@ -287,12 +288,8 @@ class Task:
         self.times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}
         for name, time in self.times.items():
             time.restore(self._times_map, name)
-        for name, number in numbers_of(self._times_map):
-            kind, _, what = name.partition("\0")
-            if kind == _PUNCTUATORS:
-                self.punctuators.restore({what: number})
-            elif kind == _NUMBERS:
-                self._numbers[what] = number
+        self.punctuators.restore({name.decode(): due for name, due in numbers_of(self._times_map, _PUNCTUATORS)})
+        self._numbers = {name.decode(): number for name, number in numbers_of(self._times_map, _NUMBERS)}
 
 
 class _Leave:
@@ -330,19 +327,31 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
     return found
 
 
-def _held_up(sub: SubTopology) -> set[str]:
+def _held_up(sub: SubTopology, settings: TaskSettings) -> set[str]:
     """Returns the operators below those that keep records until time has passed, or that may leave records out. Their
     records are behind the input partition, or not all of it, so only these records advance their time."""
     maps = {node.name for node in sub.nodes if isinstance(node.operator, Map | MapValues | AsyncCall | MapBatches)}
     # There, other records may have null values than in the input partition.
     mapped = _below(sub, maps)
     counts_nulls = any(isinstance(node.operator, COUNTING_NULLS) for node in sub.nodes)
+    # Where null keys come over a repartition and count for one operator, they count for the input partition.
+    counts_null_keys = any(isinstance(node.operator, COUNTING_NULL_KEYS) for node in sub.nodes) and any(
+        isinstance(node.operator, Repartition) and node.operator.keeps_null_keys for node in sub.inputs
+    )
     drops = {
         node.name
         for node in sub.nodes
-        if (counts_nulls or node.name in mapped) and isinstance(node.operator, SlidingAggregate | StreamTableJoin)
+        if (counts_null_keys and isinstance(node.operator, DROPPING_NULL_KEYS))
+        or ((counts_nulls or node.name in mapped) and isinstance(node.operator, SlidingAggregate | StreamTableJoin))
     }
-    return drops | _below(sub, drops | {node.name for node in sub.nodes if _holds_up(node)})
+    # Any function may fail, and where the application goes on, the record is left out.
+    may_skip = settings.on_processing_error != "fail"
+    holding = {
+        node.name
+        for node in sub.nodes
+        if _holds_up(node) or (may_skip and not isinstance(node.operator, Source | Merge))
+    }
+    return drops | _below(sub, drops | holding)
 
 
 def _below(sub: SubTopology, names: set[str]) -> set[str]:

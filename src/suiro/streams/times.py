@@ -66,34 +66,33 @@ class OperatorTime:
 
     def keep(self, rows: OrderedMap, name: str) -> None:
         """Writes changed times to the map. `name`: that of the operator; empty for its task."""
-        for what, number in (
-            (f"{name}\0current", self.current),
-            (f"{name}\0closed", self.closed),
-            (f"{_DELAYS}\0{name}", self.delay),
-        ):
+        for key, number in zip(_keys(name), (self.current, self.closed, self.delay), strict=True):
             if number != UNKNOWN:
-                keep_number(rows, what, number)
+                keep_number(rows, key, number)
 
     def restore(self, rows: OrderedMap, name: str) -> None:
         """Reads what `keep` wrote."""
-        self.current = _number(rows, f"{name}\0current")
-        self.closed = _number(rows, f"{name}\0closed")
-        self.delay = _number(rows, f"{_DELAYS}\0{name}")
+        self.current, self.closed, self.delay = (number_at(rows, key) for key in _keys(name))
 
 
-def keep_number(rows: OrderedMap, name: str, number: int) -> None:
-    """Writes a number under a name, unless it is there already."""
-    key, data = name.encode(), _INT64.pack(number)
+def _keys(name: str) -> tuple[bytes, bytes, bytes]:
+    return f"{name}\0current".encode(), f"{name}\0closed".encode(), f"{_DELAYS}\0{name}".encode()
+
+
+def keep_number(rows: OrderedMap, key: bytes, number: int) -> None:
+    """Writes a number under a key, unless it is there already."""
+    data = _INT64.pack(number)
     if rows.get(key) != data:
         rows.put(key, data)
 
 
-def numbers_of(rows: OrderedMap) -> Iterator[tuple[str, int]]:
-    """Yields all numbers that were kept, with their names."""
-    for key, data in rows.range():
-        yield key.decode(), _INT64.unpack(data)[0]
-
-
-def _number(rows: OrderedMap, name: str) -> int:
-    data = rows.get(name.encode())
+def number_at(rows: OrderedMap, key: bytes) -> int:
+    """Returns the number that was kept under a key; `UNKNOWN` if there is none."""
+    data = rows.get(key)
     return UNKNOWN if data is None else int(_INT64.unpack(data)[0])
+
+
+def numbers_of(rows: OrderedMap, prefix: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yields the numbers that were kept under keys that begin with the prefix, and what follows it in each key."""
+    for key, data in rows.prefix(prefix):
+        yield key.removeprefix(prefix), int(_INT64.unpack(data)[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from suiro.protocol.fields import uvarint
+from suiro.protocol.fields import read_uvarint, uvarint
 from suiro.streams.records import Change
 from suiro.streams.serdes import Serde
 from suiro.streams.serdes.block_forms import Failed, decode_rows, encode_rows
@@ -37,7 +37,7 @@ def read_changes(serde: Serde, topic: str, data: Sequence[bytes | None]) -> list
     """The changes, as `read_change` gives them; None: one of them cannot be read."""
     try:
         sides = [(None, None) if item is None else _sides(item) for item in data]
-    except IndexError:  # cut off
+    except ValueError:  # cut off
         return None
     new, wrong = decode_rows(serde, [side[0] for side in sides], topic)
     if wrong:
@@ -62,16 +62,6 @@ def _sides(data: bytes) -> tuple[bytes | None, bytes | None]:
         return body, None
     if kind == _OLD:
         return None, body
-    length, start = _read_varint(body)
-    return body[start : start + length], body[start + length :]
-
-
-def _read_varint(data: bytes) -> tuple[int, int]:
-    value = shift = position = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value >> 1, position
-        shift += 7
+    zigzag, start = read_uvarint(body, 0)
+    end = start + (zigzag >> 1)
+    return body[start:end], body[end:]

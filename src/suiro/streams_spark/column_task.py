@@ -16,6 +16,7 @@ import pyarrow as pa
 from suiro.streams.stores import OrderedMap
 from suiro.streams.stores import Row as HeldRow
 from suiro.streams.task import TIMES
+from suiro.streams.times import number_at
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, InputChunks
@@ -76,8 +77,7 @@ class ColumnTask(StreamTask):
 
     @property
     def now(self) -> int:
-        data = self._times.get(_NOW)
-        return -1 if data is None else int.from_bytes(data, signed=True)
+        return number_at(self._times, _NOW)
 
     def _aggregate(self, columnar: ColumnarAggregate, messages: list[ShuffleMessage]) -> None:
         payloads = [

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 
-class Condition(Enum):
+class Condition(StrEnum):
     RUNNING = "running"
     IDLING = "idling"
     RESTORING = "restoring"

@@ -18,6 +18,7 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import Node, Suppress
 from suiro.streams.topology.topology import stores_of
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, Plan
+from suiro.streams_spark.rebuild import read_versioned
 
 FORMAT_VERSION = 1
 FILE = "suiro-topology.json"
@@ -48,23 +49,18 @@ class Difference:
 
 
 def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) -> None:
-    """Writes the description. Raises `TopologyError` where the state is of another topology. `is_planned`: there has
-    been a micro-batch, so there may be state; a start before that has left a description only."""
+    """Writes the description. Raises `TopologyError` where the state is of another topology, and `CheckpointError`
+    where the description cannot be read. `is_planned`: there has been a micro-batch, so there may be state; a start
+    before that has left a description only."""
     path = checkpoint / FILE
     new = describe_state(plan)
     try:
-        text = path.read_text(encoding="utf-8") if is_planned else None
+        old = read_versioned(path, FORMAT_VERSION) if is_planned else None
     except FileNotFoundError:
-        text = None
-    if text is None:
+        old = None
+    if old is None:
         _write(path, new)
         return
-    old = json.loads(text)
-    if old.get("version") != FORMAT_VERSION:
-        raise TopologyError(
-            f"{path} has format {old.get('version')}, this version of suiro reads {FORMAT_VERSION}: use the version "
-            "that wrote it, or a new application id"
-        )
     differences = compare(old, new)
     is_begun = newest_in(str(checkpoint), "commits") >= 0
     if not is_begun:

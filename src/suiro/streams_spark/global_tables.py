@@ -56,20 +56,10 @@ class RowsRead:
 
 
 class GlobalTable:
-    def __init__(
-        self,
-        spec: StoreSpec,
-        *,
-        read_bytes_max: int = READ_BYTES_MAX,
-        decoded_bytes_max: int = DECODED_BYTES_MAX,
-        keys_max: int = KEYS_MAX,
-    ) -> None:
+    def __init__(self, spec: StoreSpec) -> None:
         self._spec = spec
         self._topic = f"{spec.name}-changelog"
         self._cells = Cells(spec, OrderedMap(), stamped=True)
-        self._read_bytes_max = read_bytes_max
-        self._decoded_bytes_max = decoded_bytes_max
-        self._keys_max = keys_max
         self._read: OrderedDict[tuple[InputPartition, int, int], tuple[pa.RecordBatch, RowsRead]] = OrderedDict()
         self._read_bytes = 0
         self._decoded: dict[bytes, tuple[bytes, Any, Copy, int]] = {}
@@ -101,7 +91,7 @@ class GlobalTable:
             self._read_bytes -= self._read.pop(place)[0].nbytes
         self._read[place] = columns, found
         self._read_bytes += columns.nbytes
-        while self._read_bytes > self._read_bytes_max:
+        while self._read_bytes > READ_BYTES_MAX:
             _, (oldest, _) = self._read.popitem(last=False)
             self._read_bytes -= oldest.nbytes
         return found
@@ -146,7 +136,7 @@ class GlobalTable:
                 self._forget(key)
             self._decoded[key] = row, made(value), made, timestamp
             self._decoded_bytes += len(key) + len(row)
-            while self._decoded_bytes > self._decoded_bytes_max:
+            while self._decoded_bytes > DECODED_BYTES_MAX:
                 self._forget(next(iter(self._decoded)))
         return value, timestamp
 
@@ -164,7 +154,7 @@ class GlobalTable:
         place = (names, values, kinds)
         known = self._keys.get(place)
         if known is None:
-            if len(self._keys) >= self._keys_max:
+            if len(self._keys) >= KEYS_MAX:
                 self._keys.clear()
             known = self._keys[place] = self._spec.key.serialize(self._topic, key)
         return known

@@ -97,6 +97,11 @@ class KafkaStreams:
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
+        if application_id in ("", ".", "..") or "/" in application_id:
+            raise ConfigError(
+                f"application_id={application_id!r} cannot be the name of a directory; use letters, digits, "
+                "'.', '_' and '-'"
+            )
         _check_names(settings or {})
         if replace and trigger and not {"processingTime", "realTime"} & set(trigger):
             raise ConfigError(
@@ -453,6 +458,7 @@ class KafkaStreams:
                     self.checkpoint,
                     rebuild=self._rebuild,
                     internal_topics=[topic.name for topic in made.internal_topics],
+                    output_topics=self.topology.sink_topics,
                 )
             has_state = has_offsets(self.checkpoint)
             check_description(made, self.checkpoint, is_planned=has_state)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from suiro.foundation.parts import in_parts
 from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.spark import StageOfTask
@@ -340,15 +341,15 @@ def _size(items: Iterable[bytes | None]) -> int:
 
 def _pieces(keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> Iterator[slice]:
     """Rows of one column each. `size`: of all."""
-    start = taken = 0
-    if size > BYTES_MAX or len(keys) > ROWS_MAX:
-        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
-            own = len(key or b"") + len(value or b"")
-            if row > start and (taken + own > BYTES_MAX or row - start == ROWS_MAX):
-                yield slice(start, row)
-                start, taken = row, 0
-            taken += own
-    yield slice(start, len(keys))
+    if size <= BYTES_MAX and len(keys) <= ROWS_MAX:
+        yield slice(0, len(keys))
+        return
+
+    def size_of(row: int) -> int:
+        return len(keys[row] or b"") + len(values[row] or b"")
+
+    for rows in in_parts(range(len(keys)), size_of, max_size=BYTES_MAX, max_items=ROWS_MAX):
+        yield slice(rows[0], rows[-1] + 1)
 
 
 def _topic_batch(

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
+from suiro.streams.times import UNKNOWN, numbers_of
 from suiro.streams_spark.buffered_records import queue_of_prefix
-from suiro.streams_spark.notes import NO_TIME, REACHED, times_of
+from suiro.streams_spark.notes import REACHED
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters, TakenRow, taken, together
@@ -89,14 +90,14 @@ class PartitionGroup:
         found: dict[str, int] = {}
         for queue in self._queues:
             time = queue.tick if limit is None else min(queue.tick, limit)
-            found[queue.input] = max(time, found.get(queue.input, NO_TIME))
+            found[queue.input] = max(time, found.get(queue.input, UNKNOWN))
         here = {(queue.input_partition, queue.input) for queue in self._queues}
-        for name, reached in times_of(self._notes, REACHED):
+        for name, reached in numbers_of(self._notes, REACHED):
             # An input partition that sends no tick now is at its end. The time that it told before still holds.
             input_partition, input_ = queue_of_prefix(name)
             if (input_partition, input_) not in here:
                 time = reached if limit is None else min(reached, limit)
-                found[input_] = max(time, found.get(input_, NO_TIME))
+                found[input_] = max(time, found.get(input_, UNKNOWN))
         return found
 
     def close(self) -> bool:

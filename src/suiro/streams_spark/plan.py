@@ -18,17 +18,12 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import (
     COUNTING_NULL_KEYS,
     COUNTING_NULLS,
-    Filter,
     ForeignKeyResolve,
     GlobalTableSource,
-    Merge,
     Node,
     Process,
     Repartition,
-    Sink,
     Source,
-    StreamAggregate,
-    ToStream,
 )
 from suiro.streams.topology.topology import SubTopology, Topology
 
@@ -286,16 +281,14 @@ def _check_co_partitioning(subs: tuple[SubTopology, ...], counts: Mapping[str, i
 
 def _follows_time(sub: SubTopology) -> bool:
     """Whether any operator looks at time; those listed here never do."""
-    timeless = Source | Sink | Repartition | Merge | Filter | ToStream | StreamAggregate
-    names = {
+    timeless = {
+        *("Source", "Sink", "Repartition", "Merge", "Filter", "ToStream", "StreamAggregate"),
         *("Map", "MapValues", "FlatMap", "FlatMapValues", "SelectKey", "Peek", "Branch"),
         *("AsyncCall", "MapBatches"),
         *("TableSource", "TableFilter", "TableMapValues", "TableGroupBy", "TableAggregate", "TableTableJoin"),
         "StreamGlobalTableJoin",
     }
-    return any(
-        not isinstance(node.operator, timeless) and type(node.operator).__name__ not in names for node in sub.nodes
-    )
+    return any(type(node.operator).__name__ not in timeless for node in sub.nodes)
 
 
 def may_punctuate(subs: Iterable[SubTopology]) -> bool:

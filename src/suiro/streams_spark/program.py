@@ -52,9 +52,6 @@ class Program:
     def connection(self) -> tuple[str, Mapping[str, str]]:
         return self.source.bootstrap_servers, self.source.client_settings
 
-    def pack(self) -> str:
-        return packed(self)
-
 
 def packed(value: Any) -> str:
     """Packs a value that has functions of the user's program, for another process of this machine or of Spark."""

@@ -76,12 +76,19 @@ class Boundary:
 
 
 def read_versioned(path: Path, version: int) -> dict[str, Any]:
-    """The JSON object in a file of ours in the checkpoint. Raises `CheckpointError` for another format."""
-    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if value.get("version") != version:
+    """The JSON object in a file of ours in the checkpoint. Raises `CheckpointError` for another format and damage."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = value["version"]
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{path} has format {value.get('version')}, this version of suiro reads {version}: use the version that "
-            "wrote it"
+            f"{path} is damaged ({type(error).__name__}: {error}). Restore the checkpoint from a copy; or move it away "
+            "and rebuild (rebuild=True, suiro run --rebuild)"
+        ) from error
+    if found != version:
+        raise CheckpointError(
+            f"{path} has format {found}, this version of suiro reads {version}: use the version that wrote it, or a "
+            "new application id"
         )
     return value
 
@@ -110,6 +117,7 @@ def boundary_of(
     *,
     rebuild: bool,
     internal_topics: Sequence[str] = (),
+    output_topics: Sequence[str] = (),
 ) -> Boundary | None:
     """Returns the boundary that this start must keep; None if it is no rebuild. `client` is a `suiro.client.Client`.
     `internal_topics`: those of the application, which have records if it has run before.
@@ -138,6 +146,14 @@ def boundary_of(
     committed = _committed(client, sink, is_stable=rebuild)
     if not committed:
         _look_for_records(client, sink, internal_topics, rebuild=rebuild)
+        if rebuild and (there := _with_records(client, output_topics)):
+            _log.warning(
+                "application %r is to be rebuilt, but its group on %s has no committed offsets: it has not run before, "
+                "or brokers have forgotten them. All results are written, also those that are in %s already",
+                sink.application_id,
+                sink.bootstrap_servers,
+                ", ".join(there),
+            )
         return None
     if not rebuild:
         raise CheckpointError(_gone(sink, checkpoint, committed))
@@ -221,12 +237,7 @@ def _gone(sink: SinkOptions, checkpoint: Path, committed: Mapping[TopicPartition
 def _look_for_records(client: Any, sink: SinkOptions, topics: Sequence[str], *, rebuild: bool) -> None:
     """In the internal topics of an application without committed offsets: if it has run before, everything is written
     again. Warns, or raises `CheckpointError` if it was asked to rebuild."""
-    from suiro.client import LATEST
-
-    infos = client.metadata([*topics]) if topics else {}
-    places = [(name, item.partition) for name, info in infos.items() for item in info.partitions]
-    ends = client.list_offsets(dict.fromkeys(places, LATEST))
-    written = sorted({topic for topic, partition in places if ends[topic, partition].offset > 0})
+    written = _with_records(client, topics)
     if not written:
         return
     said = (
@@ -241,6 +252,15 @@ def _look_for_records(client: Any, sink: SinkOptions, topics: Sequence[str], *, 
             "with a new application id"
         )
     _log.warning("%s. Everything is read and written again", said)
+
+
+def _with_records(client: Any, topics: Sequence[str]) -> list[str]:
+    from suiro.client import LATEST
+
+    infos = client.metadata([*topics]) if topics else {}
+    places = [(name, item.partition) for name, info in infos.items() for item in info.partitions]
+    ends = client.list_offsets(dict.fromkeys(places, LATEST))
+    return sorted({topic for topic, partition in places if ends[topic, partition].offset > 0})
 
 
 def check_log(client: Any, boundary: Boundary, sink: SinkOptions) -> None:

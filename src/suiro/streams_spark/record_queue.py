@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
+from suiro.streams.times import UNKNOWN, keep_number, number_at
 from suiro.streams_spark.buffered_records import BYTES_MAX, BufferedRecords, buffered_prefix
-from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
+from suiro.streams_spark.notes import REACHED, TICK
 from suiro.streams_spark.record_readers import (
     BLOCK_ROWS,
     ReadColumns,
@@ -59,8 +60,8 @@ class RecordQueue:
         self._notes = notes
         self._tick_key = TICK + buffered_prefix(input_partition, input_)
         self._reached_key = REACHED + buffered_prefix(input_partition, input_)
-        self._reached = noted(notes, self._reached_key)
-        self.tick = max(self._reached, noted(notes, self._tick_key))
+        self._reached = number_at(notes, self._reached_key)
+        self.tick = max(self._reached, number_at(notes, self._tick_key))
         # What comes next, and the number that it is buffered under. What has been taken is let go at once.
         self._blocks: deque[tuple[int | None, pa.RecordBatch]] = deque()
         self._row = 0  # of the first block
@@ -173,15 +174,15 @@ class RecordQueue:
     @property
     def stops_carried(self) -> bool:
         """Whether it has no more records up to the boundary, where carried ones waited for it."""
-        return self.paused == NO_TIME
+        return self.paused == UNKNOWN
 
     def close(self) -> bool:
         """Keeps the records that are left for the next micro-batch. Returns whether there are any."""
         is_buffered = self._keep()
         if self.tick > self._reached:
-            note(self._notes, self._reached_key, self.tick)
-        if self.tick > NO_TIME and is_buffered:
-            note(self._notes, self._tick_key, self.tick)
+            keep_number(self._notes, self._reached_key, self.tick)
+        if self.tick > UNKNOWN and is_buffered:
+            keep_number(self._notes, self._tick_key, self.tick)
         elif self._notes.get(self._tick_key) is not None:
             self._notes.put(self._tick_key, None)
         return is_buffered

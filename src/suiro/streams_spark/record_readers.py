@@ -12,10 +12,10 @@ import pyarrow as pa
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.sources import SourceReader
+from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import Repartition
 from suiro.streams_spark.buffered_records import pieces
 from suiro.streams_spark.changes import read_change, read_changes
-from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
 BLOCK_ROWS = 1024
@@ -38,14 +38,14 @@ class ReadColumns:
     row_bytes: int = 0
 
     @classmethod
-    def of_one(cls, record: Record, origin: Origin, carried: int = NO_TIME, *, row_bytes: int = 0) -> ReadColumns:
-        """`carried`: the time of its input partition; `NO_TIME`: the record's own."""
+    def of_one(cls, record: Record, origin: Origin, carried: int = UNKNOWN, *, row_bytes: int = 0) -> ReadColumns:
+        """`carried`: the time of its input partition; `UNKNOWN`: the record's own."""
         return cls(
             [record.key],
             [record.value],
             [record.timestamp],
             [record.headers] if record.headers else None,
-            None if carried == NO_TIME else [carried],
+            None if carried == UNKNOWN else [carried],
             lambda row: origin,
             row_bytes,
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -30,16 +31,15 @@ class NodeRows:
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskReport:
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a task after a micro-batch. `stores`: rows and approximate bytes, by store. `buffered`: records
-    that are buffered, by input. `condition`: of `suiro.streams_spark.condition`."""
+    that are buffered, by input; `held` in the format."""
 
     sub_topology: int
     partition: int
     stores: Mapping[str, tuple[int, int]]
-    buffered: Mapping[str, int]
-    condition: str
+    buffered: Mapping[str, int] = msgspec.field(name="held")
+    condition: Condition
 
 
 RecordSpan = tuple[str, str, str, str, int, int, int]
@@ -81,22 +81,25 @@ class RunCounts:
         self.last.append((batch_id, rows, retries))
 
 
+_KINDS: Mapping[str, type] = {
+    "held": BufferedFrom,
+    "dropped": DroppedRecords,
+    "rows": NodeRows,
+    "task": TaskReport,
+    "spans": RecordSpans,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
 def pack_report(report: Report) -> bytes:
     match report:
-        case BufferedFrom():
-            return PackedReport("held", asdict(report)).pack()
-        case DroppedRecords():
-            return PackedReport("dropped", dict(report.counts)).pack()
-        case NodeRows():
-            return PackedReport("rows", dict(report.counts)).pack()
-        case TaskReport():
-            fields = asdict(report)
-            fields["held"] = fields.pop("buffered")  # the name in the format
-            return PackedReport("task", fields).pack()
-        case RecordSpans():
-            return PackedReport("spans", {"spans": report.spans, "processed_ns": report.processed_ns}).pack()
         case CommitMessage():
             return pack_commit(report)
+        case DroppedRecords() | NodeRows():
+            fields = dict(report.counts)
+        case _:
+            fields = msgspec.to_builtins(report)
+    return PackedReport(_NAMES[type(report)], fields).pack()
 
 
 def unpack_reports(told: Iterable[bytes]) -> list[Report]:
@@ -106,23 +109,14 @@ def unpack_reports(told: Iterable[bytes]) -> list[Report]:
 
 def _unpack(data: bytes) -> Report:
     report = PackedReport.unpack(data)
-    if report.kind not in ("held", "dropped", "rows", "task", "spans"):
+    kind: Any = _KINDS.get(report.kind)
+    if kind is None:
         return commit_of(report)
-    fields = report.fields
+    fields = {"counts": report.fields} if kind in (DroppedRecords, NodeRows) else report.fields
     try:
-        match report.kind:
-            case "held":
-                return msgspec.convert(fields, BufferedFrom)
-            case "dropped":
-                return DroppedRecords(msgspec.convert(fields, dict[str, int]))
-            case "rows":
-                return NodeRows(msgspec.convert(fields, dict[str, int]))
-            case "task":
-                Condition(fields["condition"])  # raises for one that there is not
-                return msgspec.convert({**fields, "buffered": fields["held"]}, TaskReport)
-            case _:
-                return msgspec.convert(fields, RecordSpans)
-    except (msgspec.ValidationError, TypeError, ValueError, KeyError) as error:
+        found: Report = msgspec.convert(fields, kind)
+        return found
+    except msgspec.ValidationError as error:
         raise FatalError(
             f"a task's report of {report.kind} records cannot be read: {error}. Driver and executors must run the same "
             "release of suiro"

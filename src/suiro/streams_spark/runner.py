@@ -21,7 +21,7 @@ from suiro.spark import (
 )
 from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
-from suiro.streams_spark.program import Program
+from suiro.streams_spark.program import Program, packed
 from suiro.streams_spark.rebuild import BufferedFrom, settled
 from suiro.streams_spark.reports import RunCounts, unpack_reports
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED
@@ -77,7 +77,7 @@ def start_query(
     # Kept in the checkpoint from the first start on: each costs a state store's commit in every micro-batch.
     session.conf.set("spark.sql.shuffle.partitions", str(max(1, min(widest, program.parallelism))))
     session.dataSource.register(TopologySource)
-    text = program.pack()
+    text = packed(program)
     salts = salts_expression([sub.tasks for sub in program.plan.subs])
     reader = session.readStream.format(FORMAT).option("program", text)
     rows = reader.option(WAITS, str(not trigger).lower()).load()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from suiro.streams.errors import TopologyError
 from suiro.streams.stores import OrderedMap
+from suiro.streams.times import keep_number, number_at
 from suiro.streams.topology.nodes import Repartition, Source
 from suiro.streams.topology.topology import SubTopology
 from suiro.streams_spark.buffered_records import (
@@ -17,7 +18,7 @@ from suiro.streams_spark.buffered_records import (
     packed_number,
     queue_of_prefix,
 )
-from suiro.streams_spark.notes import NOTES, PARTITION_TIME, REACHED, TICK, note, noted, partition_time_key
+from suiro.streams_spark.notes import NOTES, PARTITION_TIME, REACHED, TICK, partition_time_key
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.state_log import TaskState
 
@@ -71,7 +72,7 @@ def _move_time(notes: OrderedMap, key: bytes, to: bytes | None) -> None:
     """None: nobody needs it. A release before left what it had noted under the old name, so the later time counts."""
     if to == key:
         return
-    time = noted(notes, key)
+    time = number_at(notes, key)
     notes.put(key, None)
-    if to is not None and time > noted(notes, to):
-        note(notes, to, time)
+    if to is not None and time > number_at(notes, to):
+        keep_number(notes, to, time)

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from suiro.errors import FatalError
 from suiro.foundation.memory import memory_bytes
+from suiro.foundation.parts import in_parts
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.arrow_bytes import write_options
 
@@ -47,6 +48,7 @@ CACHED_SHARE = 8
 """Segments whose maps the worker processes of a machine keep: this part of its memory in all, or the minimum each. Maps
 take about twice as much. A task whose map is not kept loads all of its state in every micro-batch."""
 
+_DAMAGED = ". Restore the checkpoint from a copy; or move it away and rebuild (rebuild=True, suiro run --rebuild)"
 _HEAD = struct.Struct(">HI")
 _ITEM = struct.Struct(">qI")
 _SCHEMA = pa.schema([("map", pa.dictionary(pa.int32(), pa.string())), ("key", pa.binary()), ("value", pa.binary())])
@@ -114,13 +116,16 @@ class Directory:
     def unpack(cls, data: bytes | None) -> Directory:
         if data is None:
             return cls()
-        version, base = _HEAD.unpack_from(data)
-        if version != FORMAT_VERSION:
-            raise FatalError(
-                f"the state was written in format {version}, this version of suiro reads {FORMAT_VERSION}: "
-                "use the version that wrote it, or a new application id"
-            )
-        return cls(tuple(Segment(*item) for item in _ITEM.iter_unpack(data[_HEAD.size :])), base)
+        try:
+            version, base = _HEAD.unpack_from(data)
+            if version != FORMAT_VERSION:
+                raise FatalError(
+                    f"the state was written in format {version}, this version of suiro reads {FORMAT_VERSION}: "
+                    "use the version that wrote it, or a new application id"
+                )
+            return cls(tuple(Segment(*item) for item in _ITEM.iter_unpack(data[_HEAD.size :])), base)
+        except struct.error as error:
+            raise FatalError(f"the directory of a task's state is damaged: {error}{_DAMAGED}") from error
 
 
 @dataclass(slots=True)
@@ -188,7 +193,7 @@ class StateLog:
             state = TaskState()
             self._cache.make_room(directory.size)
         for number in directory.numbers[len(state.numbers) :]:
-            for name, keys, rows in read_columns(self._segment(number)):
+            for name, keys, rows in self._columns(number):
                 if in_columns and name in in_columns:
                     if name not in state.columns:
                         state.columns[name] = in_columns[name]()
@@ -241,7 +246,7 @@ class StateLog:
         if len(after.deltas) > DELTAS_MAX + 2 * deltas_size // SEGMENT_BYTES_MAX:
             parts: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
             for segment in after.deltas:
-                for name, keys, values in read_columns(self._segment(segment.number)):
+                for name, keys, values in self._columns(segment.number):
                     parts.setdefault(name, []).append((keys, values))
             one = self._write({name: _last_of_each(found) for name, found in parts.items()})
             self._replace(after.deltas, Directory((*after.segments[: after.base], *one), after.base))
@@ -271,32 +276,31 @@ class StateLog:
             written.append(segment)
         return tuple(written)
 
-    def _segment(self, number: int) -> bytes:
+    def _columns(self, number: int) -> Iterator[tuple[str, pa.Array, pa.Array]]:
         data = self._handle.get_segment(number)
         if data is None:
             raise FatalError(
-                f"segment {number} of the state of {self._key} is not there, though the directory names it"
+                f"segment {number} of the state of {self._key} is not there, though the directory names it{_DAMAGED}"
             )
-        return data
+        try:
+            yield from read_columns(data)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise FatalError(f"segment {number} of the state of {self._key} is damaged: {error}{_DAMAGED}") from error
 
 
 def write_segments(changes: Mapping[str, Changes]) -> Iterator[tuple[bytes, int]]:
     """As few as their size allows, each with the size of its columns."""
-    names = list(changes)
-    pending: list[pa.RecordBatch] = []
-    size = 0
-    for index, name in enumerate(names):
-        for keys, values in pieces_of(changes[name]):
-            indices = pa.array(np.full(len(keys), index, np.int32))
-            column = pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
-            batch = pa.RecordBatch.from_arrays([column, keys, values], schema=_SCHEMA)
-            if pending and size + batch.nbytes > SEGMENT_BYTES_MAX:
-                yield _packed(pending, size), size
-                pending, size = [], 0
-            pending.append(batch)
-            size += batch.nbytes
-    if pending:
-        yield _packed(pending, size), size
+    for batches in in_parts(_batches(changes), lambda batch: batch.nbytes, max_size=SEGMENT_BYTES_MAX):
+        size = sum(batch.nbytes for batch in batches)
+        yield _packed(batches, size), size
+
+
+def _batches(changes: Mapping[str, Changes]) -> Iterator[pa.RecordBatch]:
+    names = pa.array(list(changes), pa.string())
+    for index, of_map in enumerate(changes.values()):
+        for keys, values in pieces_of(of_map):
+            column = pa.DictionaryArray.from_arrays(pa.array(np.full(len(keys), index, np.int32)), names)
+            yield pa.RecordBatch.from_arrays([column, keys, values], schema=_SCHEMA)
 
 
 def read_columns(data: bytes) -> Iterator[tuple[str, pa.Array, pa.Array]]:
@@ -334,6 +338,7 @@ def pieces_of(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
     if changes and _size_of(changes) <= SEGMENT_BYTES_MAX // 2:
         yield pa.array(list(changes), pa.binary()), pa.array(list(changes.values()), pa.binary())
         return
+    # By hand: a function called for each row takes several times as long.
     some_keys: list[bytes] = []
     values: list[bytes | None] = []
     size = 0

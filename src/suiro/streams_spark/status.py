@@ -28,7 +28,7 @@ from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, S
 from suiro.streams.topology.topology import Topology, stores_of
 from suiro.streams.vectorised.plan import columnar_form_of
 from suiro.streams.vectorised.stateless import Reason
-from suiro.streams_spark.condition import CONDITIONS, Condition
+from suiro.streams_spark.condition import CONDITIONS
 from suiro.streams_spark.kafka_streams import KafkaStreams
 from suiro.streams_spark.reports import TaskReport
 from suiro.streams_spark.row_trace import RowTracer
@@ -193,7 +193,7 @@ class ApplicationStatus:
                 "node": node,
                 "records": records,
                 "condition": report.condition,
-                "why": CONDITIONS[Condition(report.condition)].of,
+                "why": CONDITIONS[report.condition].of,
             }
             for report in self._streams.task_reports
             for node, records in report.buffered.items()

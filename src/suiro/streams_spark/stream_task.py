@@ -16,22 +16,13 @@ from suiro.streams.call_loop import Calls
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import open_store
 from suiro.streams.task import TIMES
+from suiro.streams.times import UNKNOWN, keep_number, number_at, numbers_of
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams_spark.buffered_records import BUFFERED, BufferedRecords
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import TaskCondition, condition_after
 from suiro.streams_spark.global_tables import global_tables_of
-from suiro.streams_spark.notes import (
-    INPUT_TIME,
-    NO_TIME,
-    NOTES,
-    PARTITION_TIME,
-    TOLD,
-    note,
-    noted,
-    partition_time_key,
-    times_of,
-)
+from suiro.streams_spark.notes import INPUT_TIME, NOTES, PARTITION_TIME, TOLD, partition_time_key
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.program import Program
@@ -65,7 +56,7 @@ class StreamTask:
         self._notes = state.map(NOTES)
         self._state = state
         self._topics = topics
-        times = {name.decode(): time for name, time in times_of(self._notes, INPUT_TIME)}
+        times = {name.decode(): time for name, time in numbers_of(self._notes, INPUT_TIME)}
         self.outputs = Outputs(program, topics, InputPartition.of_task(number, partition), times)
         self.logged = [spec.name for spec in self._sub.stores if spec.logged]
         self._cuts = tuple(node for node in self._sub.outputs if isinstance(node.operator, Repartition))
@@ -101,7 +92,7 @@ class StreamTask:
             self._task.process_block(block)
             yield from self.outputs.ready_rows()
         times = group.times()
-        if max(times.values(), default=NO_TIME) > NO_TIME:
+        if max(times.values(), default=UNKNOWN) > UNKNOWN:
             self._task.pass_to(times)
         is_buffered = group.close()
         self._buffered_records.update(group.buffered)
@@ -132,10 +123,10 @@ class StreamTask:
         if condition.has_changed and self._cuts:
             self._notes.put(TOLD, condition.memory)
         for name, time in self.outputs.input_times.items():
-            note(self._notes, INPUT_TIME + name.encode(), time)
+            keep_number(self._notes, INPUT_TIME + name.encode(), time)
         for name, reader in self._readers.items():
             for (topic, partition), time in reader.state().items():
-                note(self._notes, partition_time_key(name, topic, partition), time)
+                keep_number(self._notes, partition_time_key(name, topic, partition), time)
 
     def report(self) -> TaskReport | None:
         """None where there is nothing to tell. Asked for when the state is saved."""
@@ -152,7 +143,7 @@ class StreamTask:
             partition=self._partition,
             stores=sizes,
             buffered=dict(self._buffered_records),
-            condition=self._condition.now.value,
+            condition=self._condition.now,
         )
 
     @property
@@ -206,15 +197,15 @@ class StreamTask:
         found = self._tables[name].read(
             input_partition,
             message.columns,
-            noted(self._notes, place),
+            number_at(self._notes, place),
             self._topology.node(message.input),
             self._program.on_deserialization_error,
         )
         rows = self._state.map(name)
         for key, row in found.rows:
             rows.put(key, row)
-        if found.time > NO_TIME:
-            note(self._notes, place, found.time)
+        if found.time > UNKNOWN:
+            keep_number(self._notes, place, found.time)
         # Every task has the whole table, so one of them says what is left out of it.
         readers = self._program.plan.global_inputs[input_partition.group]
         first = next(sub for sub, node in readers if node.name == message.input)
@@ -233,7 +224,7 @@ class StreamTask:
                 drop=self._topics.drop,
                 dead_letter=self._letters.add,
             )
-            for place, time in times_of(self._notes, PARTITION_TIME + node.name.encode() + b"\0"):
+            for place, time in numbers_of(self._notes, PARTITION_TIME + node.name.encode() + b"\0"):
                 topic, partition = place.decode().split("\0")
                 found.restore([((topic, int(partition)), time)])
         return found

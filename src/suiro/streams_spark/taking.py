@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from suiro.streams.blocks import Parcel, Taken
 from suiro.streams.records import Origin
 from suiro.streams.sources import DeadLetter
+from suiro.streams.times import UNKNOWN
 from suiro.streams_spark.encoding import parcel_of
-from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.record_readers import (
     BLOCK_BYTES,
     BLOCK_ROWS,
@@ -134,7 +134,7 @@ def together(parts: Sequence[Part]) -> Iterator[Taken]:
     values = ordered(lambda part: part.rows(part.read.values))
     timestamps = ordered(lambda part: part.rows(part.read.times))
     headers = ordered(lambda part: part.rows(part.read.headers, ())) if has_headers else None
-    carried = ordered(lambda part: part.rows(part.read.carried, NO_TIME)) if is_carried else None
+    carried = ordered(lambda part: part.rows(part.read.carried, UNKNOWN)) if is_carried else None
     size = sum(len(part) * part.read.row_bytes for part in parts)
     step = max(1, min(BLOCK_ROWS, BLOCK_BYTES * len(order) // max(size, 1)))
     for start in range(0, len(order), step):
@@ -153,7 +153,7 @@ def together(parts: Sequence[Part]) -> Iterator[Taken]:
 def _of_rows(rows: list[TakenRow], letters: list[tuple[int, Parcel]]) -> Taken:
     inputs = [input_ for input_, _, _ in rows]
     headers = [() if of.headers is None else of.headers[row] for _, of, row in rows]
-    carried = [NO_TIME if of.carried is None else of.carried[row] for _, of, row in rows]
+    carried = [UNKNOWN if of.carried is None else of.carried[row] for _, of, row in rows]
 
     def origin(row: int) -> Origin:
         _, of, place = rows[row]
@@ -166,6 +166,6 @@ def _of_rows(rows: list[TakenRow], letters: list[tuple[int, Parcel]]) -> Taken:
         timestamps=[of.times[row] for _, of, row in rows],  # type: ignore[misc]  # one that is left out is not taken
         origin=origin,
         headers=headers if any(headers) else None,
-        carried=carried if max(carried, default=NO_TIME) != NO_TIME else None,
+        carried=carried if max(carried, default=UNKNOWN) != UNKNOWN else None,
         letters=letters,
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from suiro.errors import ConfigError, FatalError
-from suiro.spark.checkpoint import names_in, read_planned, same_cluster_offsets
+from suiro.spark.checkpoint import names_in, query_id_of, read_planned, same_cluster_offsets
 from suiro.spark.offsets import digest
 from suiro.spark.options import SinkOptions
 from suiro.spark.sink import _Sink
@@ -30,6 +30,16 @@ def test_sources_are_read_from_sparks_offset_log(tmp_path: Path) -> None:
         assert names_in(f"{way.rstrip('/')}/offsets") == ["0"]
         assert names_in(f"{way.rstrip('/')}/commits") == []
     assert read_planned(location, 1) is None
+
+
+def test_the_id_of_a_query_is_read_or_what_is_wrong_is_said(tmp_path: Path) -> None:
+    assert query_id_of(str(tmp_path)) is None
+    (tmp_path / "metadata").write_text('{"id": "5f"}')
+    assert query_id_of(f"{tmp_path}/") == "5f"
+    for damaged in ("", "{", "[1]", "{}"):
+        (tmp_path / "metadata").write_text(damaged)
+        with pytest.raises(FatalError, match=r"/metadata is not what Spark writes"):
+            query_id_of(str(tmp_path))
 
 
 def test_sources_have_names_in_the_second_version_of_the_offset_log(tmp_path: Path) -> None:

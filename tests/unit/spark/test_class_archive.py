@@ -38,6 +38,15 @@ def test_half_an_archive_is_not_used_for_java_would_die_of_it(tmp_path: Path) ->
     assert archive_options(java, environment) == ""
 
 
+def test_one_that_is_gone_is_passed_over(tmp_path: Path) -> None:
+    """As of a process that makes a newer one."""
+    java, environment = _java(tmp_path / "java"), {"XDG_CACHE_HOME": str(tmp_path)}
+    path = _write(java, environment, named=1_000, size=1_000)
+    path.unlink()
+    path.symlink_to(tmp_path / "gone")
+    assert archive_options(java, environment) == ""
+
+
 def test_another_java_does_not_use_it(tmp_path: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
     java = _java(tmp_path / "java")

@@ -64,6 +64,25 @@ def test_it_is_started_as_pyspark_starts_it(home: Path) -> None:
         assert connection.parent.is_dir()
 
 
+def test_secrets_are_in_a_file_and_not_in_the_command_line(home: Path) -> None:
+    """Anybody may see the command lines of all processes."""
+    settings = SETTINGS | {"spark.hadoop.fs.s3a.secret.key": "a\\b =c", "spark.ssl.keyPassword": "word"}
+    with started_early(settings, environment(home)):
+        _, arguments, _, _ = told(home)
+        assert not any("secret.key" in item or "word" in item for item in arguments)
+        path = Path(arguments[arguments.index("--properties-file") + 1])
+        assert "--load-spark-defaults" in arguments, "or those of conf/spark-defaults.conf are passed over"
+        assert path.read_text() == "spark.hadoop.fs.s3a.secret.key=a\\\\b =c\nspark.ssl.keyPassword=word\n"
+        assert path.parent.stat().st_mode & 0o077 == 0
+    assert not path.exists()
+
+
+def test_with_secrets_java_is_not_left_to_pyspark(home: Path) -> None:
+    (home / "bin" / "spark-submit").write_text(f"#!/bin/sh\necho $@ > {home / 'told'}\n")
+    take(SETTINGS | {"spark.hadoop.fs.s3a.access.key": "k"}, environment(home))
+    assert "access.key" not in (home / "told").read_text()
+
+
 def test_one_that_nobody_took_ends(home: Path) -> None:
     with suppress(LookupError), started_early(SETTINGS, environment(home)):
         pid, _, connection, _ = told(home)

@@ -11,7 +11,7 @@ from suiro.clock import ManualClock
 from suiro.errors import UsageError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, decode_batch
-from suiro.spark.encoding import check_columns, encode_rows
+from suiro.spark.encoding import check_columns, encoded_rows
 from suiro.spark.options import SinkOptions
 from suiro.spark.staging import StagingWriter
 
@@ -22,7 +22,9 @@ def encoded(rows: list[pa.RecordBatch], **options: str) -> list[tuple[str, int, 
     parsed = SinkOptions.parse({"kafka.bootstrap.servers": "h:1"} | options)
     with StagingWriter(None, "0-0") as writer:
         clock = ManualClock(wall_ms=1234)
-        encode_rows(rows, writer, parsed, partition_count=PARTITIONS.__getitem__, task_index=1, clock=clock)
+        counts = PARTITIONS.__getitem__
+        for batch in encoded_rows(rows, parsed, partition_count=counts, task_index=1, clock=clock):
+            writer.add(*batch)
         staged = writer.finish()
     return [(topic, place, record) for topic, place, data, _ in staged.batches() for record in decode_batch(data)]
 

@@ -74,7 +74,7 @@ def failing(function, name):
 
     return call
 
-worker_pool.FORK_AGAIN_S = 0.01
+worker_pool.FORK_AGAIN_S = float(os.environ.get("AGAIN_S", "0.01"))
 os.fork = failing(os.fork, "FORKS")
 socket.socketpair = failing(socket.socketpair, "PAIRS")
 socket.socket.accept = failing(socket.socket.accept, "ACCEPTS")
@@ -286,6 +286,17 @@ def test_a_process_that_cannot_be_forked_is_tried_again_or_told_of() -> None:
     assert spark.connect().pid < 0
     assert spark.connect().pid < 0
     assert one.run(0) == one.pid
+    spark.close()
+
+
+def test_a_worker_is_killed_although_there_is_no_descriptor_for_another_connection() -> None:
+    spark = Spark(ACCEPTS=f"0 {errno.EMFILE}", AGAIN_S="600")
+    one = spark.connect()
+    assert one.start(0, b"w") == one.pid
+    with socket.socket() as another:
+        another.connect(("127.0.0.1", spark._number))
+        spark.kill(one)
+        assert one.finish() == b""
     spark.close()
 
 

@@ -85,6 +85,16 @@ def test_parents_and_stores_are_there(name: str) -> None:
     assert used == {spec.name for spec in topology.stores}
 
 
+def test_a_topic_that_is_named_twice_is_read_once() -> None:
+    builder = StreamsBuilder()
+    builder.stream(["in", "other", "in"], key=serdes.string, value=serdes.long).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("k", 1)
+        assert len(driver.create_output_topic("out").read_records_to_list()) == 1
+    with pytest.raises(TopologyError, match="a topic is 5; give its name"):
+        builder.stream(["in", 5])  # type: ignore[list-item]
+
+
 def test_names_are_all_there() -> None:
     assert [name for name in suiro.streams.__all__ if getattr(suiro.streams, name, None) is None] == []
     assert set(suiro.streams.__all__) <= set(dir(suiro.streams))

@@ -15,7 +15,7 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Origin, Record
+from suiro.streams.records import Origin, Record, Windowed
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node
@@ -137,3 +137,31 @@ def test_which_update_leaves_after_a_time_limit_does_not_depend_on_where_batches
         batches = [batches[0] + batches[1]]
     found = [each for records in batches for each in bucket.batch(records, reached=11)]
     assert found == [("k", 2, 13)]
+
+
+def test_a_record_that_is_skipped_makes_none_late() -> None:
+    """In Kafka Streams it does not come to the windows. One with this time, of another task, may be such a record."""
+    found = {}
+    for policy in ("fail", "skip"):
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=serdes.string, value=serdes.long).repartition()
+        _counted(stream.map_values(lambda value: 1 // value, value=serdes.long))
+        bucket = Bucket(builder.build())
+        bucket.settings = TaskSettings(on_processing_error=policy)
+        found[policy] = bucket.batch([("k", 5, 100)])
+    assert found["skip"] == [(Windowed("k", 0, 10), 1, 5)]
+    assert found["fail"] == []
+
+
+def test_a_record_without_a_key_that_a_join_keeps_makes_none_late_for_windows_beside_it() -> None:
+    builder = StreamsBuilder()
+    left = builder.stream("in", key=serdes.string, value=serdes.long).repartition()
+    right = builder.stream("right", key=serdes.string, value=serdes.long)
+    windows = JoinWindows.of_time_difference(10, grace=0)
+    left.left_join(right, lambda one, other: one, windows).to("joined")
+    _counted(left)
+    bucket = Bucket(builder.build())
+    bucket.input = next(name for name in (node.name for node in bucket.sub.inputs) if "REPARTITION" in name)
+    found = bucket.batch([("k", 5, 100)], reached=100)
+    assert (Windowed("k", 0, 10), 1, 5) in found
+    assert bucket.dropped == {}

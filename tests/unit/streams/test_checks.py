@@ -234,6 +234,7 @@ def test_aggregates(build: Callable[[Any], Any], message: str) -> None:
         (lambda b: b.stream("a", on_deserialization_error="dead-letter:"), "dead-letter"),
         (lambda b: b.stream("a").to("a b"), "cannot be a name"),
         (lambda b: b.stream("a").repartition(partitions=0), "at least 1"),
+        (lambda b: b.stream("a").repartition(partitions=2.5), r"has 2.5 partitions"),
         (lambda b: b.table("a", materialized=Materialized.as_("s", retention=5)), "holds no windows"),
         (
             lambda b: b.global_table("a", materialized=Materialized.versioned("s", history=5)),

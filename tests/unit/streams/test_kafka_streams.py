@@ -96,6 +96,14 @@ def test_settings_that_an_application_cannot_have(name: str, why: str, tmp_path:
         streams("nowhere:1", tmp_path, lambda b: b.stream("two", **TEXT).to("out"), settings={name: "latest"})
 
 
+@pytest.mark.parametrize("name", ["", "..", "../other", "/etc"])
+def test_an_application_id_leads_to_no_other_directory(name: str, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    with pytest.raises(ConfigError, match="cannot be the name of a directory"):
+        KafkaStreams(builder.build(), application_id=name, bootstrap_servers="h:1", state_dir=tmp_path)
+
+
 def test_a_limit_among_the_settings_counts(tmp_path: Path) -> None:
     made = streams(
         "nowhere:1",

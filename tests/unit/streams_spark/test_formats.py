@@ -31,12 +31,13 @@ from suiro.streams.operators.foreign_key_messages import (
 )
 from suiro.streams.records import Change
 from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.times import keep_number, number_at
 from suiro.streams.topology.nodes import StoreSpec
 from suiro.streams_spark import description, rebuild, replacement
 from suiro.streams_spark.buffered_records import pack_buffered, unpack_buffered
 from suiro.streams_spark.changes import read_change, write_changes
 from suiro.streams_spark.description import check_description
-from suiro.streams_spark.notes import INPUT_TIME, note, noted
+from suiro.streams_spark.notes import INPUT_TIME
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.rebuild import Boundary, BufferedFrom
 from suiro.streams_spark.replacement import mark
@@ -124,14 +125,14 @@ def staged_of(data: bytes) -> Any:
 
 def note_of() -> bytes:
     notes = OrderedMap()
-    note(notes, INPUT_TIME + b"cut", 1_234)
+    keep_number(notes, INPUT_TIME + b"cut", 1_234)
     (found,) = notes.range()
     return b"".join(found)
 
 
 def noted_of(data: bytes) -> int:
     notes = OrderedMap([(data[:-8], data[-8:])])
-    return noted(notes, INPUT_TIME + b"cut")
+    return number_at(notes, INPUT_TIME + b"cut")
 
 
 Kind = Literal["key-value", "window", "session", "versioned"]
@@ -159,7 +160,7 @@ def stored_of(kind: Kind) -> Callable[[bytes], Any]:
         if kind == "window":
             return store.fetch("k", 20)
         if kind == "session":
-            return store.get("k", 20, 25)
+            return store.fetch_session("k", 20, 25)
         found = store.get("k")
         return getattr(found, "value", found)
 

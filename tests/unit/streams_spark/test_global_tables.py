@@ -18,6 +18,7 @@ from suiro.streams import StreamsBuilder, serdes
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.topology.nodes import StoreSpec
 from suiro.streams.topology.topology import Topology
+from suiro.streams_spark import global_tables
 from suiro.streams_spark.global_tables import GlobalTable
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.reports import DroppedRecords, unpack_reports
@@ -170,8 +171,15 @@ table_keys = st.sampled_from([{"k": 1}, {"k": True}, {"k": 1.0}, {"k": "1"}, {1:
 )
 @settings(max_examples=examples(150), deadline=None)
 def test_tables_of_two_tasks_answer_as_stores_of_their_own(doing: list[Any], bytes_max: int, keys_max: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(global_tables, "DECODED_BYTES_MAX", bytes_max)
+        patch.setattr(global_tables, "KEYS_MAX", keys_max)
+        _answer_as_stores_of_their_own(doing, bytes_max, keys_max)
+
+
+def _answer_as_stores_of_their_own(doing: list[Any], bytes_max: int, keys_max: int) -> None:
     spec = StoreSpec(name="t", kind="global", key=serdes.tagged, value=serdes.tagged)
-    table = GlobalTable(spec, decoded_bytes_max=bytes_max, keys_max=keys_max)
+    table = GlobalTable(spec)
     maps = [OrderedMap() for _ in range(2)]
     plain = [open_store(spec, OrderedMap()) for _ in maps]
     for number, (task, what, key, value) in enumerate(doing):
@@ -191,7 +199,9 @@ def test_tables_of_two_tasks_answer_as_stores_of_their_own(doing: list[Any], byt
         assert len(table._keys) <= keys_max
 
 
-def test_records_that_were_read_are_kept_up_to_a_limit_and_made_anew_when_others_stand_there() -> None:
+def test_records_that_were_read_are_kept_up_to_a_limit_and_made_anew_when_others_stand_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     topology = _joins("stream")
     spec = next(spec for spec in topology.stores if spec.kind == "global")
     node = topology.node("KSTREAM-SOURCE-0000000001")
@@ -201,7 +211,8 @@ def test_records_that_were_read_are_kept_up_to_a_limit_and_made_anew_when_others
         engine.offset = 0
         return engine._columns([("a", value, 3)])
 
-    table = GlobalTable(spec, read_bytes_max=columns(1).nbytes * 2)
+    monkeypatch.setattr(global_tables, "READ_BYTES_MAX", columns(1).nbytes * 2)
+    table = GlobalTable(spec)
     for partition in range(5):
         rows = table.read(InputPartition("table", partition), columns(partition), -1, node, "fail")
         assert rows.rows == [(b"a", (3).to_bytes(8) + partition.to_bytes(8))]

@@ -58,7 +58,7 @@ def test_a_partition_that_is_there_is_taken(build: Callable[[Any], Topology]) ->
         assert [row[4] for row in out] == [1, None]
 
 
-@pytest.mark.parametrize("given", [None, "", 5])
+@pytest.mark.parametrize("given", [None, "", 5, "no topic!", "..", 250 * "a"])
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 def test_a_topic_that_is_no_name_is_an_error_of_the_record(given: Any, policy: str) -> None:
     builder = StreamsBuilder()

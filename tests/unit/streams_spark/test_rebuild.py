@@ -27,6 +27,10 @@ def test_a_boundary_is_kept_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "suiro-rebuild.json").write_text('{"version": 2}')
     with pytest.raises(CheckpointError, match="format 2"):
         Boundary.load(tmp_path)
+    for damaged in ("", '{"version": 1', "[]", "{}"):
+        (tmp_path / "suiro-rebuild.json").write_text(damaged)
+        with pytest.raises(CheckpointError, match=r"suiro-rebuild.json is damaged .*Restore the checkpoint"):
+            Boundary.load(tmp_path)
 
 
 def test_input_partitions_pause_where_the_old_run_had_more() -> None:
@@ -90,6 +94,19 @@ def test_an_application_whose_offsets_have_expired_is_not_rebuilt(
     assert not caplog.records
     assert look(server, "expired", tmp_path) is None
     assert "Everything is read and written again" in caplog.text
+
+
+def test_a_rebuild_that_writes_results_again_says_so(
+    server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of an application without internal topics, only what it wrote may tell that it has run."""
+    for rebuild, output_topics in ((True, []), (False, ["in"]), (True, ["other"]), (True, ["in", "other"])):
+        assert not caplog.records
+        options = SinkOptions.parse({"kafka.bootstrap.servers": server, "application.id": "forgotten"})
+        with Client(server) as client:
+            found = boundary_of(client, options, ("in",), tmp_path, rebuild=rebuild, output_topics=output_topics)
+            assert found is None
+    assert "All results are written, also those that are in in already" in caplog.text
 
 
 def test_a_start_without_the_checkpoint_is_refused(server: str, tmp_path: Path) -> None:

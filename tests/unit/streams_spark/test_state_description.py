@@ -11,7 +11,7 @@ import pytest
 
 from suiro.spark import Positions
 from suiro.streams import Materialized, StreamsBuilder, Suppressed, TimeWindows, TopologyError, serdes
-from suiro.streams.errors import ProcessingError
+from suiro.streams.errors import CheckpointError, ProcessingError
 from suiro.streams_spark.description import FILE, check_description
 from suiro.streams_spark.failures import cause_of
 from suiro.streams_spark.plan import Plan, plan
@@ -88,11 +88,15 @@ def test_more_partitions_are_told(tmp_path: Path) -> None:
         check_description(planned(named, partitions=4), tmp_path)
 
 
-def test_a_newer_format_is_told(tmp_path: Path) -> None:
+def test_a_newer_format_and_damage_are_told(tmp_path: Path) -> None:
     check_description(planned(named), tmp_path)
     path = tmp_path / FILE
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
-    with pytest.raises(TopologyError, match="format 99"):
+    text = path.read_text()
+    path.write_text(json.dumps(json.loads(text) | {"version": 99}))
+    with pytest.raises(CheckpointError, match="format 99"):
+        check_description(planned(named), tmp_path)
+    path.write_text(text[:-3])
+    with pytest.raises(CheckpointError, match=f"{FILE} is damaged .*rebuild"):
         check_description(planned(named), tmp_path)
 
 

@@ -300,6 +300,20 @@ def test_each_worker_keeps_some_state_on_a_small_machine(monkeypatch: pytest.Mon
     assert StateCache(workers=64)._bytes_max == 512 << 20
 
 
+@pytest.mark.parametrize("cut", [0, 9, 100])
+def test_damage_is_said(cut: int) -> None:
+    store = SparkStore()
+    micro_batch(store, StateCache(), {b"a": b"1"})
+    ((number, data),) = store.segments.items()
+    store.segments[number] = data[:cut] + b"\xff" * 8
+    with pytest.raises(FatalError, match=rf"segment {number} of the state of bucket is damaged.*rebuild"):
+        loaded(store)
+    assert store.directory is not None
+    store.directory = store.directory[:-1]
+    with pytest.raises(FatalError, match=r"directory of a task's state is damaged.*rebuild"):
+        loaded(store)
+
+
 def test_another_format_and_a_missing_segment_are_said() -> None:
     store = SparkStore()
     micro_batch(store, StateCache(), {b"a": b"1"})

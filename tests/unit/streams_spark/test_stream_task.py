@@ -15,7 +15,7 @@ from suiro.errors import DeadlineExceededError, UnknownTopicError
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.protocol.records import decode_batch
 from suiro.spark import SinkOptions
-from suiro.spark.encoding import encode_rows
+from suiro.spark.encoding import encoded_rows
 from suiro.spark.staging import StagingWriter
 from suiro.streams import (
     EmitStrategy,
@@ -33,10 +33,11 @@ from suiro.streams import (
 from suiro.streams.blocks import BlockTask, Parcel
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.times import keep_number
 from suiro.streams.vectorised import stream_table_join
 from suiro.streams_spark import outputs, partition_group, record_readers, taking
 from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
-from suiro.streams_spark.notes import NOTES, PARTITION_TIME, note
+from suiro.streams_spark.notes import NOTES, PARTITION_TIME
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.run_task import run_task
@@ -253,7 +254,8 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
     with StagingWriter(None, "0-0") as writer:
         parsed = SinkOptions.parse({"kafka.bootstrap.servers": "nowhere:1"})
         counts = {"out": 1}.__getitem__
-        encode_rows(stage.batches, writer, parsed, partition_count=counts, task_index=0, clock=SystemClock())
+        for batch in encoded_rows(stage.batches, parsed, partition_count=counts, task_index=0, clock=SystemClock()):
+            writer.add(*batch)
         staged = writer.finish()
     found = [record.timestamp for _, _, data, _ in staged.batches() for record in decode_batch(data)]
     assert found == times
@@ -535,7 +537,7 @@ def test_a_partitions_time_under_an_old_name_does_not_set_back_the_one_under_the
     log = StateLog(engine.handles[0, 0], StateCache(), "before")
     notes = log.load().map(NOTES)
     for name, time in (("A-SOURCE", 50), (source.name, 100), ("Z-SOURCE", 70)):
-        note(notes, PARTITION_TIME + f"{name}\0stream\0{0}".encode(), time)
+        keep_number(notes, PARTITION_TIME + f"{name}\0stream\0{0}".encode(), time)
     log.save()
     found = engine.batch({("stream", 0): ([("a", 1, 0)], False)}, 10)
     assert [timestamp // 1000 for topic, _, _, timestamp, _ in found if topic == "out"] == [110]

@@ -5,7 +5,7 @@ the interpreter. Islands are
 
 - operators without a block form, each for itself;
 - operators that share a store which is written: each record must see what those before it left there (but see
-  `shared_stores` for joins with a table);
+  `_pairs_of` for joins with a table);
 - processors and all below them: a processor may change what it forwarded, or give the same object again;
 - what lies between operators of an island.
 
@@ -16,14 +16,24 @@ rows that come by several are put in the interpreter's order again. Where there 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from suiro.streams.blocks.shared_stores import pairs_of
-from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, StreamTableJoin
+from suiro.streams.topology.nodes import (
+    Node,
+    Process,
+    Repartition,
+    Sink,
+    StreamAggregate,
+    StreamTableJoin,
+    TableAggregate,
+    TableFilter,
+    TableMapValues,
+    TableSource,
+)
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
 T = TypeVar("T")
@@ -192,7 +202,7 @@ def _groups(
     for spec in sub.stores:
         users = [node for node in sub.nodes if spec.name in stores_of(node)]
         if len(users) > 1:
-            pairs = pairs_of(spec.name, users)
+            pairs = _pairs_of(spec.name, users)
             if pairs is None:
                 unite([node.name for node in users], f"they share store {spec.name}")
             else:
@@ -221,6 +231,25 @@ def _groups(
     for each in found.values():
         each.nodes.sort(key=order.__getitem__)
     return list(found.values())
+
+
+def _pairs_of(store: str, users: Sequence[Node]) -> list[tuple[str, str]] | None:
+    """Returns the writer and the reader of the store, for each reader; None if the users of the store must be an
+    island.
+
+    Joins may run over blocks although another operator writes their table: if this is a table's operator that sends one
+    change for each row that it writes, and the join gets these changes. The join can then tell which row each of its
+    records must find (`table_rows`).
+    """
+    writing = TableSource | TableFilter | TableMapValues | StreamAggregate | TableAggregate
+    writers = [node for node in users if getattr(node.operator, "store", None) == store]
+    if len(writers) != 1 or not isinstance(writers[0].operator, writing):
+        return None
+    writer = writers[0]
+    readers = [node for node in users if node is not writer]
+    if not all(isinstance(node.operator, StreamTableJoin) and node.parents[1] == writer.name for node in readers):
+        return None
+    return [(writer.name, reader.name) for reader in readers]
 
 
 def _unite(group: dict[str, _Group], names: list[str], why: str) -> None:

@@ -24,14 +24,6 @@ from suiro.streams.topology.nodes import (
 )
 
 
-class PassOn:
-    def __init__(self, operator: object, context: BlockContext) -> None:
-        self._forward = context.forward
-
-    def process(self, block: Block, port: int) -> None:
-        self._forward(block)
-
-
 class FilterStep:
     def __init__(self, operator: Filter, context: BlockContext) -> None:
         self._predicate = callable_of(operator.predicate, "key_value")

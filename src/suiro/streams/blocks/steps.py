@@ -14,6 +14,7 @@ from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
 from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
 from suiro.streams.blocks.table_aggregate import TableAggregateStep, TableGroupByStep
 from suiro.streams.blocks.windowed_aggregate import WindowedAggregateStep
+from suiro.streams.operators.stateless import PassOn
 from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import Topology
 
@@ -33,7 +34,7 @@ class PortsStep(Protocol):
         ...
 
 
-_ANY_PORT: dict[type, Any] = {nodes.Source: stateless.PassOn, nodes.Merge: stateless.PassOn}
+_ANY_PORT: dict[type, Any] = {nodes.Source: PassOn, nodes.Merge: PassOn}
 _ONE_PORT: dict[type, Any] = {
     nodes.Filter: stateless.FilterStep,
     nodes.Map: stateless.MapStep,

@@ -64,7 +64,7 @@ class StreamsBuilder:
         >>> flights = builder.stream("flights", key=serdes.string, value=serdes.json)
         """
         consumed, given = self._consumed(consumed, key, value, timestamp, None, name)
-        names = (topics,) if isinstance(topics, str) else tuple(sorted(topics))
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
         source = self._source(names, consumed, on_deserialization_error)
         node = self._graph.add_processor("KSTREAM-SOURCE-", given, source, [])
         return KStream(self._graph, node, key=source.key, value=source.value)
@@ -206,7 +206,7 @@ class StreamsBuilder:
                 f'on_deserialization_error is {on_error!r}; give "fail", "skip" or "dead-letter:<topic>"'
             )
         return Source(
-            topics=topics,
+            topics=tuple(sorted(set(topics))),
             key=consumed.key or self._key,
             value=consumed.value or self._value,
             timestamp=consumed.timestamp,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from suiro.streams import serdes
@@ -17,19 +18,8 @@ from suiro.streams.dsl.ktable import KTable, check_no_retention
 from suiro.streams.dsl.named import Materialized, Name, name_of
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import (
-    Aggregation,
-    Function,
-    Operator,
-    Repartition,
-    SessionAggregate,
-    SlidingAggregate,
-    StoreKind,
-    StoreSpec,
-    StreamAggregate,
-    TableAggregate,
-    TimeWindowAggregate,
-)
+from suiro.streams.topology import nodes
+from suiro.streams.topology.nodes import Function, StoreKind
 from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, Windows
 
 
@@ -115,7 +105,7 @@ class KGroupedStream:
 class WindowedKStream:
     """A grouped stream in windows."""
 
-    __slots__ = ("_emit", "_grouped", "_windows")
+    __slots__ = ("_grouped", "_table", "_windows")
 
     def __init__(
         self,
@@ -126,7 +116,7 @@ class WindowedKStream:
         """Made by `windowed_by`."""
         self._grouped = grouped
         self._windows = windows
-        self._emit = emit
+        self._table = partial(_table, [grouped], windows=windows, emit=emit)
 
     def emit_strategy(self, strategy: EmitStrategy) -> WindowedKStream:
         """Sends a result at every update (the default), or one result when the window is closed.
@@ -182,26 +172,7 @@ class WindowedKStream:
          (Windowed(key='UA', start=0, end=4), 7, 4)]
         """
         aggregation = _aggregation(initializer, aggregator)
-        return self._table(aggregation, value, materialized, name, _merger(self._windows, merger))
-
-    def _table(
-        self,
-        aggregation: Aggregation,
-        value: Serde | None,
-        materialized: Materialized | None,
-        name: Name,
-        merger: Function | None = None,
-    ) -> KTable:
-        return _table(
-            [self._grouped],
-            aggregation,
-            value,
-            materialized,
-            name,
-            windows=self._windows,
-            emit=self._emit,
-            merger=merger,
-        )
+        return self._table(aggregation, value, materialized, name, merger=_merger(self._windows, merger))
 
 
 class CogroupedKStream:
@@ -376,7 +347,7 @@ class KGroupedTable:
         if self._name is None or self._repartition is None:
             self._repartition = graph.add(
                 topic,
-                Repartition(topic=topic, key=known(self._key), value=known(self._value), is_change=True),
+                nodes.Repartition(topic=topic, key=known(self._key), value=known(self._value), is_change=True),
                 [self._node],
                 named=self._name is not None,
                 aliases=aliases,
@@ -384,20 +355,20 @@ class KGroupedTable:
         prefix = "KTABLE-REDUCE-" if kind == "reduce" else "KTABLE-AGGREGATE-"
         key, value = stored.key or self._key, stored.value or value
         graph.add_store(_spec(store, stored, None, key, value))
-        operator = TableAggregate(kind=kind, store=store, **functions)
+        operator = nodes.TableAggregate(kind=kind, store=store, **functions)
         node = graph.add_processor(prefix, name, operator, [self._repartition])
         return KTable(graph, node, key=key, value=value)
 
 
-_COUNT = Aggregation(kind="count")
+_COUNT = nodes.Aggregation(kind="count")
 
 
-def _reduction(reducer: Function) -> Aggregation:
-    return Aggregation(kind="reduce", aggregators=(function(reducer, "the reducer of reduce"),))
+def _reduction(reducer: Function) -> nodes.Aggregation:
+    return nodes.Aggregation(kind="reduce", aggregators=(function(reducer, "the reducer of reduce"),))
 
 
-def _aggregation(initializer: Callable[[], Any], aggregator: Function) -> Aggregation:
-    return Aggregation(
+def _aggregation(initializer: Callable[[], Any], aggregator: Function) -> nodes.Aggregation:
+    return nodes.Aggregation(
         kind="aggregate",
         initializer=python_function(initializer, "the initializer of aggregate"),
         aggregators=(function(aggregator, "the aggregator of aggregate"),),
@@ -419,7 +390,7 @@ def _cogroup(
             f"cogroup of {' and '.join(unnamed)}: their repartition topics would have one name; name the groups "
             "(group_by(..., name=...))"
         )
-    aggregation = Aggregation(
+    aggregation = nodes.Aggregation(
         kind="aggregate",
         initializer=python_function(initializer, "the initializer of aggregate"),
         aggregators=tuple(aggregator for _, aggregator in parts),
@@ -438,7 +409,7 @@ def _cogroup(
 
 def _table(
     groups: Sequence[KGroupedStream],
-    aggregation: Aggregation,
+    aggregation: nodes.Aggregation,
     value: Serde | None,
     materialized: Materialized | None,
     name: Name,
@@ -475,23 +446,25 @@ def _table(
 
 
 def _operator(
-    aggregation: Aggregation, windows: Windows | None, store: str, emit: EmitStrategy, merger: Function | None
-) -> Operator:
+    aggregation: nodes.Aggregation, windows: Windows | None, store: str, emit: EmitStrategy, merger: Function | None
+) -> nodes.Operator:
     match windows:
         case None:
-            return StreamAggregate(aggregation=aggregation, store=store)
+            return nodes.StreamAggregate(aggregation=aggregation, store=store)
         case TimeWindows():
-            return TimeWindowAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
+            return nodes.TimeWindowAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
         case SlidingWindows():
-            return SlidingAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
+            return nodes.SlidingAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
         case SessionWindows():
-            return SessionAggregate(aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit)
+            return nodes.SessionAggregate(
+                aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit
+            )
 
 
 def _spec(
     store: str, stored: Materialized, windows: Windows | None, key: Serde | None, value: Serde | None
-) -> StoreSpec:
-    spec = StoreSpec(
+) -> nodes.StoreSpec:
+    spec = nodes.StoreSpec(
         name=store,
         kind="key-value",
         key=known(key),

@@ -17,20 +17,8 @@ from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.operators.foreign_key_messages import ResponseSerde, SubscriptionSerde, response_partition
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import (
-    ForeignKeyResolve,
-    ForeignKeyRespond,
-    ForeignKeySubscribe,
-    Function,
-    JoinType,
-    Operator,
-    Repartition,
-    StoreSpec,
-    StreamGlobalTableJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableTableJoin,
-)
+from suiro.streams.topology import nodes
+from suiro.streams.topology.nodes import Function, JoinType
 from suiro.streams.windows import Duration, JoinWindows
 
 
@@ -125,7 +113,7 @@ def _stream_stream(
 
     def add_store(generated: str, suffix: str, **spec: Any) -> str:
         return graph.add_store(
-            StoreSpec(
+            nodes.StoreSpec(
                 name=f"{generated if base is None else base + suffix}-store",
                 retention_ms=windows.retention_ms,
                 logged=joined.logged,
@@ -146,7 +134,7 @@ def _stream_stream(
         outer = add_store(f"KSTREAM-OUTERSHARED-{this[-10:]}", shared, **of_both)
     graph.add(
         node,
-        StreamStreamJoin(
+        nodes.StreamStreamJoin(
             join=join,
             joiner=joiner,
             windows=windows,
@@ -215,7 +203,7 @@ def _stream_table(
     buffer = None
     if grace_ms is not None:
         buffer = graph.add_store(
-            StoreSpec(
+            nodes.StoreSpec(
                 name=f"{node}-Buffer",
                 kind="buffer",
                 key=known(keyed.key),
@@ -226,7 +214,7 @@ def _stream_table(
         )
     graph.add(
         node,
-        StreamTableJoin(
+        nodes.StreamTableJoin(
             join=join,
             joiner=joiner,
             table_store=table_store_name,
@@ -256,7 +244,7 @@ def _stream_global_table(
         )
     if join == "outer":
         raise TopologyError("a stream and a global table have no outer join; use left_join()")
-    operator = StreamGlobalTableJoin(
+    operator = nodes.StreamGlobalTableJoin(
         join=join,
         key_mapper=function(key_mapper, "the key mapper of a join"),
         joiner=function(joiner, "the joiner"),
@@ -296,7 +284,7 @@ def _table_table(
     return add_table(
         graph,
         node,
-        TableTableJoin(
+        nodes.TableTableJoin(
             join=join,
             joiner=joiner,
             left_store=left_store,
@@ -343,7 +331,7 @@ def _foreign_key(
     def ends(message: str) -> list[str]:
         return [processor(end.upper(), f"-subscription-{message}-{end}") for end in ("sink", "source")]
 
-    def add(node: str, operator: Operator, parents: Sequence[str], aliases: Sequence[str] = ()) -> None:
+    def add(node: str, operator: nodes.Operator, parents: Sequence[str], aliases: Sequence[str] = ()) -> None:
         graph.add(node, operator, parents, named=given is not None, aliases=aliases)
 
     # Names take their numbers in Kafka Streams' order.
@@ -353,23 +341,25 @@ def _foreign_key(
     topic_ends = ends("registration")
     generated = names.store(f"KTABLE-{prefix}-")
     store = generated if given is None else f"{given}-subscription-store"
-    graph.add_store(StoreSpec(name=store, named_by_user=given is not None, **of_bytes))
-    subscribing = ForeignKeySubscribe(
+    graph.add_store(nodes.StoreSpec(name=store, named_by_user=given is not None, **of_bytes))
+    subscribing = nodes.ForeignKeySubscribe(
         join=join, foreign_key=foreign_key, left_key=left_key, left_value=left_value, foreign=foreign
     )
     add(subscribe, subscribing, [left_node])
     # In a left join, a row that names no key has an answer too: none.
-    to_right = Repartition(topic=topic, key=foreign, value=SubscriptionSerde(left_key), keeps_null_keys=join == "left")
+    to_right = nodes.Repartition(
+        topic=topic, key=foreign, value=SubscriptionSerde(left_key), keeps_null_keys=join == "left"
+    )
     add(topic, to_right, [subscribe], topic_ends)
     suffixes = ("-subscription-receive", "-subscription-join-foreign", "-foreign-join-subscription")
     respond, *others = [processor(f"{prefix}-PROCESSOR", suffix) for suffix in suffixes]
-    responding = ForeignKeyRespond(
+    responding = nodes.ForeignKeyRespond(
         join=join, subscription_store=store, right_store=right_store, left_key=left_key, foreign=foreign
     )
     add(respond, responding, [topic, right_node], others)
     response_topic = processor(f"{prefix}-RESPONSE", "-subscription-response") + "-topic"
     answers = ResponseSerde(known(right.value))
-    to_left = Repartition(topic=response_topic, key=left_key, value=answers, partitioner=response_partition)
+    to_left = nodes.Repartition(topic=response_topic, key=left_key, value=answers, partitioner=response_partition)
     add(response_topic, to_left, [respond], ends("response"))
     resolver = processor(f"{prefix}-RESPONSE-RESOLVER-PROCESSOR", "-subscription-response-resolver")
     node = processor("FK-JOIN-OUTPUT", "-result")
@@ -377,7 +367,7 @@ def _foreign_key(
     table = add_table(
         graph,
         node,
-        ForeignKeyResolve(join=join, joiner=joiner, asked_store=asked_store, **of_left),
+        nodes.ForeignKeyResolve(join=join, joiner=joiner, asked_store=asked_store, **of_left),
         [response_topic],
         key=stored.key or left.key,
         value=stored.value or value,
@@ -387,5 +377,5 @@ def _foreign_key(
         named=given is not None,
         aliases=[resolver],
     )
-    graph.add_store(StoreSpec(name=asked_store, logged=False, **of_bytes))
+    graph.add_store(nodes.StoreSpec(name=asked_store, logged=False, **of_bytes))
     return table

@@ -28,21 +28,9 @@ from suiro.streams.dsl.named import (
 from suiro.streams.dsl.naming import legal_name
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
-from suiro.streams.topology.nodes import (
-    Branch,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    Function,
-    Map,
-    MapValues,
-    Merge,
-    Peek,
-    Process,
-    SelectKey,
-    Sink,
-    TableSource,
-)
+from suiro.streams.serdes.primitives import integer_of
+from suiro.streams.topology import nodes
+from suiro.streams.topology.nodes import Function
 from suiro.streams.windows import Duration, JoinWindows
 
 if TYPE_CHECKING:
@@ -68,7 +56,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(late, delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('AA', 20, 1)]
         """
-        operator = Filter(predicate=function(predicate, "the predicate of filter"))
+        operator = nodes.Filter(predicate=function(predicate, "the predicate of filter"))
         return self._next(operator, "KSTREAM-FILTER-", name, key=self.key, value=self.value)
 
     def filter_not(self, predicate: Function, *, name: Name = None) -> KStream:
@@ -78,7 +66,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(punctual, delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('UA', 3, 0)]
         """
-        operator = Filter(predicate=function(predicate, "the predicate of filter_not"), negated=True)
+        operator = nodes.Filter(predicate=function(predicate, "the predicate of filter_not"), negated=True)
         return self._next(operator, "KSTREAM-FILTER-", name, key=self.key, value=self.value)
 
     def map(
@@ -90,7 +78,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(swapped, delays=[("UA", 3, 0)])
         [(3, 'UA', 0)]
         """
-        operator = Map(mapper=function(mapper, "the mapper of map"))
+        operator = nodes.Map(mapper=function(mapper, "the mapper of map"))
         return self._next(operator, "KSTREAM-MAP-", name, key=key, value=value, rekeyed=True)
 
     def map_values(self, mapper: Function, *, value: Serde | None = None, name: Name = None) -> KStream:
@@ -100,7 +88,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(hours, delays=[("UA", 90, 0)])
         [('UA', 1.5, 0)]
         """
-        operator = MapValues(mapper=function(mapper, "the mapper of map_values"))
+        operator = nodes.MapValues(mapper=function(mapper, "the mapper of map_values"))
         return self._next(operator, "KSTREAM-MAPVALUES-", name, key=self.key, value=value)
 
     def flat_map(
@@ -112,7 +100,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(both, delays=[("UA", 3, 0)])
         [('UA', 3, 0), ('all', 3, 0)]
         """
-        operator = FlatMap(mapper=function(mapper, "the mapper of flat_map"))
+        operator = nodes.FlatMap(mapper=function(mapper, "the mapper of flat_map"))
         return self._next(operator, "KSTREAM-FLATMAP-", name, key=key, value=value, rekeyed=True)
 
     def flat_map_values(self, mapper: Function, *, value: Serde | None = None, name: Name = None) -> KStream:
@@ -122,7 +110,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(digits, delays=[("UA", 35, 0)])
         [('UA', 3, 0), ('UA', 5, 0)]
         """
-        operator = FlatMapValues(mapper=function(mapper, "the mapper of flat_map_values"))
+        operator = nodes.FlatMapValues(mapper=function(mapper, "the mapper of flat_map_values"))
         return self._next(operator, "KSTREAM-FLATMAPVALUES-", name, key=self.key, value=value)
 
     def select_key(self, mapper: Function, *, key: Serde | None = None, name: Name = None) -> KStream:
@@ -132,7 +120,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(by_lateness, delays=[("UA", 3, 0)])
         [('punctual', 3, 0)]
         """
-        operator = SelectKey(mapper=function(mapper, "the mapper of select_key"))
+        operator = nodes.SelectKey(mapper=function(mapper, "the mapper of select_key"))
         return self._next(operator, "KSTREAM-KEY-SELECT-", name, key=key, value=self.value, rekeyed=True)
 
     def peek(self, action: Callable[[Any, Any], Any], *, name: Name = None) -> KStream:
@@ -142,7 +130,7 @@ class KStream(AsyncOperators, BatchOperators):
         UA
         [('UA', 3, 0)]
         """
-        operator = Peek(action=python_function(action, "the action of peek"))
+        operator = nodes.Peek(action=python_function(action, "the action of peek"))
         return self._next(operator, "KSTREAM-PEEK-", name, key=self.key, value=self.value)
 
     def merge(self, other: KStream, *, name: Name = None) -> KStream:
@@ -155,7 +143,7 @@ class KStream(AsyncOperators, BatchOperators):
         if not isinstance(other, KStream):
             raise TopologyError(f"merge takes a stream, not {other!r}; a table becomes one with to_stream()")
         check_one_builder(self, other, "merge")
-        node = self.graph.add_processor("KSTREAM-MERGE-", name, Merge(), [self.node, other.node])
+        node = self.graph.add_processor("KSTREAM-MERGE-", name, nodes.Merge(), [self.node, other.node])
         return KStream(
             self.graph,
             node,
@@ -198,7 +186,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(delays.process(FirstOfEach, "seen"), delays=[("UA", 3, 0), ("UA", 4, 1)])
         [('UA', 3, 0)]
         """
-        operator = Process(supplier=processor_supplier(supplier, "process"), stores=stores)
+        operator = nodes.Process(supplier=processor_supplier(supplier, "process"), stores=stores)
         return self._next(operator, "KSTREAM-PROCESSOR-", name, key=key, value=value, rekeyed=True)
 
     def process_values(
@@ -214,7 +202,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(delays.process_values(Doubled), delays=[("UA", 3, 0)])
         [('UA', 6, 0)]
         """
-        operator = Process(
+        operator = nodes.Process(
             supplier=processor_supplier(supplier, "process_values"),
             stores=stores,
             fixed_key=True,
@@ -250,7 +238,7 @@ class KStream(AsyncOperators, BatchOperators):
             python_function(topic, "the topic of to()")
         else:
             legal_name(topic)
-        sink = Sink(
+        sink = nodes.Sink(
             topic=topic,
             key=key or produced.key or _for_readers(self.key),
             value=value or produced.value or self.value,
@@ -282,8 +270,8 @@ class KStream(AsyncOperators, BatchOperators):
         """
         options = repartitioned or Repartitioned()
         count = partitions if partitions is not None else options.partitions
-        if count is not None and count < 1:
-            raise TopologyError(f"repartition() has {count} partitions; give at least 1")
+        if count is not None and (integer_of(count) is None or count < 1):
+            raise TopologyError(f"repartition() has {count!r} partitions; give at least 1")
         given = name_of(name) or options.name
         base = self.graph.names.generate("KSTREAM-REPARTITION-") if given is None else given
         key, value = key or options.key or self.key, value or options.value or self.value
@@ -321,7 +309,7 @@ class KStream(AsyncOperators, BatchOperators):
 
         grouped = grouped or Grouped()
         given = name_of(name) or grouped.name
-        operator = SelectKey(mapper=function(selector, "the selector of group_by"))
+        operator = nodes.SelectKey(mapper=function(selector, "the selector of group_by"))
         value = value or grouped.value or self.value
         rekeyed = self._next(operator, "KSTREAM-KEY-SELECT-", given, key=key or grouped.key, value=value, rekeyed=True)
         return KGroupedStream(rekeyed, given)
@@ -378,7 +366,7 @@ class KStream(AsyncOperators, BatchOperators):
         return add_table(
             graph,
             node,
-            TableSource(store=None),
+            nodes.TableSource(store=None),
             [stream.node],
             key=key,
             value=value,
@@ -538,7 +526,7 @@ class BranchedKStream:
 
     def __init__(self, stream: KStream, name: Name) -> None:
         self._stream = stream
-        self._node = stream.graph.add_processor("KSTREAM-BRANCH-", name, Branch(predicates=()), [stream.node])
+        self._node = stream.graph.add_processor("KSTREAM-BRANCH-", name, nodes.Branch(predicates=()), [stream.node])
         self._predicates: list[tuple[Function | None, str]] = []
         self._branches: dict[str, KStream] = {}
 
@@ -573,7 +561,7 @@ class BranchedKStream:
         graph, stream = self._stream.graph, self._stream
         short = name_of(name) or otherwise
         graph.names.generate("KSTREAM-BRANCHCHILD-")
-        child = graph.add(self._node + short, Merge(), [self._node], named=name is not None)
+        child = graph.add(self._node + short, nodes.Merge(), [self._node], named=name is not None)
         self._predicates.append((predicate, child))
         graph.replace(self._node, predicates=tuple(self._predicates))
         self._branches[short] = KStream(graph, child, key=stream.key, value=stream.value, rekeyed=stream.rekeyed)

@@ -90,8 +90,7 @@ class AsyncOperators(StreamNode):
         >>> results(delays.map_values_async(hours, concurrency=200, timeout="2 seconds"), delays=[("UA", 90, 0)])
         [('UA', 1.5, 0)]
         """
-        settings = (concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("map_values", "mapper", mapper, *settings)
+        operator = _operator("map_values", "mapper", mapper, concurrency, timeout, retries, backoff, retry_on, order)
         return self._next(operator, "KSTREAM-MAPVALUES-ASYNC-", name, key=self.key, value=value)
 
     def map_async(
@@ -115,8 +114,7 @@ class AsyncOperators(StreamNode):
         >>> results(delays.map_async(swapped), delays=[("UA", 3, 0)])
         [(3, 'UA', 0)]
         """
-        settings = (concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("map", "mapper", mapper, *settings)
+        operator = _operator("map", "mapper", mapper, concurrency, timeout, retries, backoff, retry_on, order)
         return self._next(operator, "KSTREAM-MAP-ASYNC-", name, key=key, value=value, rekeyed=True)
 
     def filter_async(
@@ -138,8 +136,7 @@ class AsyncOperators(StreamNode):
         >>> results(delays.filter_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('AA', 20, 1)]
         """
-        settings = (concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("filter", "predicate", predicate, *settings)
+        operator = _operator("filter", "predicate", predicate, concurrency, timeout, retries, backoff, retry_on, order)
         return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
     def filter_not_async(
@@ -161,8 +158,9 @@ class AsyncOperators(StreamNode):
         >>> results(delays.filter_not_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('UA', 3, 0)]
         """
-        settings = (concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("filter_not", "predicate", predicate, *settings)
+        operator = _operator(
+            "filter_not", "predicate", predicate, concurrency, timeout, retries, backoff, retry_on, order
+        )
         return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
     def flat_map_values_async(
@@ -185,8 +183,9 @@ class AsyncOperators(StreamNode):
         >>> results(delays.flat_map_values_async(twice), delays=[("UA", 3, 0)])
         [('UA', 3, 0), ('UA', 3, 0)]
         """
-        settings = (concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("flat_map_values", "mapper", mapper, *settings)
+        operator = _operator(
+            "flat_map_values", "mapper", mapper, concurrency, timeout, retries, backoff, retry_on, order
+        )
         return self._next(operator, "KSTREAM-FLATMAPVALUES-ASYNC-", name, key=self.key, value=value)
 
     def peek_async(
@@ -209,8 +208,7 @@ class AsyncOperators(StreamNode):
         UA
         [('UA', 3, 0)]
         """
-        settings = (concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator("peek", "action", action, *settings)
+        operator = _operator("peek", "action", action, concurrency, timeout, retries, backoff, retry_on, order)
         return self._next(operator, "KSTREAM-PEEK-ASYNC-", name, key=self.key, value=self.value)
 
 

@@ -16,22 +16,8 @@ from suiro.streams.dsl.named import Grouped, Materialized, Name, name_of
 from suiro.streams.dsl.suppressed import Suppressed
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import (
-    ForeignKeyResolve,
-    Function,
-    SelectKey,
-    SessionAggregate,
-    SlidingAggregate,
-    StoreSpec,
-    Suppress,
-    TableFilter,
-    TableGroupBy,
-    TableMapValues,
-    TableSource,
-    TableTableJoin,
-    TimeWindowAggregate,
-    ToStream,
-)
+from suiro.streams.topology import nodes
+from suiro.streams.topology.nodes import Function
 
 if TYPE_CHECKING:
     from suiro.streams.dsl.grouped import KGroupedTable
@@ -90,7 +76,7 @@ class KTable:
         >>> results(rows, planes=[("N1", 180, 0), ("N1", None, 1)])
         [('N1', 30, 0), ('N1', None, 1)]
         """
-        operator = TableMapValues(mapper=function(mapper, "the mapper of map_values"))
+        operator = nodes.TableMapValues(mapper=function(mapper, "the mapper of map_values"))
         return self._next(operator, "KTABLE-MAPVALUES-", name, value=value, materialized=materialized)
 
     def to_stream(self, mapper: Function | None = None, *, name: Name = None) -> KStream:
@@ -101,10 +87,10 @@ class KTable:
         [(180, 180, 0)]
         """
         graph = self.graph
-        node = graph.add_processor("KTABLE-TOSTREAM-", name, ToStream(), [self.node])
+        node = graph.add_processor("KTABLE-TOSTREAM-", name, nodes.ToStream(), [self.node])
         if mapper is None:
             return KStream(graph, node, key=self.key, value=self.value)
-        select = SelectKey(mapper=function(mapper, "the mapper of to_stream"))
+        select = nodes.SelectKey(mapper=function(mapper, "the mapper of to_stream"))
         keyed = graph.add_processor("KSTREAM-KEY-SELECT-", None, select, [node])
         return KStream(graph, keyed, key=None, value=self.value, rekeyed=True)
 
@@ -129,7 +115,7 @@ class KTable:
         given = name_of(name) or grouped.name
         graph = self.graph
         graph.send_old(self.node, at_any_price=True)
-        operator = TableGroupBy(mapper=function(mapper, "the mapper of group_by"))
+        operator = nodes.TableGroupBy(mapper=function(mapper, "the mapper of group_by"))
         node = graph.add_processor("KTABLE-SELECT-", given, operator, [self.node])
         return KGroupedTable(graph, node, key=key or grouped.key, value=value or grouped.value, name=given)
 
@@ -157,7 +143,7 @@ class KTable:
         store = graph.names.store("KTABLE-SUPPRESS-") if given is None else f"{given}-store"
         graph.send_old(self.node, at_any_price=True)
         graph.add_store(
-            StoreSpec(
+            nodes.StoreSpec(
                 name=store,
                 kind="buffer",
                 key=known(self.key),
@@ -167,7 +153,7 @@ class KTable:
         )
         graph.add(
             node,
-            Suppress(
+            nodes.Suppress(
                 store=store,
                 closing_delay_ms=closing,
                 inclusive_end=inclusive,
@@ -253,7 +239,7 @@ class KTable:
 
     def _filter(self, predicate: Function, negated: bool, materialized: Materialized | None, name: Name) -> KTable:
         graph = self.graph
-        operator = TableFilter(
+        operator = nodes.TableFilter(
             predicate=predicate,
             negated=negated,
             sends_old=graph.send_old(self.node, at_any_price=False),
@@ -263,7 +249,7 @@ class KTable:
 
     def _next(
         self,
-        operator: TableFilter | TableMapValues,
+        operator: nodes.TableFilter | nodes.TableMapValues,
         prefix: str,
         name: Name,
         *,
@@ -304,7 +290,11 @@ class GlobalKTable:
 def add_table(
     graph: Graph,
     node: str,
-    operator: TableSource | TableFilter | TableMapValues | TableTableJoin | ForeignKeyResolve,
+    operator: nodes.TableSource
+    | nodes.TableFilter
+    | nodes.TableMapValues
+    | nodes.TableTableJoin
+    | nodes.ForeignKeyResolve,
     parents: Sequence[str],
     *,
     key: Serde | None,
@@ -321,7 +311,7 @@ def add_table(
     if spec is not None:
         graph.add_store(spec)
         operator = replace(operator, store=spec.name)
-        if isinstance(operator, TableSource):
+        if isinstance(operator, nodes.TableSource):
             operator = replace(operator, versioned=spec.kind == "versioned")
     graph.add(node, operator, parents, named=named, aliases=aliases)
     if spec is None:
@@ -329,11 +319,11 @@ def add_table(
     return KTable(graph, node, key=key, value=value)
 
 
-def _named_store(materialized: Materialized | None, key: Serde | None, value: Serde | None) -> StoreSpec | None:
+def _named_store(materialized: Materialized | None, key: Serde | None, value: Serde | None) -> nodes.StoreSpec | None:
     if materialized is None or materialized.name is None:
         return None
     check_no_retention(materialized)
-    return StoreSpec(
+    return nodes.StoreSpec(
         name=materialized.name,
         kind="key-value" if materialized.history_ms is None else "versioned",
         key=known(materialized.key or key),
@@ -359,11 +349,11 @@ def _closing(graph: Graph, node: str) -> tuple[int, bool]:
     while waiting:
         above = graph.nodes[waiting.pop()]
         match above.operator:
-            case TimeWindowAggregate(windows=windows):
+            case nodes.TimeWindowAggregate(windows=windows):
                 found.append((windows.closing_delay_ms, False))
-            case SlidingAggregate(windows=sliding):
+            case nodes.SlidingAggregate(windows=sliding):
                 found.append((sliding.closing_delay_ms, True))
-            case SessionAggregate(windows=sessions):
+            case nodes.SessionAggregate(windows=sessions):
                 found.append((sessions.closing_delay_ms, True))
             case _:
                 waiting.extend(above.parents)

@@ -39,9 +39,14 @@ class Names:
         return self.generate(f"{prefix}STATE-STORE-")
 
 
+def is_legal(name: str) -> bool:
+    """Tells whether a topic may have the name."""
+    return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
+
+
 def legal_name(name: str) -> str:
     """Returns the name. Raises TopologyError if it cannot be a part of a Kafka topic's name."""
-    if not _LEGAL.fullmatch(name) or name in (".", ".."):
+    if not is_legal(name):
         raise TopologyError(
             f"{name!r} cannot be a name: it becomes a part of topic names; use up to 249 letters, "
             "digits, '.', '_' and '-'"

@@ -18,6 +18,11 @@ class Suppressed:
     max_bytes: int | None = None
     name: str | None = None
 
+    def __post_init__(self) -> None:
+        for what, limit in (("max_records", self.max_records), ("max_bytes", self.max_bytes)):
+            if limit is not None and limit < 0:
+                raise TopologyError(f"{what} of suppress is {limit}; give 0 or more, or leave it out for no limit")
+
     @classmethod
     def until_window_closes(
         cls, *, max_records: int | None = None, max_bytes: int | None = None, name: str | None = None
@@ -27,11 +32,7 @@ class Suppressed:
         >>> Suppressed.until_window_closes(max_records=1_000).max_records
         1000
         """
-        return cls(
-            max_records=_limit(max_records, "max_records"),
-            max_bytes=_limit(max_bytes, "max_bytes"),
-            name=name,
-        )
+        return cls(max_records=max_records, max_bytes=max_bytes, name=name)
 
     @classmethod
     def until_time_limit(
@@ -48,12 +49,8 @@ class Suppressed:
         >>> results(calm, planes=[("N1", 180, 0), ("N1", 90, 5), ("N2", 50, 10)])
         [('N1', 90, 5)]
         """
-        return cls(
-            time_limit_ms=milliseconds(limit, what="the time limit of suppress"),
-            max_records=_limit(max_records, "max_records"),
-            max_bytes=_limit(max_bytes, "max_bytes"),
-            name=name,
-        )
+        time_limit_ms = milliseconds(limit, what="the time limit of suppress")
+        return cls(time_limit_ms=time_limit_ms, max_records=max_records, max_bytes=max_bytes, name=name)
 
     def with_name(self, name: str) -> Suppressed:
         """With another name for the operator and its store.
@@ -62,9 +59,3 @@ class Suppressed:
         'final'
         """
         return replace(self, name=name)
-
-
-def _limit(limit: int | None, what: str) -> int | None:
-    if limit is not None and limit < 0:
-        raise TopologyError(f"{what} of suppress is {limit}; give 0 or more, or leave it out for no limit")
-    return limit

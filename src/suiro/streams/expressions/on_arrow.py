@@ -32,7 +32,6 @@ class Columns:
     timestamp: pa.Array | None = None  # int64, ms since the epoch
     left: pa.Array | None = None
     right: pa.Array | None = None
-    aggregate: pa.Array | None = None
 
     def __len__(self) -> int:
         return max((len(column) for _, column in self.present()), default=0)

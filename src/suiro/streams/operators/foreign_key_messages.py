@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from suiro.streams.serdes import DeserializationError, Serde, SerializationError
+from suiro.streams.serdes import DeserializationError, Serde
 
 _HEAD = struct.Struct(">BiqiI")
 """Instruction, partition, number, length of the left value or -1, length of the left key."""
@@ -62,8 +62,6 @@ class SubscriptionSerde:
         return f"subscription({self.left_key.name})"
 
     def serialize(self, topic: str, value: Any) -> bytes:
-        if not isinstance(value, Subscription):
-            raise SerializationError(self.name, topic, type(value).__name__, "it takes Subscription")
         key = self.left_key.serialize(topic, value.left_key)
         length = -1 if value.left is None else len(value.left)
         head = _HEAD.pack(value.instruction, value.partition, value.number, length, len(key))
@@ -92,8 +90,6 @@ class ResponseSerde:
         return f"response({self.right_value.name})"
 
     def serialize(self, topic: str, value: Any) -> bytes:
-        if not isinstance(value, Response):
-            raise SerializationError(self.name, topic, type(value).__name__, "it takes Response")
         length = -1 if value.left is None else len(value.left)
         head = _RESPONSE_HEAD.pack(value.partition, value.number, length, value.right is not None)
         right = b"" if value.right is None else self.right_value.serialize(topic, value.right)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from suiro.errors import UsageError
+from suiro.streams.dsl.naming import is_legal
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.records import Record
 from suiro.streams.serdes.primitives import integer_of
@@ -24,8 +25,11 @@ def topic_of(sink: Sink, record: Record) -> str:
     if isinstance(sink.topic, str):
         return sink.topic
     topic = sink.topic(record.key, record.value, record)
-    if not isinstance(topic, str) or not topic:
-        raise UsageError(f"the function that chooses the topic gave {topic!r}; it must give a topic's name")
+    if not isinstance(topic, str) or not is_legal(topic):
+        raise UsageError(
+            f"the function that chooses the topic gave {topic!r}; it must give a topic's name: up to 249 letters, "
+            "digits, '.', '_' and '-'"
+        )
     return topic
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from suiro.streams.errors import TopologyError
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.row_expiry import OperatorContext
 from suiro.streams.operators.windowing import Give, Windowing
@@ -90,11 +89,8 @@ def _merger_of(operator: SessionAggregate) -> Callable[[Any, list[Any]], Any]:
             return reduced
         case "aggregate":
             initializer = aggregation.initializer
-            if operator.merger is None or initializer is None:
-                raise TopologyError(
-                    "aggregate over sessions needs a merger, which makes one aggregate of two: "
-                    "aggregate(initializer, aggregator, merger)"
-                )
+            assert operator.merger is not None
+            assert initializer is not None
             merger = callable_of(operator.merger, "key_value_aggregate")
 
             def merged(key: Any, values: list[Any]) -> Any:

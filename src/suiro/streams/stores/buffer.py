@@ -58,15 +58,11 @@ class TimeOrderedBuffer:
         time = self._times().get(key)
         return None if time is None else self._rows.get(_row(time, key, 0))
 
-    def delete(self, key: bytes) -> bytes | None:
-        """Removes the key's entry and returns its payload; None if there is none."""
+    def delete(self, key: bytes) -> None:
+        """Removes the key's entry, if there is one."""
         time = self._times().pop(key, None)
-        if time is None:
-            return None
-        row = _row(time, key, 0)
-        payload = self._rows.get(row)
-        self._erase(row)
-        return payload
+        if time is not None:
+            self._erase(_row(time, key, 0))
 
     # Several entries for a key
 
@@ -74,16 +70,14 @@ class TimeOrderedBuffer:
         """Adds an entry. Entries of the same time and key leave in the order they were added."""
         self._write(_row(time, key, self._next_sequence(time, key)), payload)
 
-    def remove(self, time: int, key: bytes) -> int:
-        """Removes all entries of this time and key. Returns how many there were."""
+    def remove(self, time: int, key: bytes) -> None:
+        """Removes all entries of this time and key."""
         if self._rows.get(_row(time, key, 0)) is None:  # the first one leaves first
-            return 0
-        entries = list(self._entries_at(time, key))
-        for row, _ in entries:
+            return
+        for row, _ in list(self._entries_at(time, key)):
             self._erase(row)
-        if entries and self._time_of is not None:
+        if self._time_of is not None:
             self._time_of.pop(key, None)
-        return len(entries)
 
     def move(self, by: int) -> None:
         """Moves the times of all entries later by this."""

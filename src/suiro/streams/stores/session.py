@@ -52,9 +52,6 @@ class SessionStore(KeyedStore):
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
         """Returns the value of exactly this session; None if there is none."""
-        return self.get(key, start, end)
-
-    def get(self, key: Any, start: int, end: int) -> Any:
         return self.value_at(self.key_of(key), start, end)
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:

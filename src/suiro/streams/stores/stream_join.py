@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -35,14 +35,6 @@ class StreamJoinStore(KeyedStore):
         """The latest timestamp put; -1 before the first."""
         heapify(self._by_time)
 
-    def put(self, key: Any, value: Any, timestamp: int) -> None:
-        self.put_at(self.key_of(key), self.data_of(value), timestamp)
-
-    def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
-        """Yields timestamps and values of a key with `first <= timestamp <= last`, in the order of time, then of
-        arrival."""
-        return iter(self.fetch_at(self.key_of(key), first, last))
-
     def data_of(self, value: Any) -> bytes:
         """Returns the bytes of a value, for `put_at`."""
         return self.spec.value.serialize(self._topic, value)
@@ -67,6 +59,8 @@ class StreamJoinStore(KeyedStore):
         self.time = max(self.time, timestamp)
 
     def fetch_at(self, raw: bytes, first: int, last: int) -> list[tuple[int, Any]]:
+        """Returns timestamps and values of a key with `first <= timestamp <= last`, in the order of time, then of
+        arrival."""
         places = self._of_key.get(raw)
         if places is None or places[-1][0] < first:
             return []
@@ -76,13 +70,6 @@ class StreamJoinStore(KeyedStore):
             assert data is not None  # `_of_key` says so
             found.append((place[0], self.spec.value.deserialize(self._topic, data)))
         return found
-
-    def all(self) -> Iterator[tuple[Any, int, Any]]:
-        """Yields keys, timestamps and values in the order of rows."""
-        for row, value in self._rows.range():
-            timestamp, _ = _PLACE.unpack(row[-_PLACE.size :])
-            key = self.spec.key.deserialize(self._topic, row[: -_PLACE.size])
-            yield key, timestamp, self.spec.value.deserialize(self._topic, value)
 
     def expire(self, before: int) -> None:
         """Removes records with an earlier timestamp, except the latest, which is the store's time."""

@@ -457,6 +457,8 @@ Operator = (
 COUNTING_NULL_KEYS = (StreamStreamJoin, Process)
 COUNTING_NULLS = (*COUNTING_NULL_KEYS, TimeWindowAggregate, SessionAggregate)
 """Operators whose time records with null keys advance, and those with null values."""
+DROPPING_NULL_KEYS = (TimeWindowAggregate, SlidingAggregate, SessionAggregate, StreamTableJoin, TableSource)
+"""Operators whose own time, or that of those below, records with null keys do not advance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

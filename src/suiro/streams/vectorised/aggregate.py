@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from suiro.errors import FatalError
 from suiro.streams.errors import ProcessingError
-from suiro.streams.expressions.on_arrow import Columns, evaluate
+from suiro.streams.expressions.on_arrow import evaluate
 from suiro.streams.serdes import NotColumnarError
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.columns import Chunk
 from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, grown, read_only
 from suiro.streams.vectorised.numbers import Numbers
+from suiro.streams.vectorised.stateless import columns_of
 
 _Int64s = npt.NDArray[np.int64]
 _SAFE = 1 << 62
@@ -55,13 +56,8 @@ def inputs_of(
     found: npt.NDArray[Any] | None = None
     valid = None
     if numbers.operand is not None:
-        roots = numbers.operand.roots()
-        columns = Columns(
-            value=chunk.value.values if "value" in roots else None,
-            key=chunk.key.values if "key" in roots else None,
-            timestamp=pa.array(chunk.timestamps),
-        )
-        found, valid = numbers_of(evaluate(numbers.operand, columns), numbers.is_double)
+        computed = evaluate(numbers.operand, columns_of(numbers.operand, chunk))
+        found, valid = numbers_of(computed, numbers.is_double)
     keys = chunk.key.bytes_for(key_serde, topic)
     return Inputs(keys=keys, timestamps=chunk.timestamps, numbers=found, valid=valid, headers=chunk.headers), dropped
 
@@ -84,7 +80,7 @@ def numbers_of(column: pa.Array, is_double: bool) -> tuple[npt.NDArray[Any], npt
 def combine(inputs: Inputs, numbers: Numbers) -> pa.RecordBatch:
     """Returns one row per key (key, number, timestamp, headers) in the order of the last records; or all records, if
     they may not be combined."""
-    if not _may_combine(inputs, numbers):
+    if not may_combine(inputs, numbers):
         return one_by_one(inputs)
     index = KeyIndex(min(len(inputs), 1 << 16))
     slots = index.slots(inputs.keys)
@@ -117,7 +113,7 @@ def one_by_one(inputs: Inputs) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns).replace_schema_metadata({"kind": "records"})
 
 
-def _may_combine(inputs: Inputs, numbers: Numbers) -> bool:
+def may_combine(inputs: Inputs, numbers: Numbers) -> bool:
     if numbers.op == kernels.COUNT:
         return True
     if not numbers.combines or inputs.valid is not None or inputs.numbers is None:

@@ -126,10 +126,10 @@ class KeyIndex:
         """Makes room for one more key of this size, and for as many again as there are."""
         count = len(self)
         if count + 2 > len(self._starts):
-            self._starts = _longer(self._starts, 2 * len(self._starts))
+            self._starts = grown(self._starts, 2 * len(self._starts))
         needed = int(self._starts[count]) + size
         if needed > len(self._arena):
-            self._arena = _longer(self._arena, max(needed, 2 * len(self._arena)))
+            self._arena = grown(self._arena, max(needed, 2 * len(self._arena)))
         if 2 * (count + 1) > len(self._table):
             self._table = np.zeros(4 * len(self._table), np.int64)
             kernels.rehash(self._table, self._arena, self._starts, self._result)
@@ -150,12 +150,6 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def _longer(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
-    found = np.empty(length, array.dtype)
-    found[: len(array)] = array
-    return found
-
-
 def _power_above(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
@@ -163,7 +157,7 @@ def _power_above(number: int) -> int:
 _EMPTY: _Bytes = read_only(np.empty(0, np.uint8))
 
 
-def grown(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
+def grown(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:
     found = np.full(size, fill, array.dtype)
     found[: len(array)] = array
     return found

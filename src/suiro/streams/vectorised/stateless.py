@@ -235,7 +235,8 @@ def _result_type(node: Node, function: Function, types: Types, kind: str) -> pa.
     return found
 
 
-def _columns(function: Expression, chunk: Chunk) -> Columns:
+def columns_of(function: Expression, chunk: Chunk) -> Columns:
+    """Returns the columns that the function reads."""
     roots = function.roots()
     return Columns(
         value=chunk.value.read if "value" in roots else None,
@@ -245,7 +246,7 @@ def _columns(function: Expression, chunk: Chunk) -> Columns:
 
 
 def _holds(predicate: Any, chunk: Chunk) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    found = evaluate(predicate, _columns(predicate, chunk))
+    found = evaluate(predicate, columns_of(predicate, chunk))
     if pa.types.is_null(found.type):
         return np.zeros(len(chunk), np.bool_)
     if not pa.types.is_boolean(found.type):
@@ -254,7 +255,7 @@ def _holds(predicate: Any, chunk: Chunk) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def _computed(mapper: Any, chunk: Chunk) -> Column:
-    return Column(values=evaluate(mapper, _columns(mapper, chunk)))
+    return Column(values=evaluate(mapper, columns_of(mapper, chunk)))
 
 
 def _in_order(pieces: list[Chunk]) -> Chunk:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from suiro.streams.times import UNKNOWN
 from suiro.streams.vectorised import kernels
-from suiro.streams.vectorised.aggregate import Inputs, _may_combine, last_first, one_by_one
+from suiro.streams.vectorised.aggregate import Inputs, last_first, may_combine, one_by_one
 from suiro.streams.vectorised.key_index import KeyIndex, read_only
 from suiro.streams.vectorised.numbers import Numbers
 from suiro.streams.windows import TimeWindows
@@ -38,7 +38,7 @@ def combine_windows(inputs: Inputs, numbers: Numbers, windows: TimeWindows) -> W
     """Returns rows of (key of the window store, number, timestamp, count, headers), as `aggregate.combine` does."""
     index = KeyIndex(min(len(inputs), 1 << 16))
     slots = index.slots(inputs.keys)
-    if not _may_combine(inputs, numbers):
+    if not may_combine(inputs, numbers):
         return _spread(inputs, windows, index, slots)
     values = _NOTHING if inputs.numbers is None else read_only(inputs.numbers)
     width = -(-windows.size_ms // windows.advance_ms)
