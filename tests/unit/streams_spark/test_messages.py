@@ -64,7 +64,10 @@ def messages(draw: st.DrawFn) -> ShuffleMessage:
         "raw": columns("offset"),
         "carried": columns("time"),
         "tick": st.none(),
-        "range": st.builds(range_columns, st.builds(OffsetRange, st.just("t"), st.just(0), INT64, INT64)),
+        "range": st.builds(
+            range_columns,
+            st.builds(OffsetRange, topic=st.just("t"), partition=st.just(0), start=INT64, end=INT64),
+        ),
     }
     return ShuffleMessage(
         kind=kind,
