@@ -36,6 +36,7 @@ from suiro.streams import StreamsBuilder, serdes
 from suiro.streams.dsl.registries import with_registry
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
+from suiro.streams_spark.input_reader import InputReader
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
@@ -93,6 +94,17 @@ class Handle:
         del self.segments[number]
 
 
+class _Log(InputReader):
+    """The records of a micro-batch."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program, lambda: True)
+        self.chunks: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+
+    def read(self, records: OffsetRange, *, is_replayed: bool) -> Iterator[pa.RecordBatch]:
+        return iter(self.chunks[records.place])
+
+
 class Tasks:
     """All tasks of a topology, one after the other."""
 
@@ -112,6 +124,7 @@ class Tasks:
         self._inputs = {
             place: rows for topic in topology.source_topics for place, rows in _partitioned(topic, inputs[topic])
         }
+        self._log = _Log(self._program)
         self.seconds = {"source": 0.0, "tasks": 0.0}
         self.stage = Stage()
 
@@ -132,6 +145,7 @@ class Tasks:
             )
             share = columns.slice(first, end - first)
             chunks = [share.slice(at, CHUNK) for at in range(0, share.num_rows, CHUNK)]
+            self._log.chunks[topic, partition] = chunks
             for found in input_rows(self._program, item, chunks, topics):
                 rows += found
         rows += topics.finish()
@@ -148,7 +162,7 @@ class Tasks:
                     rows += [(sub, partition, data) for data in messages]
                     continue
                 log = StateLog(self._handles[sub, partition], self._cache, (sub, partition))
-                rows += run_task(self._program, sub, partition, messages, log, Topics(self.stage))  # type: ignore[arg-type]
+                rows += run_task(self._program, sub, partition, messages, log, Topics(self.stage), self._log)  # type: ignore[arg-type]
         self.seconds["tasks"] += time.process_time() - between
 
 

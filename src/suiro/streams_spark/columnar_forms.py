@@ -29,6 +29,11 @@ class ColumnarForms:
         found = self._found[number]
         return None if isinstance(found, Reason) else found
 
+    def combines(self, number: int) -> bool:
+        """Whether records are combined before they come to the sub-topology's tasks."""
+        found = self.of(number)
+        return found is not None and found.kind == "aggregate"
+
     def block_plan(self, number: int) -> BlockPlan:
         """How a sub-topology runs that has no columnar form, or whose data its columnar form cannot do."""
         if number not in self._plans:

@@ -1,7 +1,7 @@
 """Continues traces: the header `traceparent` of a record that is read names a span of the application from here on.
 
 The operators pass headers on as Kafka Streams does, so the results of a record name that span, too. It is exported by
-the driver once the micro-batch is committed. A source task works on whole columns: records without headers, and those
+the driver once the micro-batch is committed. It works on whole columns: records without headers, and those
 whose trace is not sampled, cost a comparison of their column.
 """
 
@@ -20,14 +20,14 @@ from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row
 from suiro.telemetry import TRACEPARENT, Parent, Span, Tracing, parent_of, span_id, trace_id
 
 SPANS_MAX = 2_000
-"""Of one source task in a micro-batch. Further records keep the header that they have."""
+"""Of one Spark task in a micro-batch. Further records keep the header that they have."""
 NS_PER_MS = 1_000_000
 _ODD = "[13579bdf]"  # the last digit of the flags of a sampled trace; a later version may have more behind it
 _ROUNDS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 class RecordTracer:
-    """Of one source task in a micro-batch."""
+    """Of one Spark task in a micro-batch."""
 
     def __init__(self, tracing: Tracing, clock: Clock) -> None:
         self._tracing = tracing
@@ -144,9 +144,10 @@ def _with_headers(
 
 
 def spans_of(reports: Sequence[object], application_id: str, written_ns: int) -> list[Span]:
-    """Of a micro-batch whose results were visible to readers at `written_ns`."""
-    return [
-        Span(
+    """Of a micro-batch whose results were visible to readers at `written_ns`. A record that several tasks read has one
+    span, because its id comes from the record's place."""
+    found = {
+        (trace, span): Span(
             trace_id=trace,
             span_id=span,
             parent_id=above,
@@ -166,4 +167,5 @@ def spans_of(reports: Sequence[object], application_id: str, written_ns: int) ->
         for report in reports
         if isinstance(report, RecordSpans)
         for trace, span, above, topic, partition, offset, started_ns in report.spans
-    ]
+    }
+    return list(found.values())

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from suiro.streams_spark.changelog_rewrite import rewritten
 from suiro.streams_spark.column_task import ColumnTask
 from suiro.streams_spark.columnar_forms import columnar_forms_of
+from suiro.streams_spark.input_reader import InputReader
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.reports import pack_report
@@ -16,9 +17,17 @@ from suiro.streams_spark.stream_task import StreamTask
 
 
 def run_task(
-    program: Program, number: int, partition: int, messages: Iterable[bytes], log: StateLog, topics: Topics
+    program: Program,
+    number: int,
+    partition: int,
+    messages: Iterable[bytes],
+    log: StateLog,
+    topics: Topics,
+    reader: InputReader | None = None,
 ) -> Iterator[Row]:
-    """One micro-batch of one task. Gives its messages to others as soon as they are large: all of them may be many
+    """`reader`: reads the records of which messages have the offsets; by default from the log.
+
+    One micro-batch of one task. Gives its messages to others as soon as they are large: all of them may be many
     times what came. It is over when this is exhausted."""
     columnar = columnar_forms_of(program).of(number)
     if columnar is None or columnar.kind == "stateless":
@@ -27,7 +36,8 @@ def run_task(
         running = ColumnTask(
             program, number, partition, log.load({columnar.store: columnar.new_rows}), topics, columnar
         )
-    unpacked = [ShuffleMessage.unpack(data) for data in messages]
+    reader = reader or InputReader(program, topics.waits_on)
+    unpacked = list(reader.read_ranges(map(ShuffleMessage.unpack, messages)))
     topics.is_replayed = any(item.replayed for item in unpacked)
     topics.clock = max((item.clock for item in unpacked if item.clock is not None), default=None)
     rewrites = any(item.rewrites for item in unpacked)
@@ -43,6 +53,7 @@ def run_task(
         if spec in changes:
             running.outputs.changelog(spec, changes[spec], running.now)
     yield from topics.finish()
+    yield from reader.report()
     report = running.report()
     if report is not None:
         yield STAGED, 0, pack_report(report)

@@ -4,7 +4,10 @@ A row is `(sub int, bucket int, message binary)`: the sub-topology and partition
 task's report to the driver (`reports`). ShuffleMessage is a head (`_HEAD`, then input partition and input as UTF-8,
 then zeros up to a multiple of eight bytes) and columns as an Arrow IPC stream of one batch:
 
-- raw: columns as they are in the topic: key, value, timestamp, offset, and headers where there are any;
+- range: the offsets from `start` to `end` (exclusive) of the topic partition, whose records the task reads itself: so
+  they pass neither Java nor a shuffle;
+- raw: columns as they are in the topic: key, value, timestamp, offset, and headers where there are any. They are sent
+  for global tables only, which all tasks have;
 - carried over a repartition: key and value as its serdes give them, timestamp, `time` (the input partition's time at
   that record, running maximum over all its records), and headers where there are any;
 - combined: what the sub-topology's columnar form made of raw or carried ones (`suiro.streams.vectorised`);
@@ -41,12 +44,16 @@ partition's group and input."""
 _HAS_INPUT_PARTITION, _BEHIND, _REPLAYED, _HAS_CLOCK, _PAUSED, _REWRITES = 1, 2, 4, 8, 16, 32
 _FLAGS = _HAS_INPUT_PARTITION | _BEHIND | _REPLAYED | _HAS_CLOCK | _PAUSED | _REWRITES
 
-Kind = Literal["raw", "carried", "combined", "tick"]
+Kind = Literal["raw", "carried", "combined", "tick", "range"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 """Their places are what is sent: a new one goes to the end."""
 _INT64, _BINARY = pa.int64(), pa.binary()
 _RECORDS = {"key": _BINARY, "value": _BINARY, "timestamp": _INT64}
-_COLUMNS = {"raw": {**_RECORDS, "offset": _INT64}, "carried": {**_RECORDS, "time": _INT64}}
+_COLUMNS = {
+    "raw": {**_RECORDS, "offset": _INT64},
+    "carried": {**_RECORDS, "time": _INT64},
+    "range": {"start": _INT64, "end": _INT64},
+}
 
 Row = tuple[int, int, bytes]
 
@@ -166,10 +173,12 @@ def _check_columns(message: ShuffleMessage) -> None:
     if columns is None or wanted is None:
         return
     names, types = columns.schema.names, columns.schema.types
-    if "headers" in names:
+    if "headers" in names and message.kind != "range":
         wanted = {**wanted, "headers": HEADERS}
     if len(names) != len(wanted) or dict(zip(names, types, strict=True)) != wanted:
         raise ValueError(f"{message.kind} has the columns {', '.join(names)}")
+    if message.kind == "range" and (columns.num_rows != 1 or any(column.null_count for column in columns.columns)):
+        raise ValueError("range has not one start and one end")
 
 
 def by_input_partition(messages: Iterable[ShuffleMessage]) -> list[tuple[InputPartition, ShuffleMessage]]:

@@ -1,28 +1,19 @@
-"""The source task: reads its input partitions one after another and produces rows with messages.
+"""The source task: goes through its input partitions one after another and produces rows with messages.
 
-Sub-topologies of level 0 run right here; of their records only those for a repartition travel on.
+Sub-topologies of level 0 run right here; of their records only those for a repartition travel on. A task with state
+reads its records itself, unless its columnar form combines them here: it gets their offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from suiro.clock import SystemClock
-from suiro.spark import (
-    ReadSettings,
-    RetryingClient,
-    StageOfTask,
-    Waiting,
-    given_up_when_stopped,
-    lease,
-    read_columns,
-)
+from suiro.spark import StageOfTask, given_up_when_stopped
 from suiro.streams.blocks import BlockTask
 from suiro.streams.call_loop import Calls
 from suiro.streams.calls import Caller
@@ -34,11 +25,11 @@ from suiro.streams.topology.topology import SubTopology
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import condition_after
+from suiro.streams_spark.input_reader import EndsWithQuery, InputReader, range_columns
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import TopicReader
-from suiro.streams_spark.record_spans import RecordTracer
 from suiro.streams_spark.shuffle_message import InputPartition, Row, ShuffleMessage
 from suiro.streams_spark.taking import Letters, all_taken
 from suiro.streams_spark.work import InputRange, Work
@@ -46,19 +37,11 @@ from suiro.streams_spark.work import InputRange, Work
 
 def work_rows(program: Program, work: Work, *, in_driver: Mapping[str, str] | None = None) -> Iterator[list[Row]]:
     """`in_driver`: the properties that a task of Spark would have."""
-    bootstrap_servers, settings = program.connection
-    reading = ReadSettings(
-        include_headers=True,
-        fail_on_data_loss=program.source.fail_on_data_loss,
-        max_fetch_bytes=program.source.max_fetch_bytes,
-    )
-    clock, ends_with_query = SystemClock(), _until_stopped(in_driver)
+    ends_with_query = _until_stopped(in_driver)
     calls = Calls()
-    with StageOfTask(program.sink, in_driver) as stage:
+    with StageOfTask(program.sink, in_driver) as stage, ends_with_query(calls.give_up):
         topics = Topics(stage)
-        tracer = None
-        if program.tracing is not None and not work.replayed:
-            tracer = RecordTracer(program.tracing, clock)
+        reader = InputReader(program, stage.waits_on, ends_with_query=ends_with_query)
         topics.is_replayed, topics.clock = work.replayed, work.clock
         tick = ShuffleMessage(kind="tick", input_partition=None, replayed=work.replayed)
         if work.ticks:
@@ -66,28 +49,15 @@ def work_rows(program: Program, work: Work, *, in_driver: Mapping[str, str] | No
         if work.rewrites:
             yield list(_ticks(program, replace(tick, rewrites=True), _has_changelogs))
         for item in work.input_partitions:
-            if item.records.start == item.records.end:
-                yield from input_rows(program, item, (), topics, calls)
-                continue
-            with lease(bootstrap_servers, settings) as client:
-                waiting = Waiting(
-                    clock=clock,
-                    limit_ms=program.source.waiting_limit_ms,
-                    is_wanted=lambda: stage.waits_on() and not client.is_abandoned,
-                )
-                with ends_with_query(client.abandon), ends_with_query(calls.give_up):
-                    chunks = read_columns(RetryingClient(client, waiting), item.records, reading, clock)
-                    if tracer is not None:
-                        chunks = tracer.traced(chunks, item.input_partition)
-                    yield from input_rows(program, item, chunks, topics, calls)
+            chunks = (
+                reader.read(item.records, is_replayed=work.replayed) if item.records.start < item.records.end else ()
+            )
+            yield from input_rows(program, item, chunks, topics, calls)
         yield list(topics.finish())
-        if tracer is not None:
-            yield list(tracer.report())
+        yield list(reader.report())
 
 
-def _until_stopped(
-    in_driver: Mapping[str, str] | None,
-) -> Callable[[Callable[[], None]], AbstractContextManager[None]]:
+def _until_stopped(in_driver: Mapping[str, str] | None) -> EndsWithQuery:
     """Spark ends its own tasks. In the driver, the query's end has to be watched."""
     if in_driver is None:
         return lambda give_up: nullcontext()
@@ -101,7 +71,8 @@ def input_rows(
     topics: Topics,
     caller: Caller | None = None,
 ) -> Iterator[list[Row]]:
-    """Turns the records of one input partition into messages and staged records."""
+    """Turns the records of one input partition into messages and staged records. `chunks` are read only if records are
+    processed or combined here, or belong to a global table. Other tasks read their records themselves."""
     input_partition = item.input_partition
     plan = program.plan
     inputs = plan.inputs.get(input_partition.group, [])
@@ -111,10 +82,12 @@ def input_rows(
         for sub, node in inputs
         if sub.level == IN_SOURCE_TASKS
     ]
-    away = [
+    away = [(sub, node) for sub, node in inputs if sub.level != IN_SOURCE_TASKS]
+    combines = columnar_forms_of(program).combines
+    combining = [
         (sub, node, _combining(program, sub, node, input_partition, topics))
-        for sub, node in inputs
-        if sub.level != IN_SOURCE_TASKS
+        for sub, node in away
+        if combines(sub.number)
     ]
     tick = ShuffleMessage(
         kind="tick",
@@ -125,22 +98,28 @@ def input_rows(
         replayed=topics.is_replayed,
         paused=item.paused,
     )
-    for sequence, columns in enumerate(chunks):
-        columns = _without_empty_headers(columns)
+    for sequence, columns in enumerate(chunks if tables or here or combining else ()):
         message = replace(tick, kind="raw", sequence=sequence, columns=columns)
         rows: list[Row] = []
         for sub, node in tables:
             data = replace(message, input=node.name, behind=False, paused=None).pack()
             rows += [(sub.number, partition, data) for partition in range(sub.tasks)]
-        for sub, node, combined in away:
+        for sub, node, combined in combining:
             data = combined(replace(message, input=node.name)).pack()
             rows.append((sub.number, input_partition.partition, data))
         for task in here:
             rows += task.feed(columns)
         yield rows
     rows = []
+    if item.records.start < item.records.end:
+        message = replace(tick, kind="range", sequence=0, columns=range_columns(item.records))
+        rows += [
+            (sub.number, input_partition.partition, replace(message, input=node.name).pack())
+            for sub, node in away
+            if not combines(sub.number)
+        ]
     if item.tells:
-        for sub, node, _ in away:
+        for sub, node in away:
             rows.append((sub.number, input_partition.partition, replace(tick, input=node.name).pack()))
     for task in here:
         rows += task.finish(item)
@@ -243,10 +222,3 @@ def _ticks(program: Program, tick: ShuffleMessage, is_told: Callable[[SubTopolog
 
 def _has_changelogs(sub: SubTopology) -> bool:
     return any(spec.logged for spec in sub.stores)
-
-
-def _without_empty_headers(columns: pa.RecordBatch) -> pa.RecordBatch:
-    headers = columns.column("headers")
-    if pc.sum(pc.list_value_length(headers)).as_py():
-        return columns
-    return columns.select(["key", "value", "offset", "timestamp"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from suiro.streams.vectorised.stateless import Reason
 from suiro.streams.vectorised.table import TableRows
 from suiro.streams_spark import column_task
 from suiro.streams_spark.columnar_forms import columnar_forms_of
+from suiro.streams_spark.input_reader import InputReader
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
@@ -93,6 +94,17 @@ class Handle:
         del self.segments[number]
 
 
+class Log(InputReader):
+    """The records of a micro-batch."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program, lambda: True)
+        self.chunks: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+
+    def read(self, records: OffsetRange, *, is_replayed: bool) -> Iterator[pa.RecordBatch]:
+        return iter(self.chunks[records.place])
+
+
 class Engine:
     """All tasks of a topology, one after another."""
 
@@ -108,6 +120,7 @@ class Engine:
             sink=SinkOptions.parse(KAFKA),
             parallelism=1,
         )
+        self.log = Log(self.program)
         self.columnar_forms = columnar_forms_of(self.program)
         self.handles: dict[tuple[int, int], Handle] = defaultdict(Handle)
         self.cache = StateCache()
@@ -141,6 +154,7 @@ class Engine:
             if behind:
                 self.behind.add(place)
             chunks = [self._columns(records[at : at + chunk]) for at in range(0, len(records), chunk)]
+            self.log.chunks[place] = chunks
             for found in input_rows(self.program, item, chunks, topics):
                 rows += found
         rows += topics.finish()
@@ -154,7 +168,7 @@ class Engine:
                     rows += [(number, partition, data) for data in messages]
                     continue
                 log = StateLog(self.handles[number, partition], self.cache, (number, partition))
-                rows += run_task(self.program, number, partition, messages, log, Topics(stage))  # type: ignore[arg-type]
+                rows += run_task(self.program, number, partition, messages, log, Topics(stage), self.log)  # type: ignore[arg-type]
         assert not self._told(rows)
         return stage.rows
 

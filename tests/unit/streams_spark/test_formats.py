@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from suiro.spark import Positions
+from suiro.spark import OffsetRange, Positions
 from suiro.spark.decide import Marker
 from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.spark.staging import StagedRecords, StagingWriter
@@ -37,6 +37,7 @@ from suiro.streams_spark import description, rebuild, replacement
 from suiro.streams_spark.buffered_records import pack_buffered, unpack_buffered
 from suiro.streams_spark.changes import read_change, write_changes
 from suiro.streams_spark.description import check_description
+from suiro.streams_spark.input_reader import range_columns
 from suiro.streams_spark.notes import INPUT_TIME
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.rebuild import Boundary, BufferedFrom
@@ -73,6 +74,7 @@ RAW = ShuffleMessage(
     clock=5,
     columns=records("offset"),
 )
+RANGE = replace(RAW, kind="range", columns=range_columns(OffsetRange(topic="topic", partition=2, start=7, end=9)))
 TICK = ShuffleMessage(
     kind="tick", input_partition=InputPartition("/4", 0), input="cut", time=9, replayed=True, paused=-1
 )
@@ -231,6 +233,7 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         ShuffleMessage.unpack,
         replace(RAW, kind="carried", columns=records("time")),
     ),
+    "shuffle-message-range": (RANGE.pack, ShuffleMessage.unpack, RANGE),
     "shuffle-message-tick": (TICK.pack, ShuffleMessage.unpack, TICK),
     "report-commit": (lambda: pack_commit(REPORTS["file"]), unpack_commit, REPORTS["file"]),  # type: ignore[arg-type]
     "report-held": (

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suiro.errors import FatalError
-from suiro.spark import CommitMessage, MicroBatchIdentity, PackedReport, StagedRecords
+from suiro.spark import CommitMessage, MicroBatchIdentity, OffsetRange, PackedReport, StagedRecords
 from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.streams_spark import shuffle_message
+from suiro.streams_spark.input_reader import range_columns
 from suiro.streams_spark.processor import _frames
 from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.reports import (
@@ -58,7 +59,16 @@ def columns(draw: st.DrawFn, place: str) -> pa.RecordBatch:
 
 @st.composite
 def messages(draw: st.DrawFn) -> ShuffleMessage:
-    kind: Literal["raw", "carried", "tick"] = draw(st.sampled_from(["raw", "carried", "tick"]))
+    kind: Literal["raw", "carried", "tick", "range"] = draw(st.sampled_from(["raw", "carried", "tick", "range"]))
+    found = {
+        "raw": columns("offset"),
+        "carried": columns("time"),
+        "tick": st.none(),
+        "range": st.builds(
+            range_columns,
+            st.builds(OffsetRange, topic=st.just("t"), partition=st.just(0), start=INT64, end=INT64),
+        ),
+    }
     return ShuffleMessage(
         kind=kind,
         input_partition=draw(st.none() | st.builds(InputPartition, st.text(max_size=6), st.integers(0, (1 << 31) - 1))),
@@ -70,7 +80,7 @@ def messages(draw: st.DrawFn) -> ShuffleMessage:
         replayed=draw(st.booleans()),
         paused=draw(st.none() | INT64),
         rewrites=draw(st.booleans()),
-        columns=None if kind == "tick" else draw(columns("offset" if kind == "raw" else "time")),
+        columns=draw(found[kind]),
     )
 
 
@@ -139,6 +149,13 @@ def test_columns_of_another_schema_are_refused() -> None:
     wrong = pa.RecordBatch.from_pydict({"key": pa.array([1])})
     with pytest.raises(FatalError, match="raw has the columns key"):
         ShuffleMessage.unpack(ShuffleMessage(kind="raw", input_partition=None, columns=wrong).pack())
+
+
+def test_a_range_has_one_start_and_one_end() -> None:
+    columns = pa.RecordBatch.from_pydict({"start": pa.array([1, 2]), "end": pa.array([2, 3])})
+    for wrong in (columns, columns.slice(0, 0)):
+        with pytest.raises(FatalError, match="not one start"):
+            ShuffleMessage.unpack(ShuffleMessage(kind="range", input_partition=None, columns=wrong).pack())
 
 
 IDENTITY = MicroBatchIdentity(query_id="q", run_id="r", batch_id=7)

@@ -147,3 +147,12 @@ def test_any_headers(rows: list[Headers], ratio: float, cut: int) -> None:
         if has_any or ratio != 0.5:
             assert (before != after) == expected
     assert changed == len(spans)
+
+
+def test_a_record_that_two_tasks_read_has_one_span() -> None:
+    columns = batch([[("traceparent", SAMPLED)], []])
+    tracers = [RecordTracer(Tracing(application_id="app", ratio=1.0), ManualClock()) for _ in range(2)]
+    rows = [list(tracer.traced(iter([columns]), INPUT_PARTITION)) for tracer in tracers]
+    assert rows[0] == rows[1]
+    reports = unpack_reports([message for tracer in tracers for _, _, message in tracer.report()])
+    assert len(spans_of(reports, "app", 1_000_000_000_001 * 1_000_000)) == 2

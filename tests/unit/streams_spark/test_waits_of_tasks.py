@@ -16,11 +16,12 @@ from suiro.errors import FatalError, TransientError
 from suiro.foundation.regularly import Regularly
 from suiro.spark import OffsetRange, SinkOptions, StageOfTask, staging
 from suiro.streams import Materialized, StreamsBuilder, serdes
-from suiro.streams_spark import changelog_rewrite, source_task
+from suiro.streams_spark import changelog_rewrite, input_reader
+from suiro.streams_spark.input_reader import range_columns
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.run_task import run_task
-from suiro.streams_spark.shuffle_message import ShuffleMessage
+from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
 from suiro.streams_spark.source_task import work_rows
 from suiro.streams_spark.state_log import StateCache, StateLog
 from suiro.streams_spark.work import InputRange, Work
@@ -62,13 +63,22 @@ def read_source(program: Program) -> None:
     list(work_rows(program, Work(input_partitions=(InputRange(records=records),)), in_driver=PROPERTIES))
 
 
+def read_in_the_task(program: Program) -> None:
+    records = OffsetRange(topic="stream", partition=0, start=0, end=4)
+    message = ShuffleMessage(
+        kind="range", input_partition=InputPartition("stream", 0), input="x", columns=range_columns(records)
+    )
+    with StageOfTask(program.sink, PROPERTIES) as stage:
+        list(run_task(program, 0, 0, [message.pack()], StateLog(Handle(), StateCache(), "task"), Topics(stage)))
+
+
 def rewrite_changelog(program: Program) -> None:
     tick = ShuffleMessage(kind="tick", input_partition=None, rewrites=True).pack()
     with StageOfTask(program.sink, PROPERTIES) as stage:
         list(run_task(program, 0, 0, [tick], StateLog(Handle(), StateCache(), "task"), Topics(stage)))
 
 
-@pytest.mark.parametrize("work", [read_source, rewrite_changelog])
+@pytest.mark.parametrize("work", [read_source, read_in_the_task, rewrite_changelog])
 def test_what_a_task_reads_with_for_days_is_not_removed(
     work: Callable[[Program], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +89,7 @@ def test_what_a_task_reads_with_for_days_is_not_removed(
     monkeypatch.setattr(staging, "keeper", Regularly("kept", 0.01, staging._keep_all))
     sink = SinkOptions.parse({**KAFKA, "staging.dir": str(tmp_path)})
     log = AwayForDays(tmp_path)
-    for module in (source_task, changelog_rewrite):
+    for module in (input_reader, changelog_rewrite):
         monkeypatch.setattr(module, "lease", lambda *_: nullcontext(log))
     with pytest.raises(FatalError, match="kept"):
         work(replace(program, sink=sink))
