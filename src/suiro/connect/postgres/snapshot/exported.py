@@ -45,8 +45,8 @@ def read_exported(
         readers = _Readers(options.dsn, snapshot, options.snapshot_readers)
         try:
             for name in snapshots.running:
-                snapshots.start_reading(name)
                 table = tables.published[name]
+                snapshots.start_reading(name)
                 schema = tables.schema_of(table, is_final=True)
                 size, expected = chunk_size(splitter, table, options.chunk_rows)
                 snapshots.read_rows.expect(name, expected)
