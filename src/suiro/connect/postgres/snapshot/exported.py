@@ -59,7 +59,7 @@ def read_exported(
                     if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
                         commit()
                         waiting = 0
-                        engine.load(wait=True, timeout_s=0 if read.is_last else engine.LOAD_TIMEOUT_S)
+                        engine.load(timeout_s=0 if read.is_last else engine.LOAD_TIMEOUT_S)
                     if is_stopped():
                         return
         except UsageError as error:
