@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import random
+import sqlite3
 import struct
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -202,6 +205,23 @@ def test_values_that_find_no_room_are_read_again_later(tmp_path: Path) -> None:
     values.close()
 
 
+def test_values_that_cannot_be_read_back_are_read_again_later(tmp_path: Path) -> None:
+    """The error of SQLite ended the capture."""
+
+    def fail(*statement: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    values = KeyedValues(tmp_path / "values", memory=Memory(100))
+    values.put(b"key", b"x" * 200)
+    file: Any = values._file
+    values._file = SimpleNamespace(execute=fail, executemany=fail)  # type: ignore[assignment]
+    for read in (lambda: values.get(b"key"), lambda: list(values.all_keys()), values.clear):
+        with pytest.raises(TransientError, match="disk I/O error"):
+            read()
+    values._file = file
+    values.close()
+
+
 def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
     return kind + struct.pack(">I", xid) + rest
 
@@ -303,11 +323,12 @@ def test_headers_are_text_in_the_order_of_the_log() -> None:
     assert [header["value"] for header in rows[0]][3:] == [b"read", b"snapshot"]
 
 
+EPOCH = datetime(1970, 1, 1)
 YEAR_1_US, YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
 @pytest.mark.parametrize("transactions", [1, 7, 2_000])
-def test_compiled_headers_are_plain_headers(transactions: int) -> None:
+def test_headers_of_any_transactions(transactions: int) -> None:
     rows = 2_000
     draw = np.random.default_rng(transactions)
     edges_us = [YEAR_1_US, YEAR_10000_US - 1, -1, 0, 951_782_400_000_000, 4_107_542_399_999_999]
@@ -319,11 +340,27 @@ def test_compiled_headers_are_plain_headers(transactions: int) -> None:
         draw.integers(0, 4, rows),
         xids,
     )
-    for times in (us, us + YEAR_10000_US):  # of the second no kernel knows the year
-        with engine.choose(compiled=False):
-            plain = live_headers(*columns, times)
-        with engine.choose(compiled=True):
-            assert live_headers(*columns, times).equals(plain)
+    found = live_headers(*columns, us)
+    found.validate(full=True)
+    lsns, of, operations, _ = (column.tolist() for column in columns)
+    assert [[header["value"] for header in row] for row in found.to_pylist()] == [
+        [
+            b"%08X/%08X" % (lsn >> 32, lsn & 0xFFFFFFFF),
+            b"%d" % xids[transaction],
+            (EPOCH + timedelta(microseconds=int(us[transaction]))).isoformat(timespec="microseconds").encode() + b"Z",
+            (b"insert", b"update", b"delete", b"truncate")[operation],
+            b"live",
+        ]
+        for lsn, transaction, operation in zip(lsns, of, operations, strict=True)
+    ]
+    late = live_headers(*columns, us + YEAR_10000_US).to_pylist()  # Python has no such year
+    assert late[0][2]["value"].endswith(b"Z")
+
+
+def test_no_records_have_no_headers() -> None:
+    none = np.zeros(0, np.int64)
+    assert len(live_headers(none, none, none, np.array([7]), np.array([1]))) == 0
+    assert len(snapshot_headers(0, lsn=1, read_us=0)) == 0
 
 
 def test_peeked_rows_are_cut_behind_the_last_commit() -> None:
