@@ -148,6 +148,18 @@ def test_ids_of_a_larger_window_before_the_last_one_do_not_push_out_newer_ones(t
         source.close()
 
 
+def test_a_long_id_is_refused(tmp_path: Path) -> None:
+    """A sender could fill the memory with ten thousand ids of 60 kB."""
+    about = About(name="hook", folder=tmp_path, clock=SystemClock())
+    source = WebhookSource({"listen": "127.0.0.1:0", "secret": SECRET, "id_header": "X-Id"}, about)
+    source.open(None)
+    try:
+        answer = post(source.port, b"{}", id_="n" * 1_001)
+    finally:
+        source.close()
+    assert (answer.status_code, answer.json()["message"]) == (400, "header X-Id has 1 to 1,000 characters")
+
+
 def test_deeply_nested_posts_are_refused_and_the_next_one_is_taken(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
 ) -> None:

@@ -327,19 +327,20 @@ class FilesSource:
         settings = self._settings
         if not (data.endswith(b"\n") or final):  # not a whole line
             return Parsed([], 0, 0)
-        if settings.format_of_files != "csv":
-            return read_lines(data, state.line, room, as_json=settings.format_of_files == "jsonl")
         mark = len(codecs.BOM_UTF8) if state.at == 0 and data.startswith(codecs.BOM_UTF8) else 0
-        parsed = read_csv(
-            data[mark:],
-            state.line,
-            room,
-            columns=settings.columns or state.columns,
-            delimiter=settings.delimiter,
-            encoding=settings.encoding,
-            typed=self._typed,
-            final=final,
-        )
+        if settings.format_of_files == "csv":
+            parsed = read_csv(
+                data[mark:],
+                state.line,
+                room,
+                columns=settings.columns or state.columns,
+                delimiter=settings.delimiter,
+                encoding=settings.encoding,
+                typed=self._typed,
+                final=final,
+            )
+        else:
+            parsed = read_lines(data[mark:], state.line, room, as_json=settings.format_of_files == "jsonl")
         return replace(parsed, size=parsed.size + mark)
 
     def _read_whole(
