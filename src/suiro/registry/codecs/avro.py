@@ -75,7 +75,7 @@ class AvroCodec:
         for head, decoder in decoders.items():
             places = [place for place, one in enumerate(heads) if one == head]
             chosen = items if len(decoders) == 1 else [items[place] for place in places]
-            values = None if decoder is None else decoder.decode(chosen)
+            values = None if decoder is None else decoder(chosen)
             if values is None:
                 values = [self.decode(item) for item in chosen]
             if len(decoders) == 1:
@@ -118,7 +118,7 @@ class AvroCodec:
             part = items[start : start + ROWS_AT_ONCE]
             schema_id, schema = self._wire.to_write(topic, self._record_name())
             encoder = self._rows_encoder(schema_id, schema)
-            made = None if encoder is None else encoder.encode(part, schema_id)
+            made = None if encoder is None else encoder(part, schema_id)
             found += [self.encode(topic, value) for value in part] if made is None else made
         return _with_nulls(found, values)
 
