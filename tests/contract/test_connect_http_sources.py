@@ -151,7 +151,8 @@ def test_ids_of_a_larger_window_before_the_last_one_do_not_push_out_newer_ones(t
 def test_a_long_id_is_refused(tmp_path: Path) -> None:
     """A sender could fill the memory with ten thousand ids of 60 kB."""
     about = About(name="hook", folder=tmp_path, clock=SystemClock())
-    source = WebhookSource({"listen": "127.0.0.1:0", "secret": SECRET, "id_header": "X-Id"}, about)
+    settings = {"listen": "127.0.0.1:0", "path": "/in", "secret": SECRET, "id_header": "X-Id"}
+    source = WebhookSource(settings, about)
     source.open(None)
     try:
         answer = post(source.port, b"{}", id_="n" * 1_001)
