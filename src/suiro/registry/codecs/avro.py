@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -18,7 +18,7 @@ from suiro.errors import ConfigError, RegistryError
 from suiro.extras import is_installed
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
 from suiro.registry.codecs.avro_schemas import branch_chooser, for_reading, for_writing, own, with_infinity
-from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.codecs.wire import PREFIX, SCHEMAS_MAX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import InvalidSchema
 from suiro.registry.schemas import AVRO, Schema
 
@@ -40,10 +40,10 @@ class AvroCodec:
         self._writers: dict[int, tuple[Any, Callable[[Any], Any] | None]] = {}
         self._row_writers: dict[int, RowsEncoder | None] = {}
         # By schema id.
-        self._written_by = cache(self._make_written_by)
-        self._for_fastavro = cache(self._make_for_fastavro)
-        self._rows_decoder = cache(self._make_rows_decoder)
-        self._column_decoder = cache(self._make_column_decoder)
+        self._written_by = lru_cache(SCHEMAS_MAX)(self._make_written_by)
+        self._for_fastavro = lru_cache(SCHEMAS_MAX)(self._make_for_fastavro)
+        self._rows_decoder = lru_cache(SCHEMAS_MAX)(self._make_rows_decoder)
+        self._column_decoder = lru_cache(SCHEMAS_MAX)(self._make_column_decoder)
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)

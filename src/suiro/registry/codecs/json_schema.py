@@ -7,10 +7,10 @@ The bytes are JSON as `serdes.json` writes it: UTF-8, sorted members, so that eq
 from __future__ import annotations
 
 import json
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
-from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.codecs.wire import PREFIX, SCHEMAS_MAX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import Budget, InvalidSchema, TooComplex, parse
 from suiro.registry.formats.json_format import READER, validator
 from suiro.registry.formats.json_values import Validator
@@ -28,17 +28,13 @@ _WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 class JsonSchemaCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(JSON, settings)
-        self._by_id: dict[int, Validator] = {}
+        self._of_writer = lru_cache(SCHEMAS_MAX)(self._make_of_writer)  # by schema id
+        self._written: dict[int, Validator] = {}
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
         settings = self._wire.settings
-        found = self._by_id.get(schema_id)
-        if found is None:  # also if another schema validates: an unknown id is an error
-            try:
-                found = self._by_id[schema_id] = self._validator(self._wire.schema(schema_id))
-            except InvalidSchema as error:
-                raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
+        found = self._of_writer(schema_id)  # also if another schema validates: an unknown id is an error
         try:
             value = READER.decode(data[PREFIX.size :].decode())
         except (ValueError, RecursionError) as error:
@@ -57,9 +53,9 @@ class JsonSchemaCodec:
 
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._title)
-        found = self._by_id.get(schema_id)
+        found = self._written.get(schema_id)
         if found is None:
-            found = self._by_id[schema_id] = self._validator(schema)
+            found = self._written[schema_id] = self._validator(schema)
         try:
             body = _WRITER.encode(value).encode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -68,6 +64,12 @@ class JsonSchemaCodec:
         if self._wire.settings.validate and (problem := _problem(found, value, len(body), which)):
             raise Unencodable(problem)
         return PREFIX.pack(0, schema_id) + body
+
+    def _make_of_writer(self, schema_id: int) -> Validator:
+        try:
+            return self._validator(self._wire.schema(schema_id))
+        except InvalidSchema as error:
+            raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
 
     @cached_property
     def _given(self) -> Validator:
