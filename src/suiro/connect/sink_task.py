@@ -75,6 +75,8 @@ class SinkSettings:
     def check(self) -> None:
         if not self.topics:
             raise SettingError("topics", "names no topic")
+        if self.dead_letter_topic in self.topics:
+            raise SettingError("dead_letter_topic", "is one of topics: its records would be read and rejected again")
         for key, value, known in (
             ("format", self.format, FORMATS),
             ("key_format", self.key_format, FORMATS),

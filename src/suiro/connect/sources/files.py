@@ -93,8 +93,14 @@ class FilesSettings:
             require_one_of(f"types.{name}", kind, CSV_TYPES)
         if self.key and self.format_of_files == "lines":
             raise SettingError("key", "lines have no fields to take a key from")
-        if len(self.delimiter) != 1:
-            raise SettingError("delimiter", f"expected one character, got {self.delimiter!r}")
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+            raise SettingError(
+                "delimiter", f"expected one character, not a quote or a line end; got {self.delimiter!r}"
+            )
+        if "/" in self.pattern:
+            raise SettingError("pattern", "is compared with names without folders; set folder, or recursive = true")
+        if len(set(self.columns)) < len(self.columns):
+            raise SettingError("columns", f"names a column twice: {', '.join(self.columns)}")
         try:
             codecs.lookup(self.encoding)
         except LookupError:
