@@ -475,6 +475,7 @@ def test_what_is_said_of_an_index_does_not_tell_its_password(
     ("made", "settings", "said"),
     [
         (WebhookSink, {"url": "ftp://x"}, "url: must begin with http"),
+        (SearchSink, {"url": "http://[::1"}, "url: must begin with http"),
         (WebhookSink, {"url": "http://x", "when": "import os"}, "when: 'import os' is not a rule"),
         (WebhookSink, {"url": "http://x", "when": "a.__class__()"}, "is not allowed in a rule"),
         (WebhookSink, {"url": "http://x", "when": "open('x')"}, "is not allowed in a rule"),

@@ -521,6 +521,7 @@ def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(
         (WebhookSource, {"secret": "x", "certificate": "c.pem"}, "certificate_key: certificate and"),
         (WebhookSource, {"secret": "x", "max_waiting": 0}, "max_waiting: must be at least 1"),
         (RestSource, {"url": "x"}, "url: must begin with http"),
+        (RestSource, {"url": "http://u:secret@h:70000/x"}, "https://HOST, got 'h:70000/x'"),
         (RestSource, {"url": "http://x", "headers": {"X": " s3cret"}}, "headers.X: has a character"),
         (RestSource, {"url": "http://x", "paging": "scroll"}, "paging: expected one of none"),
         (RestSource, {"url": "http://x", "only_changed": True}, "key: is missing"),
