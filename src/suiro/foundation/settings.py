@@ -73,10 +73,10 @@ def require_one_of(key: str, value: str, known: Iterable[str]) -> None:
 def require_http(url: str) -> None:
     try:
         parts = urlsplit(url)
-        scheme, host, _ = parts.scheme, parts.hostname, parts.port
+        known = parts.scheme, parts.hostname, parts.port
     except ValueError:  # of the host or the port
-        scheme = host = None
-    if scheme not in ("http", "https") or not host:
+        known = "", None, None
+    if known[0] not in ("http", "https") or not known[1]:
         shown = url.rpartition("@")[2]  # without a password
         raise SettingError("url", f"must begin with http://HOST or https://HOST, got {shown!r}")
 
