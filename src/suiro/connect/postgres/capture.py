@@ -204,7 +204,7 @@ class PostgresCapture:
             position, parts = delivery.fence()
             if position is None:
                 check_not_in_use(database, options.slot)
-            release_slot(database, options.slot)
+            release_slot(database, options.slot, check=self._check_stopped)
             self._check_source(position, system, facts.database)
             is_new_publication = not facts.is_standby and ensure_publication(database, options, facts.version)
             tables = Tables(database, registry, options, facts.version, self._schema_changes)
@@ -245,6 +245,10 @@ class PostgresCapture:
                 session.read_exported(exported)
             replication.close()
             session.stream(self._ready)
+
+    def _check_stopped(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
 
     def _start(
         self,

@@ -195,7 +195,7 @@ class Session:
             if not self._is_standby:
                 emit_heartbeat(self._database)  # a transaction at the end, to which the position moves
             end = self._database.wal_position()
-            release_slot(self._database, options.slot)
+            release_slot(self._database, options.slot, check=self._check_stopped)
             changes.reset()
             with Database(options.dsn) as database:
                 count = peek_changes(

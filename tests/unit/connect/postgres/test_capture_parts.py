@@ -22,8 +22,10 @@ from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import lsn_text, parse_lsn
+from suiro.connect.postgres.server.slot import release_slot
 from suiro.connect.postgres.server.slot_peek import _block
 from suiro.connect.postgres.server.spool import Spools
+from suiro.connect.postgres.session import Stopped
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory
@@ -220,6 +222,21 @@ def test_values_that_cannot_be_read_back_are_read_again_later(tmp_path: Path) ->
             read()
     values._file = file
     values.close()
+
+
+def test_a_stop_ends_the_wait_for_a_slot() -> None:
+    """It lasted a minute when the reader of the slot was not to be ended, such as one of another role."""
+    line = {"active_pid": 7, "plugin": "pgoutput", "database": "d", "wal_status": "reserved"}
+    line |= {"confirmed_flush_lsn": "0/1", "restart_lsn": "0/1"}
+    database: Any = SimpleNamespace(row=lambda *sql, what: (line,), rows=lambda *sql, what: [])
+    looks = iter([None, None, Stopped()])
+
+    def check() -> None:
+        if (stop := next(looks)) is not None:
+            raise stop
+
+    with pytest.raises(Stopped):
+        release_slot(database, "slot", check=check)
 
 
 def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
