@@ -342,7 +342,8 @@ class Session:
                 "slot": options.slot,
                 "lag_bytes": status.lag_bytes,
             }
-            logger.warning(
+            logger.log(
+                logging.WARNING if above else logging.INFO,
                 "slot %s holds %d bytes of Postgres's log; the alert is at %d",
                 options.slot,
                 status.lag_bytes,
