@@ -109,7 +109,7 @@ class PostgresCapture:
         try:
             self._wakeup_sender.send(b"\0")
         except (BlockingIOError, OSError):
-            pass  # it is awake already
+            pass  # it is awake already, or has ended
 
     def datasets(self) -> Datasets:
         """The tables of the publication and their topics, for OpenLineage; none before the first session. Called by
@@ -176,6 +176,8 @@ class PostgresCapture:
                         backoff.reset()  # the session had run for a while
                     backoff.wait(self._stop)
         finally:
+            for end in (self._wakeup, self._wakeup_sender):
+                end.close()  # `suiro connect` makes another capture for each restart
             if base is None:
                 shutil.rmtree(directory, ignore_errors=True)
 

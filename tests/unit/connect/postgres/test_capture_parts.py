@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from suiro.connect.postgres.capture import PostgresCapture
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
 from suiro.connect.postgres.encoding.headers import live_headers, snapshot_headers
@@ -222,6 +223,15 @@ def test_values_that_cannot_be_read_back_are_read_again_later(tmp_path: Path) ->
             read()
     values._file = file
     values.close()
+
+
+def test_a_capture_that_has_ended_holds_no_descriptors(tmp_path: Path) -> None:
+    options = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="t", state_directory=tmp_path)
+    capture = PostgresCapture(options)
+    capture.stop()
+    capture.run()
+    capture.stop()
+    assert (capture._wakeup.fileno(), capture._wakeup_sender.fileno()) == (-1, -1)
 
 
 def test_a_stop_ends_the_wait_for_a_slot() -> None:
