@@ -518,6 +518,7 @@ def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(
         (WebhookSource, {}, "secret: is missing: anybody could write"),
         (WebhookSource, {"unsigned": True, "listen": "here"}, "listen: expected HOST:PORT"),
         (WebhookSource, {"secret": "x", "path": "in"}, "path: begins with /"),
+        (WebhookSource, {"secret": "x", "path": "/{in"}, "path: begins with / and has no braces"),
         (WebhookSource, {"secret": "x", "certificate": "c.pem"}, "certificate_key: certificate and"),
         (WebhookSource, {"secret": "x", "max_waiting": 0}, "max_waiting: must be at least 1"),
         (RestSource, {"url": "x"}, "url: must begin with http"),

@@ -78,8 +78,8 @@ class WebhookSettings:
     def check(self) -> None:
         if not self.address[0]:
             raise SettingError("listen", f"expected HOST:PORT, got {self.listen!r}")
-        if not self.path.startswith("/"):
-            raise SettingError("path", f"begins with /, not {self.path!r}")
+        if not self.path.startswith("/") or "{" in self.path or "}" in self.path:
+            raise SettingError("path", f"begins with / and has no braces, not {self.path!r}")
         if not self.secret and not self.unsigned:
             raise SettingError("secret", "is missing: anybody could write; unsigned = true says that this is meant")
         if self.key and not self.require_json:
