@@ -431,7 +431,8 @@ def test_a_list_becomes_a_feed_of_its_changes(
             Answer(200, {"items": []}, {"Link": '<http://evil.example/x>; rel="next"'}),
             "on another host",
         ),
-        (Answer(200, {"items": []}, {"Link": '<http://x:99999/>; rel="next"'}), "on another host"),
+        (Answer(200, {"items": []}, {"Link": '<http://x:99999/>; rel="next"'}), "has no URL that can be asked"),
+        (Answer(200, {"items": []}, {"Link": '<http://[::1/>; rel="next"'}), "has no URL that can be asked"),
     ],
 )
 def test_an_answer_that_is_no_use_is_said(
