@@ -107,7 +107,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=5)
     given = arguments.parse_args()
     started = time.perf_counter()
-    engine.load(wait=True)
+    engine.load(timeout_s=None)
     print(f"kernels loaded in {time.perf_counter() - started:.2f} s")
     print(f"{'row':10} {'from':22} {'kernels, rows/s':>16} {'plain, rows/s':>14}")
     for make in (pgbench, mixed):

@@ -335,6 +335,19 @@ def test_a_document_is_sent_again_where_a_node_of_the_index_failed(
     assert committed(client, f"dead-{topic}") == []
 
 
+@pytest.mark.parametrize("item", [{}, 7, {"index": 7}, {"index": {}}, {"index": {"status": None}}], ids=str)
+def test_an_answer_that_is_no_bulk_apis_makes_no_dead_letters(tmp_path: Path, item: Any) -> None:
+    """Whether the index has the document is unknown. An item without a status was taken for a refusal."""
+    rejected: list[int] = []
+    with HttpPeer(lambda asked: Answer(body={"items": [item]})) as peer:
+        sink = SearchSink({"url": peer.url}, About(name="s", folder=tmp_path, clock=ManualClock()))
+        sink.open()
+        with pytest.raises(TransientError, match="does not answer as a bulk API does"):
+            sink.put(batch_of(["a"], lambda record, reason: rejected.append(record.offset)))
+        sink.close()
+    assert rejected == []
+
+
 def test_a_document_at_which_the_index_fails_for_long_is_put_aside(tmp_path: Path) -> None:
     """While it takes others. One at which it fails as it fails at all others waits."""
     clock = ManualClock()
@@ -462,6 +475,7 @@ def test_what_is_said_of_an_index_does_not_tell_its_password(
     ("made", "settings", "said"),
     [
         (WebhookSink, {"url": "ftp://x"}, "url: must begin with http"),
+        (SearchSink, {"url": "http://[::1"}, "url: must begin with http"),
         (WebhookSink, {"url": "http://x", "when": "import os"}, "when: 'import os' is not a rule"),
         (WebhookSink, {"url": "http://x", "when": "a.__class__()"}, "is not allowed in a rule"),
         (WebhookSink, {"url": "http://x", "when": "open('x')"}, "is not allowed in a rule"),

@@ -148,6 +148,19 @@ def test_ids_of_a_larger_window_before_the_last_one_do_not_push_out_newer_ones(t
         source.close()
 
 
+def test_a_long_id_is_refused(tmp_path: Path) -> None:
+    """A sender could fill the memory with ten thousand ids of 60 kB."""
+    about = About(name="hook", folder=tmp_path, clock=SystemClock())
+    settings = {"listen": "127.0.0.1:0", "path": "/in", "secret": SECRET, "id_header": "X-Id"}
+    source = WebhookSource(settings, about)
+    source.open(None)
+    try:
+        answer = post(source.port, b"{}", id_="n" * 1_001)
+    finally:
+        source.close()
+    assert (answer.status_code, answer.json()["message"]) == (400, "header X-Id has 1 to 1,000 characters")
+
+
 def test_deeply_nested_posts_are_refused_and_the_next_one_is_taken(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
 ) -> None:
@@ -418,7 +431,8 @@ def test_a_list_becomes_a_feed_of_its_changes(
             Answer(200, {"items": []}, {"Link": '<http://evil.example/x>; rel="next"'}),
             "on another host",
         ),
-        (Answer(200, {"items": []}, {"Link": '<http://x:99999/>; rel="next"'}), "on another host"),
+        (Answer(200, {"items": []}, {"Link": '<http://x:99999/>; rel="next"'}), "has no URL that can be asked"),
+        (Answer(200, {"items": []}, {"Link": '<http://[::1/>; rel="next"'}), "has no URL that can be asked"),
     ],
 )
 def test_an_answer_that_is_no_use_is_said(
@@ -505,9 +519,11 @@ def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(
         (WebhookSource, {}, "secret: is missing: anybody could write"),
         (WebhookSource, {"unsigned": True, "listen": "here"}, "listen: expected HOST:PORT"),
         (WebhookSource, {"secret": "x", "path": "in"}, "path: begins with /"),
+        (WebhookSource, {"secret": "x", "path": "/{in"}, "path: begins with / and has no braces"),
         (WebhookSource, {"secret": "x", "certificate": "c.pem"}, "certificate_key: certificate and"),
         (WebhookSource, {"secret": "x", "max_waiting": 0}, "max_waiting: must be at least 1"),
         (RestSource, {"url": "x"}, "url: must begin with http"),
+        (RestSource, {"url": "http://u:secret@h:70000/x"}, "https://HOST, got 'h:70000/x'"),
         (RestSource, {"url": "http://x", "headers": {"X": " s3cret"}}, "headers.X: has a character"),
         (RestSource, {"url": "http://x", "paging": "scroll"}, "paging: expected one of none"),
         (RestSource, {"url": "http://x", "only_changed": True}, "key: is missing"),

@@ -523,6 +523,7 @@ def test_a_folder_of_somebody_else_is_named(tmp_path: Path, bootstrap: str, topi
             "compression_of_files: expected one of",
         ),
         (ParquetSink, {"folder": "x", "unknown_fields": "drop"}, "unknown_fields: expected"),
+        (ParquetSink, {"folder": "x", "columns": {"_key": "string"}}, "columns._key: is a column of the metadata"),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, made: Any, settings: dict[str, Any], said: str) -> None:

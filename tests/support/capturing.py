@@ -39,7 +39,7 @@ class Capture:
 
     def __init__(self, log: Path, **options: Any) -> None:
         # Into the disk cache: processes that are killed young would compile again and again.
-        engine.load(wait=True)
+        engine.load(timeout_s=None)
         self._log = log
         arguments = []
         for name, value in options.items():

@@ -27,7 +27,6 @@ LONG_FUNCTIONS = {
     "cli/console.py:console_": OPTIONS,
     "cli/node.py:node_": OPTIONS,
     "connect/postgres/encoding/kernels/messages.py:parse": KERNEL,
-    "connect/postgres/encoding/kernels/numbers.py:_float_bits": KERNEL,
     "connect/postgres/encoding/kernels/rows.py:encode_rows": KERNEL,
     "log/cleaning_kernels.py:filter_batches": KERNEL,
     "log/cleaning_kernels.py:scan": KERNEL,

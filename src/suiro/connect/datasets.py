@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from suiro.registry import columns_of_topic, schema_of_topic
+from suiro.registry import columns_of_schema, columns_of_topic, schema_of_topic
 from suiro.telemetry import (
     Column,
     ColumnOrigin,
@@ -67,6 +67,7 @@ def captured(
     """Returns the datasets of a capture. `tables`: (schema.table, its topic). The schema of a topic has the names and
     types of the table's columns."""
     inputs, outputs = [], []
+    kafka = kafka_namespace(bootstrap_servers)
     for table, topic in tables:
         name = f"{database}.{table}"
         schema = schema_of_topic(registry, topic)
@@ -76,8 +77,8 @@ def captured(
             written: (ColumnOrigin(namespace=namespace, name=name, column=column.name, is_identity=True),)
             for column, written in columns
         }
-        (output,) = topics_of(bootstrap_servers, None if schema is None else registry, [topic])
-        outputs.append(Dataset(namespace=output.namespace, name=topic, columns=output.columns, origins=origins))
+        written = () if schema is None else columns_of_schema(registry, schema)
+        outputs.append(Dataset(namespace=kafka, name=topic, columns=written, origins=origins))
     return Datasets(inputs=tuple(inputs), outputs=tuple(outputs))
 
 

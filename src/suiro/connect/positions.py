@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from suiro.client import Client, NewTopic
-from suiro.errors import ConfigError, DataLossError, RefusedError, UsageError
+from suiro.errors import DataLossError, RefusedError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
-from suiro.topic_table import committed_range, pairs, slices_from_the_end
+from suiro.topic_table import committed_range, pairs, require_compacted, slices_from_the_end
 
 POSITIONS_TOPIC = "_suiro_connect_positions"
 
@@ -40,15 +40,10 @@ def create_positions_topic(client: Client) -> None:
     Raises `ConfigError` for a topic in which positions expire."""
     client.create_topics([NewTopic(POSITIONS_TOPIC, PARTITIONS, configs=CONFIGS)], exist_ok=True)
     try:
-        policy = client.describe_configs([POSITIONS_TOPIC])[POSITIONS_TOPIC].get("cleanup.policy") or ""
+        loss = "positions in it would expire, and their sources would start again from the beginning"
+        require_compacted(client, POSITIONS_TOPIC, loss)
     except RefusedError:
-        return  # a role that may write to the topic need not be allowed to describe it
-    if policy.replace(" ", "") != "compact":
-        raise ConfigError(
-            f"topic {POSITIONS_TOPIC} has cleanup.policy={policy}: positions in it would expire, and their sources "
-            "would start again from the beginning. Set it to compact: kafka-configs --alter "
-            f"--topic {POSITIONS_TOPIC} --add-config cleanup.policy=compact"
-        )
+        pass  # a role that may write to the topic need not be allowed to describe it
 
 
 def position_partition(client: Client, name: str) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from suiro.connect.rule_costs import Cost, cost_of
+from suiro.errors import UsageError
 from suiro.foundation.settings import SettingError
 from suiro.streams.expressions import expression as expressions
 
@@ -68,7 +69,7 @@ def rule_expression(key: str, text: str) -> expressions.Expression:
         made.as_callable("record")
     except SyntaxError as error:
         raise SettingError(key, f"{text!r} is not a rule: {error.msg}") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, UsageError) as error:
         raise SettingError(key, f"{text!r} is not a rule: {error}") from None
     except (RecursionError, MemoryError):
         raise SettingError(key, "the rule is nested too deep") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from suiro.connect.values import PREFIX_BYTES, SCHEMA_LANGUAGES
@@ -45,18 +46,9 @@ def fields_reader(format: str, registry: str | None) -> FieldsReader | None:
 
 
 def _kept(identity: Callable[[bytes], bytes], read: FieldsReader) -> FieldsReader:
-    known: dict[bytes, Fields] = {}
-
-    def fields(data: bytes) -> Fields:
-        named = identity(data)
-        found = known.get(named)
-        if found is None:
-            if len(known) >= SCHEMAS_MAX:
-                known.clear()
-            found = known[named] = read(data)
-        return found
-
-    return fields
+    """`read` needs no more of a value than its `identity`, which names the schema."""
+    known = lru_cache(SCHEMAS_MAX)(read)
+    return lambda data: known(identity(data))
 
 
 def _prefix(data: bytes) -> bytes:

@@ -75,6 +75,8 @@ class SinkSettings:
     def check(self) -> None:
         if not self.topics:
             raise SettingError("topics", "names no topic")
+        if self.dead_letter_topic in self.topics:
+            raise SettingError("dead_letter_topic", "is one of topics: its records would be read and rejected again")
         for key, value, known in (
             ("format", self.format, FORMATS),
             ("key_format", self.key_format, FORMATS),
@@ -404,16 +406,17 @@ class _Running:
             key: Any = None
             value: Any = None
             fields = key_fields = None
-            reason = ""
+            part, reason = "key", ""
             try:
                 key = self._key(raw_key)
+                if self._key_fields is not None and raw_key is not None:
+                    key_fields = self._key_fields(raw_key)
+                part = "value"
                 value = self._value(raw_value)
                 if self._fields is not None and raw_value is not None:
                     fields = self._fields(raw_value)
-                if self._key_fields is not None and raw_key is not None:
-                    key_fields = self._key_fields(raw_key)
             except (ValueError, RecursionError) as error:
-                reason = f"{'value' if raw_key is None or key is not None else 'key'} cannot be decoded: {error}"
+                reason = f"{part} cannot be decoded: {error}"
             record = SinkRecord(
                 topic=topic,
                 partition=partition,

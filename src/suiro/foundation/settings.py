@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from suiro.errors import ConfigError
 from suiro.numerals import natural
@@ -70,8 +71,14 @@ def require_one_of(key: str, value: str, known: Iterable[str]) -> None:
 
 
 def require_http(url: str) -> None:
-    if not url.startswith(("http://", "https://")):
-        raise SettingError("url", f"must begin with http:// or https://, got {url!r}")
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme, parts.hostname, parts.port
+    except ValueError:  # of the host or the port
+        known = "", None, None
+    if known[0] not in ("http", "https") or not known[1]:
+        shown = url.rpartition("@")[2]  # without a password
+        raise SettingError("url", f"must begin with http://HOST or https://HOST, got {shown!r}")
 
 
 def require_headers(headers: Mapping[str, str]) -> None:

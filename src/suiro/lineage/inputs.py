@@ -7,10 +7,11 @@ by topic and partition. Each partition keeps its order. The boundaries of micro-
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import repeat
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
@@ -19,7 +20,6 @@ from suiro.errors import DataLossError
 from suiro.foundation.types import TopicPartition
 from suiro.lineage.provenance import Place
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Source
 from suiro.streams.topology.topology import Topology
@@ -37,7 +37,7 @@ class InputRecord(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: Sequence[Header] = ()
+    headers: Iterable[Header] = ()
 
     @property
     def place(self) -> Place:
@@ -92,7 +92,7 @@ class Inputs:
         tables = global_topics(topology)
         others: dict[TopicPartition, Iterator[InputRecord]] = {}
         for place in sorted(ends):
-            records = self._input_partition(place, starts[place], ends[place])
+            records = self._input_partition(place, starts[place], ends[place], compacted=place[0] in compacted)
             if place[0] in tables:
                 yield from records
             else:
@@ -103,9 +103,11 @@ class Inputs:
         configs = self._client.describe_configs(topics) if topics else {}
         return {topic for topic, config in configs.items() if config.get("cleanup.policy") == "compact"}
 
-    def _input_partition(self, place: TopicPartition, position: int, end: int) -> Iterator[InputRecord]:
+    def _input_partition(
+        self, place: TopicPartition, position: int, end: int, *, compacted: bool
+    ) -> Iterator[InputRecord]:
         topic, partition = place
-        for batch in batches(self._client, place, position, end, compacted=False, headers=True):
+        for batch in batches(self._client, place, position, end, compacted=compacted, headers=True):
             columns = [batch.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")]
             for offset, timestamp, key, value, headers in zip(*columns, _headers(batch), strict=False):
                 yield InputRecord(topic, partition, offset, timestamp, key, value, headers)
@@ -172,38 +174,18 @@ def _times(topology: Topology, topic: str) -> Any:
 def _ignore(left_out: object) -> None: ...
 
 
-class _Headers(Sequence[Header]):
+@dataclass(frozen=True, slots=True)
+class _Headers:
     """Of one row of a batch, made when they are asked for: most records are dropped by the pre-filter."""
 
-    __slots__ = ("_column", "_row")
-
-    def __init__(self, column: Any, row: int) -> None:
-        self._column, self._row = column, row
-
-    def _all(self) -> Headers:
-        return tuple((item["key"], item["value"]) for item in self._column[self._row].as_py() or ())
-
-    @overload
-    def __getitem__(self, index: int) -> Header: ...
-    @overload
-    def __getitem__(self, index: slice) -> Headers: ...
-    def __getitem__(self, index: int | slice) -> Header | Headers:
-        return self._all()[index]
+    column: Any
+    row: int
 
     def __iter__(self) -> Iterator[Header]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._all() == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._all())
+        return ((item["key"], item["value"]) for item in self.column[self.row].as_py() or ())
 
 
-def _headers(batch: Any) -> Iterable[Sequence[Header]]:
+def _headers(batch: Any) -> Iterable[Iterable[Header]]:
     headers = batch.column("headers")
     if not pc.sum(pc.list_value_length(headers)).as_py():
         return repeat(())

@@ -213,11 +213,10 @@ def _referenced_by(state: State, call: Call) -> Any:
     return call.paged(queries.referenced_by(state, call.aliased(state), version))
 
 
-def _delete_version(storage: Storage, call: Call) -> Any:
-    version, permanent = parse_version(call.path["version"]), call.flag("permanent")
-    return storage.write(
-        lambda state: deletion.delete_version(state, call.aliased(state), version, permanent=permanent)
-    )
+@_writing
+def _delete_version(state: State, call: Call) -> Any:
+    version = parse_version(call.path["version"])
+    return deletion.delete_version(state, call.aliased(state), version, permanent=call.flag("permanent"))
 
 
 @_computing
@@ -329,9 +328,9 @@ def _config(state: State, call: Call) -> Any:
     return _without_subject(settings.config_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal")))
 
 
-def _update_config(storage: Storage, call: Call) -> Any:
-    body = call.object()
-    return storage.write(lambda state: settings.update_config(state, call.scope(), body))
+@_writing
+def _update_config(state: State, call: Call) -> Any:
+    return settings.update_config(state, call.scope(), call.object())
 
 
 def _delete_config(storage: Storage, call: Call) -> Any:
@@ -347,9 +346,9 @@ def _mode(state: State, call: Call) -> Any:
     return {"mode": settings.mode_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal"))}
 
 
-def _update_mode(storage: Storage, call: Call) -> Any:
-    body, force = call.object(), call.flag("force")
-    return storage.write(lambda state: settings.update_mode(state, call.scope(), body, force=force))
+@_writing
+def _update_mode(state: State, call: Call) -> Any:
+    return settings.update_mode(state, call.scope(), call.object(), force=call.flag("force"))
 
 
 @_writing

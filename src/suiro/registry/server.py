@@ -49,15 +49,19 @@ def serve(config: RegistryConfig, *, listener: socket.socket | None = None, whil
 
     `listener` is a socket that already listens. Prints the ready line on stdout. Raises `ConfigError`.
     """
-    with _Serving(config, listener) as serving:
+    with InProcessRegistry(config, listener) as serving:
         stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
         say_ready({"registry": serving.url, "pid": os.getpid()})
         stopping.wait()
         logger.info("stopping")
 
 
-class _Serving:
-    """A running registry. It validates its configuration before it listens."""
+class InProcessRegistry:
+    """A registry on threads of this process, for tests and notebooks. It starts faster than a child process and ends
+    with this one. It validates its configuration before it listens.
+
+    `listener` is a socket that already listens.
+    """
 
     def __init__(self, config: RegistryConfig, listener: socket.socket | None = None) -> None:
         tls = config.tls()
@@ -99,11 +103,3 @@ class _Serving:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
-
-
-class InProcessRegistry(_Serving):
-    """A registry on threads of this process, for tests and notebooks. It starts faster than a child process and ends
-    with this one."""
-
-    def __init__(self, config: RegistryConfig) -> None:
-        super().__init__(config)

@@ -1,4 +1,4 @@
-"""Creates a topic with one compacted partition, or checks that an existing topic is one."""
+"""Creates a topic with one compacted partition, or checks that an existing topic is compacted."""
 
 from __future__ import annotations
 
@@ -32,10 +32,15 @@ def one_compacted_partition(
     partitions = len(found[topic].partitions)
     if partitions != 1:
         raise ConfigError(f"topic {topic} has {partitions} partitions; {why_one}")
+    require_compacted(client, topic, f"{rows} in it would expire")
+    return found[topic]
+
+
+def require_compacted(client: Client, topic: str, loss: str) -> None:
+    """Raises `ConfigError` if records of the topic expire. `loss` completes the message."""
     policy = client.describe_configs([topic])[topic].get("cleanup.policy") or ""
     if policy.replace(" ", "") != "compact":
         raise ConfigError(
-            f"topic {topic} has cleanup.policy={policy}: {rows} in it would expire. Set it to compact: "
+            f"topic {topic} has cleanup.policy={policy}: {loss}. Set it to compact: "
             f"kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact"
         )
-    return found[topic]

@@ -82,6 +82,10 @@ def test_a_good_file_is_taken(path: Path) -> None:
         ("[sink.a]\nkind = 'search'\nurl = 'http://x'", "[sink.a] topics: is missing"),
         ("[sink.a]\nkind = 'search'\nurl = 'http://x'\ntopics = []", "[sink.a] topics: names no topic"),
         (
+            "[sink.a]\nkind = 'search'\nurl = 'http://x'\ntopics = ['a', 'b']\ndead_letter_topic = 'b'",
+            "[sink.a] dead_letter_topic: is one of topics",
+        ),
+        (
             "[sink.a]\nkind = 'search'\nurl = 'http://x'\ntopics = 'a'\nstart = 'now'",
             "[sink.a] start: expected one",
         ),

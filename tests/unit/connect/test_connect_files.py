@@ -90,6 +90,21 @@ def lines(tmp_path: Path) -> Folder:
     return Folder(tmp_path, format_of_files="lines")
 
 
+@pytest.mark.parametrize(
+    ("format_of_files", "values"), [("jsonl", [b'{"a":1}', b"[2]"]), ("lines", [b'{"a":1}', b"[2]"])]
+)
+def test_a_byte_order_mark_is_no_part_of_the_first_line(
+    tmp_path: Path, format_of_files: str, values: list[bytes]
+) -> None:
+    """Programs on Windows write one. The first line was rejected as no JSON."""
+    folder = Folder(tmp_path, format_of_files=format_of_files)
+    folder.write("a", b'\xef\xbb\xbf{"a":1}\n')
+    assert folder.values() == values[:1]
+    folder.write("a", b"[2]\n", more=True)
+    assert folder.values() == values[1:]
+    assert folder.lag == 0
+
+
 # -- which file is which --------------------------------------------------------------------------------------
 
 
@@ -704,6 +719,9 @@ def test_numbers_that_json_does_not_have_are_texts() -> None:
         ({"folder": "x", "format_of_files": "lines", "key": "a"}, "key: lines have no fields"),
         ({"folder": "x", "types": {"a": "int"}}, "types.a: expected one of string"),
         ({"folder": "x", "delimiter": ";;"}, "delimiter: expected one character"),
+        ({"folder": "x", "delimiter": '"'}, "delimiter: expected one character"),
+        ({"folder": "x", "pattern": "in/*.csv"}, "pattern: is compared with names without folders"),
+        ({"folder": "x", "columns": ["a", "b", "a"]}, "columns: names a column twice: a, b, a"),
         ({"folder": "x", "encoding": "latin-99"}, "encoding: there is no encoding"),
         ({"folder": "x", "encoding": "utf-16"}, "encoding: files are read by lines, and in 'utf-16' a line"),
         ({"folder": "x", "encoding": "hex"}, "encoding: files are read by lines"),

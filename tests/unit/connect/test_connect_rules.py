@@ -51,7 +51,7 @@ def test_a_rule(text: str, holds: bool) -> None:
     [
         "", "delay >", "x = 3", "delay is None", "open('x')", "().__class__.__bases__[0]",
         "carrier.as_callable('record')", "[x for x in y]", "lambda: 1", "delay if late else 1", "f'{delay}'",
-        "carrier.upper(x=1)", "delay ** 9", "b'x' == carrier",
+        "carrier.upper(x=1)", "delay ** 9", "b'x' == carrier", "delay <= [1, 2]", "delay == 99999999999999999999",
     ],
 )  # fmt: skip
 def test_what_is_no_rule(text: str) -> None:

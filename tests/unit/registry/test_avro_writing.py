@@ -89,7 +89,7 @@ def same(serde: Any, values: list[Any]) -> list[bytes | None]:
 
 def is_fast(schema: Any, values: list[Any]) -> bool:
     encoder = rows_encoder(fastavro.parse_schema(schema, {}))
-    return encoder is not None and encoder.encode(values, 1) is not None
+    return encoder is not None and encoder(values, 1) is not None
 
 
 def test_scalars_nulls_and_records() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import threading
 import uuid
@@ -368,6 +369,30 @@ def test_a_schema_that_cannot_be_used_is_the_fault_of_its_record(
     monkeypatch.setattr(f"suiro.registry.codecs.{part}", refuse)
     with pytest.raises(Undecodable, match="for a reason"):
         codec_of(language, CodecSettings(registry=url)).decode(b"\0" + schema_id.to_bytes(4, "big") + b"\0{}")
+
+
+@pytest.mark.parametrize(
+    ("language", "module", "text", "value", "kept"),
+    [
+        ("AVRO", "avro", '{"type": "fixed", "name": "A%d", "size": 1}', b"x", "_written_by"),
+        ("JSON", "json_schema", '{"title": "A%d"}', b"{}", "_of_writer"),
+        ("PROTOBUF", "protobuf", 'syntax = "proto3"; message A%d {}', b"\0", "_files"),
+    ],
+)
+def test_a_reader_keeps_some_schemas_however_many_a_topic_has(
+    language: str, module: str, text: str, value: bytes, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes to the topic chooses them. It kept all that it met."""
+    monkeypatch.setattr(importlib.import_module(f"suiro.registry.codecs.{module}"), "SCHEMAS_MAX", 3)
+    url = f"mock://budgets-{uuid.uuid4()}"
+    codec = codec_of(language, CodecSettings(registry=url))
+    for number in range(5):
+        schema = Schema(text % number, language)  # type: ignore[arg-type]
+        schema_id = registry_client(url).register(f"{number}-value", schema)
+        for _ in range(2):
+            assert codec.decode(b"\0" + schema_id.to_bytes(4, "big") + value) in (b"x", {})
+    found = getattr(codec, kept)
+    assert (len(found) if isinstance(found, dict) else found.cache_info().currsize) <= 3
 
 
 # -- the server --------------------------------------------------------------------------------------------

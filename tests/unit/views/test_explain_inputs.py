@@ -92,7 +92,7 @@ def test_records_of_several_partitions_come_by_time_and_only_up_to_the_cut(fligh
         (f"{topic}.names", 99),
         *((topic, time) for time in (10, 20, 30, 35, 40)),
     ]
-    assert read[1].headers == (("h", b"1"),)
+    assert tuple(read[1].headers) == (("h", b"1"),)
     assert [record.offset for record in read if record.partition == 1] == [0, 1, 2]
 
 

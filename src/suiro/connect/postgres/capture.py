@@ -109,7 +109,7 @@ class PostgresCapture:
         try:
             self._wakeup_sender.send(b"\0")
         except (BlockingIOError, OSError):
-            pass  # it is awake already
+            pass  # it is awake already, or has ended
 
     def datasets(self) -> Datasets:
         """The tables of the publication and their topics, for OpenLineage; none before the first session. Called by
@@ -176,6 +176,8 @@ class PostgresCapture:
                         backoff.reset()  # the session had run for a while
                     backoff.wait(self._stop)
         finally:
+            for end in (self._wakeup, self._wakeup_sender):
+                end.close()  # `suiro connect` makes another capture for each restart
             if base is None:
                 shutil.rmtree(directory, ignore_errors=True)
 
@@ -204,7 +206,7 @@ class PostgresCapture:
             position, parts = delivery.fence()
             if position is None:
                 check_not_in_use(database, options.slot)
-            release_slot(database, options.slot)
+            release_slot(database, options.slot, check=self._check_stopped)
             self._check_source(position, system, facts.database)
             is_new_publication = not facts.is_standby and ensure_publication(database, options, facts.version)
             tables = Tables(database, registry, options, facts.version, self._schema_changes)
@@ -245,6 +247,10 @@ class PostgresCapture:
                 session.read_exported(exported)
             replication.close()
             session.stream(self._ready)
+
+    def _check_stopped(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
 
     def _start(
         self,

@@ -296,8 +296,7 @@ class Changes:
             elif prefix == PREFIX and is_wanted and (message := parse_message(content)) is not None:
                 self._note_message(message)
         elif is_wanted:
-            _, oids = messages.truncated(index)
-            for oid in oids:
+            for oid in messages.truncated(index):
                 self._announce(oid)
                 schema_of_table = self._tables.live.get(oid)
                 if schema_of_table is not None:

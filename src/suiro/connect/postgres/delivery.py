@@ -31,7 +31,7 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
-from suiro.connect.postgres.encoding.batches import Batch, Pair, batch_of, encode
+from suiro.connect.postgres.encoding.batches import Pair, batch_of, encode
 from suiro.connect.postgres.encoding.encoded_rows import binary_column
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.transaction_spans import TransactionSpans
@@ -154,6 +154,7 @@ class Delivery:
     def add(self, topic: str, *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array) -> None:
         """Adds records in order. They are sent with `commit` at the latest."""
         batches = encode(
+            topic,
             keys=keys,
             values=values,
             timestamps=timestamps,
@@ -163,7 +164,7 @@ class Delivery:
         )
         self.records += len(keys)
         for batch in batches:
-            self._wait(topic, batch)
+            self._wait(batch)
         if self._waiting_bytes >= SEND_BYTES:
             self._send_in_background(ends=False)
 
@@ -188,8 +189,7 @@ class Delivery:
         records.append(position_record(self._name, dict(position)))
         now_ms = SystemClock().wall_ms()
         for pairs in _chunks(records):
-            batch = batch_of(pairs, partition=self._position_partition, timestamp_ms=now_ms)
-            self._wait(POSITIONS_TOPIC, batch)
+            self._wait(batch_of(POSITIONS_TOPIC, pairs, partition=self._position_partition, timestamp_ms=now_ms))
         if wait:
             self.wait_for_send()
             self._send(self._take_pending(), ends=True, spans=self._take_spans())
@@ -265,8 +265,8 @@ class Delivery:
             except SuiroError as error:
                 logger.info("the open transaction is left to its timeout, or to the next start: %s", error)
 
-    def _wait(self, topic: str, batch: Batch) -> None:
-        self._waiting.append(TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail))
+    def _wait(self, batch: TransactionalBatch) -> None:
+        self._waiting.append(batch)
         self._waiting_bytes += len(batch.data)
 
 

@@ -44,7 +44,8 @@ def emit_mark(database: Database, capture: str, mark: str) -> None:
 
 
 def _emit(database: Database, message: dict[str, Any]) -> None:
-    database.emit(PREFIX, json.dumps(message))
+    statement = "select pg_logical_emit_message(true, %s, %s)"
+    database.rows(statement, (PREFIX, json.dumps(message)), what="write a message into Postgres's log")
 
 
 def parse_message(content: bytes) -> dict[str, Any] | None:

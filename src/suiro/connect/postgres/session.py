@@ -195,7 +195,7 @@ class Session:
             if not self._is_standby:
                 emit_heartbeat(self._database)  # a transaction at the end, to which the position moves
             end = self._database.wal_position()
-            release_slot(self._database, options.slot)
+            release_slot(self._database, options.slot, check=self._check_stopped)
             changes.reset()
             with Database(options.dsn) as database:
                 count = peek_changes(
@@ -342,7 +342,8 @@ class Session:
                 "slot": options.slot,
                 "lag_bytes": status.lag_bytes,
             }
-            logger.warning(
+            logger.log(
+                logging.WARNING if above else logging.INFO,
                 "slot %s holds %d bytes of Postgres's log; the alert is at %d",
                 options.slot,
                 status.lag_bytes,

@@ -110,6 +110,8 @@ class Columns:
         if not fields and not settings.metadata:
             raise SettingError("columns", "give at least one, or leave metadata on: a table needs a column")
         metadata = _METADATA if settings.metadata else []
+        for name in settings.columns.keys() & {item.name for item in metadata}:
+            raise SettingError(f"columns.{name}", "is a column of the metadata; rename it, or set metadata = false")
         self.schema = pa.schema([*fields, *metadata])
 
     def adopt(self, schema: pa.Schema, table: str) -> None:

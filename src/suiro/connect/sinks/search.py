@@ -225,15 +225,15 @@ class SearchSink:
     def _sorted(self, batch: SinkBatch, items: Sequence[_Item], response: httpx.Response) -> tuple[list[_Item], str]:
         """Returns the items to send again, and why. Rejects the items that the index refuses."""
         try:
-            answers = [next(iter(answer.values())) for answer in parse_json(response.content)["items"]]
+            answers = [one for answer in parse_json(response.content)["items"] for one in answer.values()]
+            statuses = [int(answer["status"]) for answer in answers]
             if len(answers) != len(items):
                 raise ValueError(f"{len(answers)} answers to {len(items)} items")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise TransientError(f"{self._server} does not answer as a bulk API does: {error}") from error
         again: list[_Item] = []
         failure = ""
-        for item, answer in zip(items, answers, strict=True):
-            status = answer.get("status", 0)
+        for item, answer, status in zip(items, answers, statuses, strict=True):
             if 200 <= status < 300 or status == _OLDER or (status == _ABSENT and item.deletes):
                 continue
             if status == _BUSY or status >= _FAILED:

@@ -93,8 +93,14 @@ class FilesSettings:
             require_one_of(f"types.{name}", kind, CSV_TYPES)
         if self.key and self.format_of_files == "lines":
             raise SettingError("key", "lines have no fields to take a key from")
-        if len(self.delimiter) != 1:
-            raise SettingError("delimiter", f"expected one character, got {self.delimiter!r}")
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+            raise SettingError(
+                "delimiter", f"expected one character, not a quote or a line end; got {self.delimiter!r}"
+            )
+        if "/" in self.pattern:
+            raise SettingError("pattern", "is compared with names without folders; set folder, or recursive = true")
+        if len(set(self.columns)) < len(self.columns):
+            raise SettingError("columns", f"names a column twice: {', '.join(self.columns)}")
         try:
             codecs.lookup(self.encoding)
         except LookupError:
@@ -327,19 +333,20 @@ class FilesSource:
         settings = self._settings
         if not (data.endswith(b"\n") or final):  # not a whole line
             return Parsed([], 0, 0)
-        if settings.format_of_files != "csv":
-            return read_lines(data, state.line, room, as_json=settings.format_of_files == "jsonl")
         mark = len(codecs.BOM_UTF8) if state.at == 0 and data.startswith(codecs.BOM_UTF8) else 0
-        parsed = read_csv(
-            data[mark:],
-            state.line,
-            room,
-            columns=settings.columns or state.columns,
-            delimiter=settings.delimiter,
-            encoding=settings.encoding,
-            typed=self._typed,
-            final=final,
-        )
+        if settings.format_of_files == "csv":
+            parsed = read_csv(
+                data[mark:],
+                state.line,
+                room,
+                columns=settings.columns or state.columns,
+                delimiter=settings.delimiter,
+                encoding=settings.encoding,
+                typed=self._typed,
+                final=final,
+            )
+        else:
+            parsed = read_lines(data[mark:], state.line, room, as_json=settings.format_of_files == "jsonl")
         return replace(parsed, size=parsed.size + mark)
 
     def _read_whole(

@@ -107,7 +107,7 @@ class RestSource:
     def open(self, position: dict[str, Any] | None) -> None:
         if position is not None and "next" in position:
             # A role that may write positions must not get the headers by it.
-            self._require_own_host(str(position["next"]))
+            self._next_page(self._settings.url, str(position["next"]))
         self._position = position or {}
         self._not_before_ms = 0
         self._failures = 0
@@ -171,16 +171,20 @@ class RestSource:
             headers=headers,
         )
 
-    def _require_own_host(self, url: str) -> None:
+    def _next_page(self, page: str, link: str) -> str:
+        """Returns the address of the next page, without a login."""
+        own = self._settings.url
         try:
-            is_own = _server(url) == _server(self._settings.url)
-        except ValueError:  # of its port
-            is_own = False
+            after = _without_login(urljoin(page, link))
+            is_own = _server(after) == _server(own)
+        except ValueError:  # of its host or its port
+            raise self._error(f"the next page that {self._shown(page)} names has no URL that can be asked") from None
         if not is_own:
             raise self._error(
-                f"the next page is {self._shown(url)}, on another host than {self._shown(self._settings.url)}, which "
-                "would be sent the headers"
+                f"the next page is {self._shown(after)}, on another host than {self._shown(own)}, which would be sent "
+                "the headers"
             )
+        return after
 
     def _error(self, text: str) -> UsageError:
         return UsageError(f"{self._about.name}: {text}")
@@ -269,9 +273,7 @@ class RestSource:
                 link = response.links.get("next", {}).get("url")
                 if link is None:
                     return self._last(response, position, found)
-                after = _without_login(urljoin(str(response.url), link))
-                self._require_own_host(after)
-                return {"next": after}, _behind(position, found), True
+                return {"next": self._next_page(str(response.url), link)}, _behind(position, found), True
         etag = response.headers.get("etag")
         if etag is not None and etag == position.get("etag"):  # the API ignores If-None-Match
             return position, [], False

@@ -16,7 +16,7 @@ repeated post becomes a second record: at least once.
 | answer | means |
 |---|---|
 | 200 | committed, now or before |
-| 400, 401, 413 | no JSON, no id, or not of the schema (without a dead letter topic); wrong signature; too large |
+| 400, 401, 413 | no JSON, no id, a long id, or not of the schema (no dead letter topic); wrong signature; too large |
 | 503 with Retry-After | too many waiting, stopping, or the commit failed or is unknown: send it again |
 """
 
@@ -47,6 +47,8 @@ from suiro.telemetry import TRACEPARENT
 
 POLL_S = 0.5
 _LATER = 503
+MAX_ID_CHARS = 1_000
+"""Of an id: `dedup_window` ids are kept in memory and in the topic of positions."""
 WAITING_BYTES = 64 * 1024 * 1024  # of posts, also of unsigned ones, from their first byte on
 
 
@@ -76,8 +78,8 @@ class WebhookSettings:
     def check(self) -> None:
         if not self.address[0]:
             raise SettingError("listen", f"expected HOST:PORT, got {self.listen!r}")
-        if not self.path.startswith("/"):
-            raise SettingError("path", f"begins with /, not {self.path!r}")
+        if not self.path.startswith("/") or "{" in self.path or "}" in self.path:
+            raise SettingError("path", f"begins with / and has no braces, not {self.path!r}")
         if not self.secret and not self.unsigned:
             raise SettingError("secret", "is missing: anybody could write; unsigned = true says that this is meant")
         if self.key and not self.require_json:
@@ -235,8 +237,8 @@ class WebhookSource:
         id_ = None
         if settings.id_header is not None:
             id_ = request.headers.get(settings.id_header)
-            if not id_:
-                return _answer(400, f"header {settings.id_header} is missing")
+            if not id_ or len(id_) > MAX_ID_CHARS:
+                return _answer(400, f"header {settings.id_header} has 1 to {MAX_ID_CHARS:,} characters")
         try:
             record = self._record(request, data)
         except ValueError as error:

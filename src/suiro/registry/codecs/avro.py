@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -17,7 +18,7 @@ from suiro.errors import ConfigError, RegistryError
 from suiro.extras import is_installed
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
 from suiro.registry.codecs.avro_schemas import branch_chooser, for_reading, for_writing, own, with_infinity
-from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.codecs.wire import PREFIX, SCHEMAS_MAX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import InvalidSchema
 from suiro.registry.schemas import AVRO, Schema
 
@@ -36,26 +37,23 @@ _MARKS = ("__fastavro_parsed", "__named_schemas")
 class AvroCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(AVRO, settings)
-        self._readers: dict[int, Any] = {}
-        self._limits: dict[int, AvroLimits | None] = {}
-        self._columns: dict[tuple[int, bool], ColumnDecoder] = {}
-        self._rows: dict[int, RowsDecoder | None] = {}
-        self._reader: Any = None
-        self._parsed_reader = False
-        self._resolved: dict[int, tuple[Any, Any, frozenset[int]]] = {}
         self._writers: dict[int, tuple[Any, Callable[[Any], Any] | None]] = {}
         self._row_writers: dict[int, RowsEncoder | None] = {}
+        # By schema id.
+        self._written_by = lru_cache(SCHEMAS_MAX)(self._make_written_by)
+        self._for_fastavro = lru_cache(SCHEMAS_MAX)(self._make_for_fastavro)
+        self._rows_decoder = lru_cache(SCHEMAS_MAX)(self._make_rows_decoder)
+        self._column_decoder = lru_cache(SCHEMAS_MAX)(self._make_column_decoder)
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
-        writer = self.writer_schema(schema_id)
+        _, limits = self._written_by(schema_id)
         stream = io.BytesIO(data)
         stream.seek(PREFIX.size)
-        limits = self._limits[schema_id]
         try:
             if limits is not None:
                 limits.check(data, PREFIX.size)
-            writer, reader, shared = self._for_fastavro(schema_id, writer)
+            writer, reader, shared = self._for_fastavro(schema_id)
             value = fastavro.schemaless_reader(stream, writer, reader)
         except RegistryError:
             raise
@@ -77,7 +75,7 @@ class AvroCodec:
         for head, decoder in decoders.items():
             places = [place for place, one in enumerate(heads) if one == head]
             chosen = items if len(decoders) == 1 else [items[place] for place in places]
-            values = None if decoder is None else decoder.decode(chosen)
+            values = None if decoder is None else decoder(chosen)
             if values is None:
                 values = [self.decode(item) for item in chosen]
             if len(decoders) == 1:
@@ -85,17 +83,12 @@ class AvroCodec:
                 break
             for place, value in zip(places, values, strict=True):
                 found[place] = value
-        if len(items) == len(data):
-            return found
-        rest = iter(found)
-        return [None if item is None else next(rest) for item in data]
+        return _with_nulls(found, data)
 
-    def _rows_decoder(self, schema_id: int) -> RowsDecoder | None:
+    def _make_rows_decoder(self, schema_id: int) -> RowsDecoder | None:
         from suiro.registry.codecs.avro_rows import rows_decoder
 
-        if schema_id not in self._rows:
-            self._rows[schema_id] = rows_decoder(self.writer_schema(schema_id), self.reader_schema)
-        return self._rows[schema_id]
+        return rows_decoder(self.writer_schema(schema_id), self.reader_schema)
 
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._record_name())
@@ -125,12 +118,9 @@ class AvroCodec:
             part = items[start : start + ROWS_AT_ONCE]
             schema_id, schema = self._wire.to_write(topic, self._record_name())
             encoder = self._rows_encoder(schema_id, schema)
-            made = None if encoder is None else encoder.encode(part, schema_id)
+            made = None if encoder is None else encoder(part, schema_id)
             found += [self.encode(topic, value) for value in part] if made is None else made
-        if len(items) == len(values):
-            return [*found]
-        rest = iter(found)
-        return [None if value is None else next(rest) for value in values]
+        return _with_nulls(found, values)
 
     def _rows_encoder(self, schema_id: int, schema: Schema) -> RowsEncoder | None:
         from suiro.registry.codecs.avro_writing import rows_encoder
@@ -155,48 +145,38 @@ class AvroCodec:
 
         return arrow_type(self.reader_schema, frames=True)
 
-    def _column_decoder(self, schema_id: int, frames: bool) -> ColumnDecoder:
+    def _make_column_decoder(self, schema_id: int, frames: bool) -> ColumnDecoder:
         from suiro.registry.codecs.avro_columns import ColumnDecoder
 
-        found = self._columns.get((schema_id, frames))
-        if found is None:
-            found = ColumnDecoder(self.writer_schema(schema_id), self.reader_schema, schema_id, frames=frames)
-            self._columns[schema_id, frames] = found
-        return found
+        return ColumnDecoder(self.writer_schema(schema_id), self.reader_schema, schema_id, frames=frames)
 
     def writer_schema(self, schema_id: int) -> Any:
         """The schema parsed by fastavro, with references expanded. Raises `Undecodable`."""
-        found = self._readers.get(schema_id)
-        if found is None:
-            schema = self._wire.schema(schema_id)
-            try:
-                found = self._parse(schema)
-                self._limits[schema_id] = AvroLimits.of(found)
-            except (ConfigError, InvalidSchema, ValueError) as error:
-                raise self._wire.unusable(schema_id, f"schema id {schema_id}: {error}") from None
-            except RecursionError:
-                raise self._wire.unusable(schema_id, f"schema id {schema_id} is nested too deeply") from None
-            self._readers[schema_id] = found
-        return found
+        return self._written_by(schema_id)[0]
 
-    def _for_fastavro(self, schema_id: int, writer: Any) -> tuple[Any, Any, frozenset[int]]:
+    def _make_written_by(self, schema_id: int) -> tuple[Any, AvroLimits | None]:
+        """The writer's schema, and the limits of its values."""
+        schema = self._wire.schema(schema_id)
+        try:
+            found = self._parse(schema)
+            return found, AvroLimits.of(found)
+        except (ConfigError, InvalidSchema, ValueError) as error:
+            raise self._wire.unusable(schema_id, f"schema id {schema_id}: {error}") from None
+        except RecursionError:
+            raise self._wire.unusable(schema_id, f"schema id {schema_id} is nested too deeply") from None
+
+    def _make_for_fastavro(self, schema_id: int) -> tuple[Any, Any, frozenset[int]]:
         """The writer's schema, that into which fastavro resolves a value, and the defaults that the value may share."""
-        found = self._resolved.get(schema_id)
-        if found is None:
-            found = with_infinity(writer), None, frozenset()
-            if self.reader_schema is not None and self.reader_schema != writer:
-                found = for_reading(writer, self.reader_schema)
-            self._resolved[schema_id] = found
-        return found
+        writer = self.writer_schema(schema_id)
+        if self.reader_schema is not None and self.reader_schema != writer:
+            return for_reading(writer, self.reader_schema)
+        return with_infinity(writer), None, frozenset()
 
-    @property
+    @cached_property
     def reader_schema(self) -> Any:
         """The parsed schema; None: values stay as they were written."""
-        if not self._parsed_reader:
-            given = self._wire.settings.schema
-            self._reader = None if given is None else self._parse(given)
-            self._parsed_reader = True
-        return self._reader
+        given = self._wire.settings.schema
+        return None if given is None else self._parse(given)
 
     def _record_name(self) -> str | None:
         given = self.reader_schema
@@ -210,6 +190,14 @@ class AvroCodec:
             return _with_references(fastavro.parse_schema(_loaded(schema.text), named), named)
         except _NO_SCHEMA as error:
             raise ConfigError(f"not a valid Avro schema: {type(error).__name__}: {error}") from None
+
+
+def _with_nulls(found: list[Any], given: Sequence[Any]) -> list[Any]:
+    """Returns the results for what was given, null for null."""
+    if len(found) == len(given):
+        return found
+    rest = iter(found)
+    return [None if one is None else next(rest) for one in given]
 
 
 def _with_references(schema: Any, named: dict[str, Any]) -> Any:

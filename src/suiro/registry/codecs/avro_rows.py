@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +38,10 @@ _CELLS_AT_ONCE = 1 << 19
 """The number of fields of all rows that are found together, 17 bytes each."""
 
 
+RowsDecoder = Callable[[Sequence[bytes]], list[Any] | None]
+"""Decodes values of one writer's schema, which begin with its id. Returns None if one of them does not match it."""
+
+
 def rows_decoder(writer: Any, reader: Any) -> RowsDecoder | None:
     """Returns None if fastavro must read row by row."""
     if reader == writer:
@@ -48,7 +53,7 @@ def rows_decoder(writer: Any, reader: Any) -> RowsDecoder | None:
         if reader is not None and not resolves(writer, reader):
             return None
         form = _form(program.root, expanded(with_infinity(writer)), reader and expanded(reader))
-        return RowsDecoder(program, form)
+        return partial(_decode, program, form)
     except (Unsupported, NotOneColumn, RecursionError):
         return None
 
@@ -104,35 +109,22 @@ def _has_text(node: Node) -> bool:
     return node.kind == kernels.BYTES or any(_has_text(inner) for _, inner in node.fields)
 
 
-class RowsDecoder:
-    """Decodes values of one writer's schema."""
-
-    def __init__(self, program: Program, form: _Form) -> None:
-        self._program = program
-        self._form = form
-        self._at_once = max(1, _CELLS_AT_ONCE // max(1, program.width))
-
-    def decode(self, items: Sequence[bytes]) -> list[Any] | None:
-        """Items begin with the schema id. Returns None if a value does not match the schema."""
-        found: list[Any] = []
-        for start in range(0, len(items), self._at_once):
-            made = self._decode(items[start : start + self._at_once])
-            if made is None:
-                return None
-            found += made
-        return found
-
-    def _decode(self, items: Sequence[bytes]) -> list[Any] | None:
-        lengths = np.fromiter(map(len, items), np.int64, len(items))
+def _decode(program: Program, form: _Form, items: Sequence[bytes]) -> list[Any] | None:
+    found: list[Any] = []
+    at_once = max(1, _CELLS_AT_ONCE // max(1, program.width))
+    for start in range(0, len(items), at_once):
+        some = items[start : start + at_once]
+        lengths = np.fromiter(map(len, some), np.int64, len(some))
         ends = np.cumsum(lengths)
-        whole = np.frombuffer(b"".join(items), np.uint8)
-        walked = self._program.walk(whole, ends - lengths + PREFIX.size, ends)
+        whole = np.frombuffer(b"".join(some), np.uint8)
+        walked = program.walk(whole, ends - lengths + PREFIX.size, ends)
         if isinstance(walked, int):
             return None
         try:
-            return _values(self._form, walked, len(items))
+            found += _values(form, walked, len(some))
         except (ValueError, OverflowError, ArithmeticError, NotOneColumn):
             return None  # invalid UTF-8, or a date out of range
+    return found
 
 
 def _values(form: _Form, walked: Walked, count: int) -> list[Any]:

@@ -31,13 +31,18 @@ _CELLS_AT_ONCE = 1 << 21
 _LONGEST_NUMBER = 10
 
 
+RowsEncoder = Callable[[Sequence[Any], int], list[bytes] | None]
+"""Encodes values of one schema, at most `ROWS_AT_ONCE` at a time, behind the schema id. Returns None if fastavro must
+write the values."""
+
+
 def rows_encoder(schema: Any) -> RowsEncoder | None:
     """Returns None if fastavro must write row by row."""
     try:
         program = Program(schema)
         if program.width * ROWS_AT_ONCE > _CELLS_AT_ONCE:
             return None
-        return RowsEncoder(program, _form(program.root, expanded(schema)))
+        return partial(_encode, program, _form(program.root, expanded(schema)))
     except (Unsupported, NotOneColumn):
         return None
 
@@ -83,21 +88,13 @@ def _prepared(prepare: Callable[[Any, Any], Any], schema: Any, value: Any) -> An
     return bytes(found) if isinstance(value, Decimal) else found
 
 
-class RowsEncoder:
-    """Encodes values of one schema, at most `ROWS_AT_ONCE` at a time."""
-
-    def __init__(self, program: Program, form: _Form) -> None:
-        self._program = program
-        self._form = form
-
-    def encode(self, values: Sequence[Any], schema_id: int) -> list[bytes] | None:
-        """Each result begins with the schema id. Returns None if fastavro must write the values."""
-        filled = _Filled(self._program, len(values))
-        try:
-            filled.fill(self._form, list(values), np.arange(len(values)))
-        except (_Unlike, KeyError, ValueError, TypeError, ArithmeticError, AttributeError):
-            return None
-        return filled.written(PREFIX.pack(0, schema_id))
+def _encode(program: Program, form: _Form, values: Sequence[Any], schema_id: int) -> list[bytes] | None:
+    filled = _Filled(program, len(values))
+    try:
+        filled.fill(form, list(values), np.arange(len(values)))
+    except (_Unlike, KeyError, ValueError, TypeError, ArithmeticError, AttributeError):
+        return None
+    return filled.written(PREFIX.pack(0, schema_id))
 
 
 class _Filled:

@@ -7,9 +7,10 @@ The bytes are JSON as `serdes.json` writes it: UTF-8, sorted members, so that eq
 from __future__ import annotations
 
 import json
+from functools import cached_property, lru_cache
 from typing import Any
 
-from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.codecs.wire import PREFIX, SCHEMAS_MAX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import Budget, InvalidSchema, TooComplex, parse
 from suiro.registry.formats.json_format import READER, validator
 from suiro.registry.formats.json_values import Validator
@@ -27,34 +28,23 @@ _WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 class JsonSchemaCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(JSON, settings)
-        self._by_id: dict[int, Validator] = {}
-        self._given: Validator | None = None
-        self._titles: list[str | None] = []  # of the given schema, once it is known
+        self._of_writer = lru_cache(SCHEMAS_MAX)(self._make_of_writer)  # by schema id
+        self._written: dict[int, Validator] = {}
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
         settings = self._wire.settings
-        found = self._by_id.get(schema_id)
-        if found is None:  # also if another schema validates: an unknown id is an error
-            try:
-                found = self._by_id[schema_id] = self._validator(self._wire.schema(schema_id))
-            except InvalidSchema as error:
-                raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
+        found = self._of_writer(schema_id)  # also if another schema validates: an unknown id is an error
         try:
             value = READER.decode(data[PREFIX.size :].decode())
         except (ValueError, RecursionError) as error:
             raise Undecodable(f"not JSON: {error}") from None
         if settings.validate:
             if settings.schema is not None:
-                self._given = self._given or self._validator(settings.schema)
                 found = self._given
             which = "the reader's schema" if settings.schema is not None else f"schema {schema_id}"
-            try:
-                problem = found.problem(value, _budget(len(data)))
-            except TooComplex as error:
-                raise Undecodable(f"it cannot be validated by {which}: {error}") from None
-            if problem is not None:
-                raise Undecodable(f"not valid by {which}: {problem}")
+            if problem := _problem(found, value, len(data), which):
+                raise Undecodable(problem)
         return value
 
     def schema_of(self, data: bytes) -> str:
@@ -62,36 +52,48 @@ class JsonSchemaCodec:
         return self._wire.schema(self._wire.split(data)).text
 
     def encode(self, topic: str, value: Any) -> bytes:
-        schema_id, schema = self._wire.to_write(topic, self._title())
-        found = self._by_id.get(schema_id)
+        schema_id, schema = self._wire.to_write(topic, self._title)
+        found = self._written.get(schema_id)
         if found is None:
-            found = self._by_id[schema_id] = self._validator(schema)
+            found = self._written[schema_id] = self._validator(schema)
         try:
             body = _WRITER.encode(value).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise Unencodable(f"JSON has no form for it: {error}") from None
-        if self._wire.settings.validate:
-            try:
-                problem = found.problem(value, _budget(len(body)))
-            except TooComplex as error:
-                raise Unencodable(f"it cannot be validated by its schema (id {schema_id}): {error}") from None
-            if problem is not None:
-                raise Unencodable(f"it is not valid by its schema (id {schema_id}): {problem}")
+        which = f"its schema (id {schema_id})"
+        if self._wire.settings.validate and (problem := _problem(found, value, len(body), which)):
+            raise Unencodable(problem)
         return PREFIX.pack(0, schema_id) + body
+
+    def _make_of_writer(self, schema_id: int) -> Validator:
+        try:
+            return self._validator(self._wire.schema(schema_id))
+        except InvalidSchema as error:
+            raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
+
+    @cached_property
+    def _given(self) -> Validator:
+        assert self._wire.settings.schema is not None
+        return self._validator(self._wire.settings.schema)
 
     def _validator(self, schema: Schema) -> Validator:
         return validator(schema.text, self._wire.imports(schema))
 
+    @cached_property
     def _title(self) -> str | None:
+        """Of the given schema."""
         given = self._wire.settings.schema
         if given is None:
             return None
-        if not self._titles:
-            loaded = json.loads(parse(JSON, given.text, self._wire.imports(given), strict=False).canonical)
-            title = loaded.get("title") if isinstance(loaded, dict) else None
-            self._titles.append(title if isinstance(title, str) else None)
-        return self._titles[0]
+        loaded = json.loads(parse(JSON, given.text, self._wire.imports(given), strict=False).canonical)
+        title = loaded.get("title") if isinstance(loaded, dict) else None
+        return title if isinstance(title, str) else None
 
 
-def _budget(size: int) -> Budget:
-    return Budget(STEPS_OF_A_VALUE + STEPS_OF_A_BYTE * size)
+def _problem(validator: Validator, value: Any, size: int, which: str) -> str | None:
+    """Returns why a value of so many bytes is refused. `which` names the schema."""
+    try:
+        problem = validator.problem(value, Budget(STEPS_OF_A_VALUE + STEPS_OF_A_BYTE * size))
+    except TooComplex as error:
+        return f"it cannot be validated by {which}: {error}"
+    return None if problem is None else f"it is not valid by {which}: {problem}"

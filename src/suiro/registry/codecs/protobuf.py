@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from suiro.protocol.fields import put_varint, read_uvarint
-from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.codecs.wire import PREFIX, SCHEMAS_MAX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import InvalidSchema, TooComplex
 from suiro.registry.formats.protobuf_format import compiled
 from suiro.registry.formats.protobuf_text import is_repeated
@@ -87,6 +87,8 @@ class ProtobufCodec:
             name = ""
             for one in compiled(schema.text, self._wire.imports(schema)):
                 name = pool.AddSerializedFile(one).name
+            if len(self._files) >= SCHEMAS_MAX:
+                self._files.clear()
             # The files do not keep their pool alive.
             found = self._files[key] = (pool, pool.FindFileByName(name))
         return found[1]

@@ -20,6 +20,8 @@ from suiro.registry.schemas import Schema, SubjectStrategy
 PREFIX = struct.Struct(">bI")
 MAGIC = 0
 LATEST_KEPT_S = 60.0
+SCHEMAS_MAX = 1_000
+"""The limit of schemas that a codec keeps for reading: writers to a topic choose them."""
 
 
 class Undecodable(UsageError):
@@ -90,6 +92,8 @@ class WireFormat:
     def unusable(self, schema_id: int, reason: str) -> Undecodable:
         """Returns the error of a schema that is there and cannot be used. `schema` raises it from now on, so that its
         records do not each ask the registry for what it refers to."""
+        if len(self._unusable) >= SCHEMAS_MAX:
+            self._unusable.clear()
         self._unusable[schema_id] = reason
         return Undecodable(reason)
 

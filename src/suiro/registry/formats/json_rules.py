@@ -35,7 +35,7 @@ from suiro.registry.formats.budget import Budget, TooComplex
 from suiro.registry.formats.json_format import DATA, NAMING, STEPS_OF_A_REFERENCE, Subschema
 from suiro.registry.formats.json_values import json_key
 from suiro.registry.formats.pairs import Pairs
-from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
+from suiro.registry.formats.parsed import Incompatibility, differs
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 _TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
@@ -148,18 +148,18 @@ class _Check:
             case (("anyOf" | "oneOf") as kind, list(branches)), ("plain", Subschema() as other):
                 if any(not self.compare(branch, other, path) for branch in branches):
                     return []
-                return [_found("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "has no fitting branch at")]
+                return [differs("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "has no fitting branch at")]
             case (("anyOf" | "oneOf") as kind, list(branches)), (("anyOf" | "oneOf") as old, list(others)):
                 if kind == "oneOf" and old == "anyOf" and len(others) > 1:
-                    return [_found("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "turns anyOf into oneOf at")]
+                    return [differs("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "turns anyOf into oneOf at")]
                 return self._match(branches, others, f"{path}/{kind}")
             case ("not", Subschema() as one), ("not", Subschema() as other):
                 if self.compare(other, one, path):
-                    return [_found("NOT_TYPE_EXTENDED", f"{path}/not", "excludes more at")]
+                    return [differs("NOT_TYPE_EXTENDED", f"{path}/not", "excludes more at")]
                 return []
             case ("if", Subschema() as one), ("if", Subschema() as other) if self._is_same(one, other, set()):
                 return []
-        return [_found("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", "has another combination of schemas at")]
+        return [differs("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", "has another combination of schemas at")]
 
     def _match(self, readers: Sequence[Subschema], writers: Sequence[Subschema], path: str) -> Found:
         """Each branch of the writer needs a different branch of the reader."""
@@ -181,7 +181,7 @@ class _Check:
             return False
 
         return [
-            _found("SUM_TYPE_NARROWED", f"{path}/{index}", "lacks a branch that fits the one of the")
+            differs("SUM_TYPE_NARROWED", f"{path}/{index}", "lacks a branch that fits the one of the")
             for index in range(len(writers))
             if not place(index, set())
         ]
@@ -192,7 +192,7 @@ class _Check:
         if writer.schema is False:
             return []
         if reader.schema is False:
-            return [_found("TYPE_NARROWED", path, "accepts nothing at")]
+            return [differs("TYPE_NARROWED", path, "accepts nothing at")]
         new, old = _object(reader.schema), _object(writer.schema)
         new_types, old_types = _types(new), _types(old)
         shared = {one for one in old_types if one in new_types or (one == "integer" and "number" in new_types)}
@@ -200,7 +200,7 @@ class _Check:
             overlap = shared or ("integer" in new_types and "number" in old_types)
             kind = "TYPE_NARROWED" if overlap else "TYPE_CHANGED"
             lost = ", ".join(sorted(old_types - shared))
-            return [_found(kind, path, f"does not take the type {lost} any more at")]
+            return [differs(kind, path, f"does not take the type {lost} any more at")]
         self._budget.spend(len(new) + len(old))
         found = self._compare_values(new, old, path)
         if "string" in shared:
@@ -217,7 +217,7 @@ class _Check:
             if not applies or says_nothing:
                 continue
             if name not in old or not self._is_same(reader.below(new[name]), writer.below(old[name]), set()):
-                found.append(_found("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at"))
+                found.append(differs("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at"))
         return found
 
     def _compare_objects(self, reader: Subschema, writer: Subschema, path: str) -> Found:
@@ -233,7 +233,7 @@ class _Check:
                 continue
             if not (isinstance(described, dict) and "default" in described):
                 found.append(
-                    _found(
+                    differs(
                         "REQUIRED_ATTRIBUTE_ADDED",
                         f"{path}/required/{name}",
                         f"requires the property '{name}' at",
@@ -249,14 +249,16 @@ class _Check:
             for schema in self._schemas_of(new, name, in_doubt=True):
                 inner = self.compare(reader.below(schema), old_schema, f"{path}/properties/{name}")
                 if inner and kind != "PROPERTY_TYPE":
-                    inner = [_found(kind, f"{path}/properties/{name}", f"and the other differ in property '{name}' at")]
+                    inner = [
+                        differs(kind, f"{path}/properties/{name}", f"and the other differ in property '{name}' at")
+                    ]
                 found += inner
         found += self._compare_patterns(reader, writer, path)
         others = self.compare(reader.below(_others(new)), writer.below(_others(old)), f"{path}/additionalProperties")
         if others:
             closed = _others(new) is False
             kind = "ADDITIONAL_PROPERTIES_REMOVED" if closed else "ADDITIONAL_PROPERTIES_NARROWED"
-            found.append(_found(kind, f"{path}/additionalProperties", "takes fewer other properties at"))
+            found.append(differs(kind, f"{path}/additionalProperties", "takes fewer other properties at"))
         return found + self._compare_dependencies(reader, writer, path)
 
     def _compare_patterns(self, reader: Subschema, writer: Subschema, path: str) -> Found:
@@ -281,10 +283,10 @@ class _Check:
             place = f"{path}/dependencies/{name}"
             if isinstance(needed, list):
                 if needed and not (isinstance(before, list) and set(needed) <= set(before)):
-                    found.append(_found("DEPENDENCY_ARRAY_ADDED", place, "has a stricter dependency at"))
+                    found.append(differs("DEPENDENCY_ARRAY_ADDED", place, "has a stricter dependency at"))
             elif before is None or isinstance(before, list):
                 if needed not in (True, {}):
-                    found.append(_found("DEPENDENCY_SCHEMA_ADDED", place, "has a stricter dependency at"))
+                    found.append(differs("DEPENDENCY_SCHEMA_ADDED", place, "has a stricter dependency at"))
             else:
                 found += self.compare(reader.below(needed), writer.below(before), place)
         return found
@@ -293,7 +295,7 @@ class _Check:
         new, old = _object(reader.schema), _object(writer.schema)
         found = _compare_limits(new, old, path, "maxItems", "minItems", "ITEMS")
         if new.get("uniqueItems") and not old.get("uniqueItems"):
-            found.append(_found("UNIQUE_ITEMS_ADDED", f"{path}/uniqueItems", "asks for unique items at"))
+            found.append(differs("UNIQUE_ITEMS_ADDED", f"{path}/uniqueItems", "asks for unique items at"))
         first, rest = _items(new)
         old_first, old_rest = _items(old)
         for index in range(max(len(first), len(old_first))):
@@ -309,10 +311,10 @@ class _Check:
         if "contains" in new and "contains" in old:
             least, old_least = new.get("minContains", 1), old.get("minContains", 1)
             if least > old_least:
-                found.append(_found("MIN_CONTAINS_INCREASED", f"{path}/minContains", "asks for more items at"))
+                found.append(differs("MIN_CONTAINS_INCREASED", f"{path}/minContains", "asks for more items at"))
             most, old_most = (one.get("maxContains", math.inf) for one in (new, old))
             if most < old_most:
-                found.append(_found("MAX_CONTAINS_DECREASED", f"{path}/maxContains", "takes fewer items at"))
+                found.append(differs("MAX_CONTAINS_DECREASED", f"{path}/maxContains", "takes fewer items at"))
         return found
 
     def _compare_values(self, new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
@@ -322,11 +324,11 @@ class _Check:
         if old_values is None:
             if old.get("type") == "null" and None in values:
                 return []
-            return [_found("ENUM_ARRAY_CHANGED", f"{path}/enum", "names the only values at")]
+            return [differs("ENUM_ARRAY_CHANGED", f"{path}/enum", "names the only values at")]
         lost = [value for key, value in old_values.items() if key not in values]
         if lost:
             shown = json.dumps(lost)[:MAX_SHOWN_CHARS]
-            return [_found("ENUM_ARRAY_NARROWED", f"{path}/enum", f"lacks the values {shown} at")]
+            return [differs("ENUM_ARRAY_NARROWED", f"{path}/enum", f"lacks the values {shown} at")]
         return []
 
     def _values(self, schema: dict[str, Any]) -> dict[Hashable, Any] | None:
@@ -394,10 +396,6 @@ def _most_telling(reader: _Condition, writers: list[_Condition], results: list[F
     return results[0]
 
 
-def _found(kind: str, path: str, what: str) -> Incompatibility:
-    return Incompatibility(kind, path, f"The {READER} schema {what} path '{path}' in the {WRITER} schema")
-
-
 def _object(schema: Any) -> dict[str, Any]:
     return schema if isinstance(schema, dict) else {}
 
@@ -433,10 +431,10 @@ def _compare_limits(new: dict[str, Any], old: dict[str, Any], path: str, most: s
     found: Found = []
     if most in new and (most not in old or new[most] < old[most]):
         what = "ADDED" if most not in old else "DECREASED"
-        found.append(_found(f"MAX_{kind}_{what}", f"{path}/{most}", f"has the limit {most} {new[most]} at"))
+        found.append(differs(f"MAX_{kind}_{what}", f"{path}/{most}", f"has the limit {most} {new[most]} at"))
     if new.get(least) and (least not in old or new[least] > old[least]):
         what = "ADDED" if least not in old else "INCREASED"
-        found.append(_found(f"MIN_{kind}_{what}", f"{path}/{least}", f"has the limit {least} {new[least]} at"))
+        found.append(differs(f"MIN_{kind}_{what}", f"{path}/{least}", f"has the limit {least} {new[least]} at"))
     return found
 
 
@@ -444,7 +442,7 @@ def _compare_strings(new: dict[str, Any], old: dict[str, Any], path: str) -> Fou
     found = _compare_limits(new, old, path, "maxLength", "minLength", "LENGTH")
     if "pattern" in new and new["pattern"] != old.get("pattern"):
         kind = "PATTERN_CHANGED" if "pattern" in old else "PATTERN_ADDED"
-        found.append(_found(kind, f"{path}/pattern", "has another pattern at"))
+        found.append(differs(kind, f"{path}/pattern", "has another pattern at"))
     return found
 
 
@@ -472,14 +470,14 @@ def _compare_numbers(new: dict[str, Any], old: dict[str, Any], path: str) -> Fou
         name = (exclusive if excluded else inclusive).replace("M", "_M").upper()
         place = f"{path}/{exclusive if excluded else inclusive}"
         if old_limit is None:
-            found.append(_found(f"{name}_ADDED", place, f"has the limit {limit} at"))
+            found.append(differs(f"{name}_ADDED", place, f"has the limit {limit} at"))
         elif sign * old_limit > sign * limit or (old_limit == limit and excluded and not old_excluded):
             change = "DECREASED" if sign > 0 else "INCREASED"
-            found.append(_found(f"{name}_{change}", place, f"has the stricter limit {limit} at"))
+            found.append(differs(f"{name}_{change}", place, f"has the stricter limit {limit} at"))
     step, old_step = new.get("multipleOf"), old.get("multipleOf")
     if step is not None and (old_step is None or old_step % step):
         kind = "MULTIPLE_OF_ADDED" if old_step is None else "MULTIPLE_OF_CHANGED"
-        found.append(_found(kind, f"{path}/multipleOf", f"asks for multiples of {step} at"))
+        found.append(differs(kind, f"{path}/multipleOf", f"asks for multiples of {step} at"))
     return found
 
 

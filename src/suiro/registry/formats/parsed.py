@@ -38,6 +38,11 @@ class Incompatibility:
         return f"{{errorType:'{self.kind}', description:'{description}', additionalInfo:'{self.path}'}}"
 
 
+def differs(kind: str, path: str, what: str) -> Incompatibility:
+    """`what` says what the reader's schema does, up to the word before the place."""
+    return Incompatibility(kind, path, f"The {READER} schema {what} path '{path}' in the {WRITER} schema")
+
+
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """`canonical` is stored. It is the same for texts that differ only in layout. `model` is specific to the format."""

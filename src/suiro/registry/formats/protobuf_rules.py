@@ -28,7 +28,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 from suiro.registry.formats.budget import Budget
 from suiro.registry.formats.pairs import Pairs
-from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
+from suiro.registry.formats.parsed import Incompatibility, differs
 from suiro.registry.formats.protobuf_format import ProtobufModel
 from suiro.registry.formats.protobuf_text import within
 
@@ -52,7 +52,7 @@ Found = list[Incompatibility]
 def incompatibilities(reader: ProtobufModel, writer: ProtobufModel, budget: Budget) -> Found:
     found: Found = []
     if reader.file.package != writer.file.package:
-        found.append(_found("PACKAGE_CHANGED", "#/", "has another package at"))
+        found.append(differs("PACKAGE_CHANGED", "#/", "has another package at"))
     return found + _Check(reader, writer, budget).compare_scopes(
         reader.file.message_type, reader.file.package, writer.file.message_type, writer.file.package, "#"
     )
@@ -74,7 +74,7 @@ class _Check:
             name = writer.name
             reader = by_name.get(name)
             if reader is None or reader.options.map_entry:
-                found.append(_found("MESSAGE_REMOVED", f"{path}/{name}", f"lacks the message {name} at"))
+                found.append(differs("MESSAGE_REMOVED", f"{path}/{name}", f"lacks the message {name} at"))
             else:
                 found += self.compare_messages(within(scope, name), within(old_scope, name), f"{path}/{name}")
         return found
@@ -107,16 +107,16 @@ class _Check:
                 kept = old_oneofs.get(number) in kept_oneofs
                 if old[number].label == Field.LABEL_REQUIRED:
                     found.append(
-                        _found("REQUIRED_FIELD_REMOVED", place, f"lacks the required field {old[number].name} at")
+                        differs("REQUIRED_FIELD_REMOVED", place, f"lacks the required field {old[number].name} at")
                     )
                 elif kept:
                     place = f"{path}/{old_oneofs[number]}/{number}"
                     found.append(
-                        _found("ONEOF_FIELD_REMOVED", place, f"lacks the field {old[number].name} of a oneof at")
+                        differs("ONEOF_FIELD_REMOVED", place, f"lacks the field {old[number].name} of a oneof at")
                     )
             elif number not in old:
                 if new[number].label == Field.LABEL_REQUIRED:
-                    found.append(_found("REQUIRED_FIELD_ADDED", place, f"requires the field {new[number].name} at"))
+                    found.append(differs("REQUIRED_FIELD_ADDED", place, f"requires the field {new[number].name} at"))
             else:
                 found += self._compare_field(new[number], entries, old[number], old_entries, place)
         return found
@@ -129,19 +129,19 @@ class _Check:
             pairs = zip(new_entry.field, old_entry.field, strict=True)
             return [one for inner, before in pairs for one in self._compare_types(inner, before, path, labels=False)]
         if (new_entry is None) != (old_entry is None):
-            return [_found("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
+            return [differs("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
         return self._compare_types(new, old, path, labels=True)
 
     def _compare_types(self, new: Any, old: Any, path: str, *, labels: bool) -> Found:
         if (new.type in _MESSAGES) != (old.type in _MESSAGES):
-            return [_found("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
+            return [differs("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
         if new.type in _MESSAGES:
             return self._compare_named(new, old, path)
         if _GROUP_OF[new.type] != _GROUP_OF[old.type]:
-            return [_found("FIELD_SCALAR_KIND_CHANGED", path, f"has another type of field {new.name} at")]
+            return [differs("FIELD_SCALAR_KIND_CHANGED", path, f"has another type of field {new.name} at")]
         repeated = (new.label == Field.LABEL_REPEATED, old.label == Field.LABEL_REPEATED)
         if labels and repeated[0] != repeated[1] and _GROUP_OF[new.type] != "text":
-            return [_found("FIELD_NUMERIC_LABEL_CHANGED", path, f"has another label of field {new.name} at")]
+            return [differs("FIELD_NUMERIC_LABEL_CHANGED", path, f"has another label of field {new.name} at")]
         return []
 
     def _compare_named(self, new: Any, old: Any, path: str) -> Found:
@@ -149,17 +149,13 @@ class _Check:
         local = name.removeprefix(f"{self._reader.packages.get(name, '')}.")
         old_local = old_name.removeprefix(f"{self._writer.packages.get(old_name, '')}.")
         if local != old_local:
-            return [_found("FIELD_NAMED_TYPE_CHANGED", path, f"has the type {name} instead of {old_name} at")]
+            return [differs("FIELD_NAMED_TYPE_CHANGED", path, f"has the type {name} instead of {old_name} at")]
         if name not in self._reader.messages or old_name not in self._writer.messages:
             return []
         inner = self.compare_messages(name, old_name, path)
         if inner:
-            inner.append(_found("FIELD_NAMED_TYPE_CHANGED", path, f"has another type {name} at"))
+            inner.append(differs("FIELD_NAMED_TYPE_CHANGED", path, f"has another type {name} at"))
         return inner
-
-
-def _found(kind: str, path: str, what: str) -> Incompatibility:
-    return Incompatibility(kind, path, f"The {READER} schema {what} path '{path}' in the {WRITER} schema")
 
 
 def _oneof_of(message: Any) -> dict[int, str]:
@@ -184,10 +180,10 @@ def _moved_to_oneofs(new: dict[int, str], old: dict[int, str], old_fields: dict[
             continue
         if len(single) > 1:
             what = "moves several fields into the oneof at"
-            found.append(_found("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{name}", what))
+            found.append(differs("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{name}", what))
         else:
             what = "moves a field into the oneof at"
-            found.append(_found("FIELD_MOVED_TO_EXISTING_ONEOF", f"{path}/{name}", what))
+            found.append(differs("FIELD_MOVED_TO_EXISTING_ONEOF", f"{path}/{name}", what))
     return found
 
 

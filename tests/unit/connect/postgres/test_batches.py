@@ -31,6 +31,7 @@ def encoded(compiled: bool, partitions: int, *, value_size: int = 30) -> dict[in
     live = live_headers(row << 30, row % 3, row % 4, np.array([7, 4_000_000_000, 9]), np.array([1, 2, 3]) << 48)
     with engine.choose(compiled=compiled):
         batches = encode(
+            "t",
             keys=keys,
             values=values,
             timestamps=np.arange(ROWS) * 1_000_003,
@@ -41,8 +42,8 @@ def encoded(compiled: bool, partitions: int, *, value_size: int = 30) -> dict[in
     found: dict[int, list[Record]] = {}
     for batch in batches:
         records = decode_batch(batch.data)
-        assert batch.count == len(records)
-        assert len(batch.data) <= MAX_BATCH_BYTES or batch.count == 1
+        assert (batch.topic, batch.record_count) == ("t", len(records))
+        assert len(batch.data) <= MAX_BATCH_BYTES or batch.record_count == 1
         assert batch.crc_tail == crc32c(memoryview(batch.data)[HEADER_SIZE:])
         found.setdefault(batch.partition, []).extend(
             Record(offset=0, timestamp=one.timestamp, key=one.key, value=one.value, headers=one.headers)
@@ -66,7 +67,7 @@ def test_headers_are_what_the_compiled_encoder_takes() -> None:
 
 
 def test_a_few_records_are_a_batch_of_their_partition() -> None:
-    batch = batch_of([(b"a", b"1"), (b"b", None)], partition=5, timestamp_ms=17)
+    batch = batch_of("t", [(b"a", b"1"), (b"b", None)], partition=5, timestamp_ms=17)
     assert batch.partition == 5
     assert [(one.key, one.value, one.timestamp) for one in decode_batch(batch.data)] == [
         (b"a", b"1", 17),

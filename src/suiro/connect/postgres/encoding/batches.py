@@ -7,12 +7,12 @@ partitioner.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from suiro.client import TransactionalBatch
 from suiro.connect.postgres.encoding import engine
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.murmur2 import partition_for_key
@@ -26,23 +26,23 @@ _OVERHEAD_BYTES = 150  # at most, for the headers that `headers` makes and a rec
 Pair = tuple[bytes, bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch without a producer. `crc_tail`: the CRC of the bytes behind its header."""
-
-    partition: int
-    data: bytes
-    count: int
-    crc_tail: int
-
-
 def encode(
-    *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array, partitions: int, compression: int
-) -> list[Batch]:
+    topic: str,
+    *,
+    keys: pa.Array,
+    values: pa.Array,
+    timestamps: Any,
+    headers: pa.Array,
+    partitions: int,
+    compression: int,
+) -> list[TransactionalBatch]:
     """`partitions`: the number of partitions of the topic. No key is null."""
     columnar = engine.columnar()
     if columnar is None or len(keys) <= ROW_BY_ROW_MAX:
-        return list(_plain(keys, values, timestamps, headers, partitions, compression))
+        return [
+            _finished(topic, partition, records, compression)
+            for partition, records in _plain(keys, values, timestamps, headers, partitions)
+        ]
     places = columnar.partitions_of(keys, partitions) if partitions > 1 else np.zeros(len(keys), np.int32)
     found = columnar.encode(
         keys=keys,
@@ -54,18 +54,19 @@ def encode(
         compression=compression,
         max_batch_bytes=MAX_BATCH_BYTES,
     )
-    return [Batch(one.partition, one.data, one.count, one.crc_tail) for one in found]
+    return [TransactionalBatch(topic, one.partition, one.data, one.count, one.crc_tail) for one in found]
 
 
-def batch_of(pairs: Iterable[Pair], *, partition: int, timestamp_ms: int) -> Batch:
+def batch_of(topic: str, pairs: Iterable[Pair], *, partition: int, timestamp_ms: int) -> TransactionalBatch:
     """Encodes a few records without headers, such as a position. Below a hundred records this is the faster way."""
     records = [Record(offset=at, timestamp=timestamp_ms, key=key, value=value) for at, (key, value) in enumerate(pairs)]
-    return _finished(partition, records)
+    return _finished(topic, partition, records)
 
 
 def _plain(
-    keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array, partitions: int, compression: int
-) -> Iterator[Batch]:
+    keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array, partitions: int
+) -> Iterator[tuple[int, list[Record]]]:
+    """Yields the records of each batch, and its partition."""
     waiting: dict[int, list[Record]] = {}
     sizes: dict[int, int] = {}
     rows = zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), headers.to_pylist(), strict=True)
@@ -74,7 +75,7 @@ def _plain(
         size = _OVERHEAD_BYTES + len(key) + len(value or b"")
         records = waiting.setdefault(partition, [])
         if records and sizes[partition] + size > MAX_BATCH_BYTES:
-            yield _finished(partition, records, compression)
+            yield partition, records
             records = waiting[partition] = []
         sizes[partition] = size + (sizes[partition] if records else 0)
         records.append(
@@ -86,10 +87,9 @@ def _plain(
                 headers=tuple((pair["key"], pair["value"]) for pair in pairs),
             )
         )
-    for partition in sorted(waiting):
-        yield _finished(partition, waiting[partition], compression)
+    yield from sorted(waiting.items())
 
 
-def _finished(partition: int, records: list[Record], compression: int = 0) -> Batch:
+def _finished(topic: str, partition: int, records: list[Record], compression: int = 0) -> TransactionalBatch:
     data = encode_batch(records, compression=compression)
-    return Batch(partition, data, len(records), crc32c(memoryview(data)[HEADER_SIZE:]))
+    return TransactionalBatch(topic, partition, data, len(records), crc32c(memoryview(data)[HEADER_SIZE:]))

@@ -11,30 +11,28 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from typing import Any
+
+from suiro.foundation.futures import settle
 
 LOAD_TIMEOUT_S = 3.0
 
 _lock = threading.Lock()
-_thread: threading.Thread | None = None
-_loaded: tuple[Any, Any] | None = None
-_failure: BaseException | None = None
-_forced: bool | None = None
+_loading: Future[tuple[Any, Any]] | None = None
+_is_plain = False
 
 
-def load(*, wait: bool = False, timeout_s: float | None = None) -> None:
-    """Begins to load the kernels. With `wait`, waits until they are loaded, for `timeout_s` at most. A failure to load
-    is raised here and by `kernels`."""
-    global _thread
+def load(*, timeout_s: float | None = 0) -> None:
+    """Begins to load the kernels, and waits until they are loaded, for `timeout_s` at most. A failure to load is raised
+    here and by `kernels`."""
+    global _loading
     with _lock:
-        if _thread is None:
-            _thread = threading.Thread(target=_import, name="suiro-row-kernels", daemon=True)
-            _thread.start()
-        thread = _thread
-    if wait:
-        thread.join(timeout_s)
-        if _failure is not None:
-            raise _failure
+        if _loading is None:
+            _loading = Future()
+            threading.Thread(target=settle, args=(_loading, _import), name="suiro-row-kernels", daemon=True).start()
+    wait([_loading], timeout_s)
+    _modules()
 
 
 def kernels() -> Any:
@@ -50,32 +48,24 @@ def columnar() -> Any:
 
 
 def _modules() -> tuple[Any, Any] | None:
-    if _forced is False:
-        return None
-    if _forced and _loaded is None:
-        load(wait=True)
-    if _failure is not None:
-        raise _failure
-    return _loaded
+    return None if _is_plain or _loading is None or not _loading.done() else _loading.result()
 
 
 @contextlib.contextmanager
 def choose(*, compiled: bool) -> Iterator[None]:
     """Uses only the kernels, or only the plain rules, within the block. For tests and benchmarks, in one thread."""
-    global _forced
-    before, _forced = _forced, compiled
+    global _is_plain
+    if compiled:
+        load(timeout_s=None)
+    before, _is_plain = _is_plain, not compiled
     try:
         yield
     finally:
-        _forced = before
+        _is_plain = before
 
 
-def _import() -> None:
-    global _loaded, _failure
-    try:
-        from suiro.connect.postgres.encoding import kernels as rows
-        from suiro.protocol import columnar as batches
+def _import() -> tuple[Any, Any]:
+    from suiro.connect.postgres.encoding import kernels as rows
+    from suiro.protocol import columnar as batches
 
-        _loaded = (rows, batches)
-    except BaseException as error:  # noqa: BLE001 - the first caller raises it
-        _failure = error
+    return rows, batches

@@ -73,7 +73,7 @@ class Messages:
 
     def relation_message(self, index: int) -> RelationMessage:
         """Returns the announcement of a message of kind R."""
-        reader = self._reader(index, b"R")
+        reader = self._reader(index)
         oid = reader.integer(">I")
         schema, name = reader.text(), reader.text()
         identity = chr(reader.integer(">B"))
@@ -97,17 +97,18 @@ class Messages:
             columns=tuple(columns),
         )
 
-    def truncated(self, index: int) -> tuple[int, list[int]]:
-        """Returns (options: 1 cascade, 2 restart identity; the tables' oids) of a message of kind T."""
-        reader = self._reader(index, b"T")
-        count, options = reader.integer(">I"), reader.integer(">B")
+    def truncated(self, index: int) -> list[int]:
+        """Returns the oids of the tables of a message of kind T."""
+        reader = self._reader(index)
+        count = reader.integer(">I")
+        reader.integer(">B")  # cascade, restart identity
         oids = [reader.integer(">I") for _ in range(count)]
         reader.finish()
-        return options, oids
+        return oids
 
     def logical_message(self, index: int) -> tuple[bool, str, bytes]:
         """Returns (transactional, prefix, content) of a message of kind M, as `pg_logical_emit_message` wrote it."""
-        reader = self._reader(index, b"M")
+        reader = self._reader(index)
         flags = reader.integer(">B")
         reader.integer(">Q")
         prefix = reader.text()
@@ -123,9 +124,7 @@ class Messages:
         reader = _Reader(self.data, at, int(self.ends[index]), index)
         return [reader.value() for _ in range(reader.integer(">H"))]
 
-    def _reader(self, index: int, kind: bytes) -> _Reader:
-        if self.kind[index] != kind[0]:
-            raise ValueError(f"message {index} is of kind {chr(self.kind[index])!r}, not {kind.decode()!r}")
+    def _reader(self, index: int) -> _Reader:
         return _Reader(self.data, int(self.starts[index]) + 1, int(self.ends[index]), index)
 
 

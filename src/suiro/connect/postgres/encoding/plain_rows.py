@@ -7,6 +7,8 @@ report errors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from types import EllipsisType
 
 from suiro.connect.postgres.encoding.avro_text import ConversionError
@@ -34,24 +36,21 @@ def completed(old: Values | None, new: Values) -> Values:
     return [before if value is ... and before is not None else value for value, before in zip(new, old, strict=True)]
 
 
+@dataclass
 class PlainRows:
     """`key_header` and `value_header`: the beginning of every key and value, in Confluent's wire format."""
 
-    def __init__(
-        self,
-        relation: Relation,
-        encodings: Sequence[ColumnEncoding],
-        *,
-        key_header: bytes,
-        value_header: bytes,
-    ) -> None:
-        self.relation = relation
-        self.encodings = encodings
-        self.key_header = key_header
-        self.value_header = value_header
-        self._encoders: dict[bool, list[Callable[[bytes], bytes]]] = {
-            False: [encoding.encode for encoding in encodings],
-            True: [binary_to_avro(encoding) for encoding in encodings],
+    relation: Relation
+    encodings: Sequence[ColumnEncoding]
+    key_header: bytes
+    value_header: bytes
+
+    @cached_property
+    def _encoders(self) -> dict[bool, list[Callable[[bytes], bytes]]]:
+        """Whether the value is in COPY's binary form -> the rule of each column."""
+        return {
+            False: [encoding.encode for encoding in self.encodings],
+            True: [binary_to_avro(encoding) for encoding in self.encodings],
         }
 
     def encode(self, rows: Iterable[Row], *, binary: bool, fills: Mapping[tuple[int, int], bytes]) -> EncodedRows:

@@ -362,8 +362,7 @@ def _json_below(oid: int, types: Types) -> str:
 
 
 def _decimal(typmod: int) -> ColumnEncoding:
-    precision = ((typmod - 4) >> 16) & 0xFFFF
-    scale = (((typmod - 4) & 0x7FF) ^ 1024) - 1024
+    precision, scale = _digits(typmod)
     if scale < 0:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)
@@ -375,6 +374,11 @@ def _decimal(typmod: int) -> ColumnEncoding:
         first=precision,
         second=scale,
     )
+
+
+def _digits(typmod: int) -> tuple[int, int]:
+    """Returns the declared precision and scale of a numeric."""
+    return ((typmod - 4) >> 16) & 0xFFFF, (((typmod - 4) & 0x7FF) ^ 1024) - 1024
 
 
 def type_name(oid: int, typmod: int, types: Types) -> str:
@@ -398,7 +402,7 @@ def _modifier(oid: int, typmod: int) -> str:
     if typmod < 0:
         return ""
     if oid == _NUMERIC:
-        return f"({((typmod - 4) >> 16) & 0xFFFF},{(((typmod - 4) & 0x7FF) ^ 1024) - 1024})"
+        return "({},{})".format(*_digits(typmod))
     if oid in (1042, 1043):
         return f"({typmod - 4})"
     if oid in (1560, 1562, 1083, 1114, 1184, 1266):

@@ -349,11 +349,3 @@ class Database:
             for table, granted, pid, application, state in found
         ]
         return "; ".join(said) or "the lock is free by now"
-
-    def emit(self, prefix: str, content: str) -> None:
-        """Writes a logical message to the WAL; the capture reads it."""
-        self.rows(
-            "select pg_logical_emit_message(true, %s, %s)",
-            (prefix, content),
-            what="write a message into Postgres's log",
-        )

@@ -69,7 +69,6 @@ class Table:
     oid: int
     schema: str
     name: str
-    identity: str  # pg_class.relreplident
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     key_is_unique: bool  # false: all columns are the key, and no index orders them
@@ -313,7 +312,6 @@ def _read_tables(database: Database, publication: str, names: Sequence[tuple[str
                 oid=oid,
                 schema=schema,
                 name=name,
-                identity=identity,
                 columns=tuple(of_table),
                 key=key,
                 key_is_unique=unique,
@@ -356,8 +354,7 @@ def _of_partitions(database: Database, oid: int, full_name: str, columns: list[C
     return file, [replace(one, has_stored_default=one.has_stored_default or one.name in filled) for one in columns]
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
+class _Published(NamedTuple):
     """The published part of a table: the numbers of its columns (None: all that are not generated), and its rows."""
 
     columns: Sequence[int] | None
@@ -373,7 +370,7 @@ def _published_parts(database: Database, publication: str, oids: Sequence[int], 
         (publication, list(oids)),
         what=f"read what publication {publication} has of its tables",
     )
-    return {oid: _Published(columns, row_filter) for oid, columns, row_filter in found}
+    return {oid: _Published(*row) for oid, *row in found}
 
 
 def _columns(database: Database, oids: Sequence[int], published: Mapping[int, _Published]) -> dict[int, list[Column]]:

@@ -8,6 +8,7 @@ dropped only if a new snapshot was requested and the slot is unusable.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,8 +168,9 @@ def check_not_in_use(database: Database, name: str) -> None:
         )
 
 
-def release_slot(database: Database, name: str) -> None:
-    """Takes the slot from an earlier capture that Kafka has fenced already, so it can no longer write anything."""
+def release_slot(database: Database, name: str, *, check: Callable[[], None]) -> None:
+    """Takes the slot from an earlier capture that Kafka has fenced already, so it can no longer write anything. Calls
+    `check` while it waits; an error of it ends the wait."""
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + int(RELEASE_TIMEOUT_S * 1000)
     asked: set[int] = set()
@@ -188,6 +190,7 @@ def release_slot(database: Database, name: str) -> None:
                 f"slot {name} is still held by process {state.active_pid} of Postgres after {RELEASE_TIMEOUT_S:.0f} s; "
                 "stop what reads from it, or name another slot"
             )
+        check()
         sleep_s(RELEASE_POLL_S)
 
 

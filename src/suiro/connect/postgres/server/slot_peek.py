@@ -76,7 +76,7 @@ def peek_changes(
         engine.load()
         for chunk in reader.chunks(check):
             if not messages:
-                engine.load(wait=True, timeout_s=engine.LOAD_TIMEOUT_S)
+                engine.load(timeout_s=engine.LOAD_TIMEOUT_S)
             rest = hand_on(rest + chunk)
     rest = hand_on(rest)  # logical messages of no transaction, behind the last commit
     if rest != TRAILER:

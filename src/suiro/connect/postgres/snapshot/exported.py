@@ -45,8 +45,8 @@ def read_exported(
         readers = _Readers(options.dsn, snapshot, options.snapshot_readers)
         try:
             for name in snapshots.running:
-                snapshots.start_reading(name)
                 table = tables.published[name]
+                snapshots.start_reading(name)
                 schema = tables.schema_of(table, is_final=True)
                 size, expected = chunk_size(splitter, table, options.chunk_rows)
                 snapshots.read_rows.expect(name, expected)
@@ -59,7 +59,7 @@ def read_exported(
                     if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
                         commit()
                         waiting = 0
-                        engine.load(wait=True, timeout_s=0 if read.is_last else engine.LOAD_TIMEOUT_S)
+                        engine.load(timeout_s=0 if read.is_last else engine.LOAD_TIMEOUT_S)
                     if is_stopped():
                         return
         except UsageError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ class Memory:
 
 
 class KeyedValues:
-    """Key to value, in memory up to a limit and in a SQLite file of this process beyond it."""
+    """Key to value, in memory up to a limit and in a SQLite file of this process beyond it. Raises `TransientError` for
+    a disk that fails or is full: the next session may find room."""
 
     def __init__(self, path: Path, *, memory: Memory) -> None:
         self._path = path
@@ -84,7 +86,8 @@ class KeyedValues:
         found = self._memory.get(key)
         if found is not None or self._file is None:
             return found or None
-        row = self._file.execute("select value from entries where key = ?", (key,)).fetchone()
+        with self._errors_of_disk():
+            row = self._file.execute("select value from entries where key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -112,15 +115,17 @@ class KeyedValues:
     def all_keys(self) -> Iterator[bytes]:
         if self._file is not None:
             self.spill()
-            for (key,) in self._file.execute("select key from entries"):
-                yield bytes(key)
+            with self._errors_of_disk():
+                for (key,) in self._file.execute("select key from entries"):
+                    yield bytes(key)
             return
         yield from list(self._memory)
 
     def clear(self) -> None:
         self._forget()
         if self._file is not None:
-            self._file.execute("delete from entries")
+            with self._errors_of_disk():
+                self._file.execute("delete from entries")
 
     def _add(self, size: int) -> None:
         self.size += size
@@ -132,29 +137,31 @@ class KeyedValues:
         self._shared.used -= self.size
         self.size = 0
 
-    def spill(self) -> None:
-        """Raises `TransientError` for a disk that fails or is full: the next session may find room."""
+    @contextmanager
+    def _errors_of_disk(self) -> Iterator[None]:
         try:
-            self._spill()
+            yield
         except (OSError, sqlite3.Error) as error:
             raise TransientError(f"the last values of keys cannot be kept in {self._path}: {error}") from error
 
-    def _spill(self) -> None:
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)
-            self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            self._shared.files += 1
-            self._file.execute("pragma journal_mode = off")  # it is of no use after this process
-            self._file.execute("pragma synchronous = off")
-            self._file.execute(f"pragma cache_size = -{CACHE_KIB // self._shared.files}")
-            self._file.execute("create table entries (key blob primary key, value blob) without rowid")
+    def spill(self) -> None:
+        """Moves what is in memory to the file."""
         kept = [(key, value) for key, value in self._memory.items() if value]
         gone = [(key,) for key, value in self._memory.items() if not value]
-        self._file.execute("begin")
-        self._file.executemany("insert or replace into entries values (?, ?)", kept)
-        self._file.executemany("delete from entries where key = ?", gone)
-        self._file.execute("commit")
+        with self._errors_of_disk():
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._path.unlink(missing_ok=True)
+                self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+                self._shared.files += 1
+                self._file.execute("pragma journal_mode = off")  # it is of no use after this process
+                self._file.execute("pragma synchronous = off")
+                self._file.execute(f"pragma cache_size = -{CACHE_KIB // self._shared.files}")
+                self._file.execute("create table entries (key blob primary key, value blob) without rowid")
+            self._file.execute("begin")
+            self._file.executemany("insert or replace into entries values (?, ?)", kept)
+            self._file.executemany("delete from entries where key = ?", gone)
+            self._file.execute("commit")
         self._forget()
 
 

@@ -19,10 +19,9 @@ from suiro.connect.postgres.encoding.kernels.numbers import powers_of_five
 from suiro.connect.postgres.encoding.kernels.rows import encode_rows
 from suiro.connect.postgres.encoding.kernels.tuples import find_columns
 from suiro.connect.postgres.encoding.kernels.values import CODES, MAX_DECIMAL_DIGITS, MAX_GROWTH, PYTHON
-from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, FULL, OK
+from suiro.connect.postgres.encoding.kernels.wire import FULL, OK
 
 __all__ = [
-    "BAD_ROW",
     "CODES",
     "FULL",
     "MAX_DECIMAL_DIGITS",

@@ -94,6 +94,18 @@ def _product(a, b):
 
 
 @inlined
+def _read_digits(data, at, end, number, digits):
+    """(the number with the digits that follow it, how many digits from the first that is not zero, the place after)"""
+    while at < end and digit_at(data, at) <= 9:
+        digit = digit_at(data, at)
+        number = number * np.uint64(10) + np.uint64(digit)
+        if digits > 0 or digit > 0:
+            digits += 1
+        at += 1
+    return number, digits, at
+
+
+@inlined
 def _float_bits(data, at, size, powers):
     """Returns (bits of the double nearest to the text, whether it could be computed), by the algorithm of Eisel and
     Lemire. Subnormal and huge numbers, and those of more than 19 digits, are left to the plain rule."""
@@ -110,24 +122,13 @@ def _float_bits(data, at, size, powers):
     digits = np.int64(0)
     exponent = np.int64(0)
     start = at
-    while at < end and digit_at(data, at) <= 9:
-        digit = digit_at(data, at)
-        number = number * np.uint64(10) + np.uint64(digit)
-        if digits > 0 or digit > 0:
-            digits += 1
-        at += 1
+    number, digits, at = _read_digits(data, at, end, number, digits)
     if at == start or digits > 19:
         return np.uint64(0), False
     if at < end and data[at] == 46:
-        at += 1
-        start = at
-        while at < end and digit_at(data, at) <= 9:
-            digit = digit_at(data, at)
-            number = number * np.uint64(10) + np.uint64(digit)
-            if digits > 0 or digit > 0:
-                digits += 1
-            exponent -= 1
-            at += 1
+        start = at + 1
+        number, digits, at = _read_digits(data, start, end, number, digits)
+        exponent = start - at
         if at == start or digits > 19:
             return np.uint64(0), False
     if at < end and data[at] == 101:

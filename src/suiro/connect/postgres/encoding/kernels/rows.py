@@ -49,19 +49,25 @@ def _note_hard(hard, result, cell):
 
 @inlined
 def _put_cell(
-    out, to, data, at, size, code, first, second, powers, limbs,
+    out, to, data, at, size, code, first, second, room, powers, limbs,
     patches, offsets, patch_data, cell, hard, result,
 ):  # fmt: skip
-    """Writes a value with the branch of its union. A hard value is listed, and nothing is written for it."""
-    if size == NULL:
-        out[to] = 0
-        return to + 1
-    if len(patches) > 0 and (code == PYTHON or size == UNCHANGED_TOAST or result[5] > 0):
+    """Writes a value with the branch of its union. A hard value is listed, and nothing is written for it. Returns the
+    place after it, or -1 if there is no room. `room`: how many bytes more than its own the value may take."""
+    patch = np.int64(-1)
+    length = room + max(size, np.int64(0))
+    if size != NULL and len(patches) > 0 and (code == PYTHON or size == UNCHANGED_TOAST or result[5] > 0):
         patch = _patch_of(patches, cell)
         if patch >= 0:
             length = offsets[patch + 1] - offsets[patch]
-            copy_bytes(out, to, patch_data, offsets[patch], length)
-            return to + length
+    if len(out) - to < length:
+        return np.int64(-1)
+    if size == NULL:
+        out[to] = 0
+        return to + 1
+    if patch >= 0:
+        copy_bytes(out, to, patch_data, offsets[patch], length)
+        return to + length
     if size >= 0:
         out[to] = 2
         after = put_value(out, to + 1, data, at, size, code, first, second, powers, limbs)
@@ -125,19 +131,14 @@ def encode_rows(
                 cell = row * 2 * columns + column
                 if size < 0 and not nullable_key:
                     return
-                room = rooms[column] + max(size, np.int64(0))
-                if len(patches) > 0:
-                    patch = _patch_of(patches, cell)
-                    if patch >= 0:
-                        room = max(room, patch_offsets[patch + 1] - patch_offsets[patch])
-                if len(keys) - key_to < room:
-                    result[0] = FULL
-                    return
                 before = key_to
                 key_to = _put_cell(
                     keys, key_to, data, old_places[column], size, codes[column], firsts[column], seconds[column],
-                    powers, limbs, patches, patch_offsets, patch_data, cell, hard, result,
+                    rooms[column], powers, limbs, patches, patch_offsets, patch_data, cell, hard, result,
                 )  # fmt: skip
+                if key_to < 0:
+                    result[0] = FULL
+                    return
                 if not nullable_key and key_to > before:
                     for place in range(before, key_to - 1):
                         keys[place] = keys[place + 1]
@@ -161,21 +162,15 @@ def encode_rows(
         copy_bytes(values, to, value_header, np.int64(0), np.int64(len(value_header)))
         to += len(value_header)
         for column in range(columns):
-            size = sizes[column]
             cell = (row * 2 + 1) * columns + column
-            room = rooms[column] + max(size, np.int64(0))
-            if len(patches) > 0 and (codes[column] == PYTHON or size == UNCHANGED_TOAST or result[5] > 0):
-                patch = _patch_of(patches, cell)
-                if patch >= 0:
-                    room = max(room, patch_offsets[patch + 1] - patch_offsets[patch])
-            if len(values) - to < room:
-                result[0] = FULL
-                return
             cells[column] = to
             to = _put_cell(
-                values, to, data, places[column], size, codes[column], firsts[column], seconds[column],
-                powers, limbs, patches, patch_offsets, patch_data, cell, hard, result,
+                values, to, data, places[column], sizes[column], codes[column], firsts[column], seconds[column],
+                rooms[column], powers, limbs, patches, patch_offsets, patch_data, cell, hard, result,
             )  # fmt: skip
+            if to < 0:
+                result[0] = FULL
+                return
         cells[columns] = to
         new_key = key_to
         room = np.int64(len(key_header))

@@ -31,6 +31,7 @@ CODES = (
     BINARY_INT2, BINARY_INT4, BINARY_INT8, BINARY_UINT4, BINARY_FLOAT4, BINARY_FLOAT8, BINARY_BOOL,
     BINARY_DATE, BINARY_TIMESTAMP, BINARY_UUID,
 ) = range(len(CODES))  # fmt: skip
+_SIZES = np.array([2, 4, 8, 4, 4, 8, 1, 4, 8, 16], np.int64)  # of the binary forms
 
 MAX_DECIMAL_DIGITS = 2000
 MAX_GROWTH = 48
@@ -88,58 +89,49 @@ def _is_nan(data, at, width):
 @inlined
 def _put_binary(out, to, data, at, size, code):
     """Writes a value in COPY's binary form. Its size must be that of its type."""
+    if size != _SIZES[code - BINARY_INT2]:
+        return np.int64(HARD)
     if code == BINARY_INT4:
-        if size == 4:
-            return put_varlong(out, to, int32_at(data, at))
-    elif code == BINARY_INT8:
-        if size == 8:
-            return put_varlong(out, to, int64_at(data, at))
-    elif code == BINARY_INT2:
-        if size == 2:
-            return put_varlong(out, to, np.int64(np.int16(np.uint16(uint16_at(data, at)))))
-    elif code == BINARY_UINT4:
-        if size == 4:
-            return put_varlong(out, to, uint32_at(data, at))
-    elif code in (BINARY_FLOAT8, BINARY_FLOAT4):
-        width = 8 if code == BINARY_FLOAT8 else 4
-        if size == width:
-            for byte in range(width):
-                out[to + byte] = data[at + width - 1 - byte]
-            if _is_nan(data, at, width):  # every NaN is written like its text
-                for byte in range(width - 2):
-                    out[to + byte] = 0
-                out[to + width - 2] = 0xF8 if width == 8 else 0xC0
-                out[to + width - 1] = 0x7F
-            return to + width
-    elif code == BINARY_BOOL:
-        if size == 1:
-            out[to] = np.uint8(1 if data[at] != 0 else 0)
-            return to + 1
-    elif code == BINARY_TIMESTAMP:
-        if size == 8:
-            value = int64_at(data, at)
-            if value != I64_MAX and value != -I64_MAX - 1:
-                if value >= I64_MAX - EPOCH_MICROS:
-                    return np.int64(HARD)
-                value += EPOCH_MICROS
-            return put_varlong(out, to, value)
-    elif code == BINARY_DATE:
-        if size == 4:
-            value = int32_at(data, at)
-            if value != I32_MAX and value != -I32_MAX - 1:
-                value += EPOCH_DAYS
-            return put_varlong(out, to, value)
-    elif code == BINARY_UUID and size == 16:
-        to = put_varlong(out, to, np.int64(36))
-        for byte in range(16):
-            if byte == 4 or byte == 6 or byte == 8 or byte == 10:
-                out[to] = 45
-                to += 1
-            out[to] = _hex_digit(data[at + byte] >> 4)
-            out[to + 1] = _hex_digit(data[at + byte] & 15)
-            to += 2
-        return to
-    return np.int64(HARD)
+        return put_varlong(out, to, int32_at(data, at))
+    if code == BINARY_INT8:
+        return put_varlong(out, to, int64_at(data, at))
+    if code == BINARY_INT2:
+        return put_varlong(out, to, np.int64(np.int16(np.uint16(uint16_at(data, at)))))
+    if code == BINARY_UINT4:
+        return put_varlong(out, to, uint32_at(data, at))
+    if code in (BINARY_FLOAT8, BINARY_FLOAT4):
+        for byte in range(size):
+            out[to + byte] = data[at + size - 1 - byte]
+        if _is_nan(data, at, size):  # every NaN is written like its text
+            for byte in range(size - 2):
+                out[to + byte] = 0
+            out[to + size - 2] = 0xF8 if size == 8 else 0xC0
+            out[to + size - 1] = 0x7F
+        return to + size
+    if code == BINARY_BOOL:
+        out[to] = np.uint8(1 if data[at] != 0 else 0)
+        return to + 1
+    if code == BINARY_TIMESTAMP:
+        value = int64_at(data, at)
+        if value != I64_MAX and value != -I64_MAX - 1:
+            if value >= I64_MAX - EPOCH_MICROS:
+                return np.int64(HARD)
+            value += EPOCH_MICROS
+        return put_varlong(out, to, value)
+    if code == BINARY_DATE:
+        value = int32_at(data, at)
+        if value != I32_MAX and value != -I32_MAX - 1:
+            value += EPOCH_DAYS
+        return put_varlong(out, to, value)
+    to = put_varlong(out, to, np.int64(36))  # BINARY_UUID
+    for byte in range(16):
+        if byte == 4 or byte == 6 or byte == 8 or byte == 10:
+            out[to] = 45
+            to += 1
+        out[to] = _hex_digit(data[at + byte] >> 4)
+        out[to + 1] = _hex_digit(data[at + byte] & 15)
+        to += 2
+    return to
 
 
 @inlined
