@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -265,9 +264,10 @@ def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
 
 def until_stopped(streams: Any, until_done: bool) -> int:
     stopping = Stopping()
-    interrupted = signal.getsignal(signal.SIGINT)
-    streams.start()
-    signal.signal(signal.SIGINT, interrupted)  # PySpark's cancels the jobs and raises KeyboardInterrupt
+    # On a thread of its own: on the main one, PySpark takes SIGINT over, cancels the jobs and raises KeyboardInterrupt.
+    started: Future[None] = Future()
+    threading.Thread(target=settle, args=(started, streams.start), daemon=True).start()
+    started.result()
     print(
         f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}",
         file=sys.stderr,
