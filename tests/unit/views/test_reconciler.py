@@ -248,15 +248,27 @@ def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
     assert kept.journal.now.version(3).error == "its rows cannot be served: a key of delays.v3 has 2 items"
 
 
-def test_a_version_whose_place_is_anothers_has_failed(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreOfAnotherError("the store in v1 has rows from another log"),
+        PermissionError(13, "Permission denied", "views/delays/v1"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_version_whose_place_it_cannot_have_has_failed(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """One in a folder that the host may not read was being built for ever."""
+
     def refuse(*arguments: Any, **named: Any) -> Any:
-        raise StoreOfAnotherError("the store in v1 has rows from another log")
+        raise error
 
     monkeypatch.setattr(keeping, "RunningVersion", refuse)
     kept.journal.deploy()
     kept.ends_in("none")
     wait_until(lambda: kept.journal.commands() == ["deploy", "fail"], what="it has failed")
-    assert kept.journal.now.version(1).error == "the store in v1 has rows from another log"
+    assert kept.journal.now.version(1).error == str(error)
 
 
 def test_a_version_that_serves_and_whose_place_is_anothers_costs_the_log_nothing(

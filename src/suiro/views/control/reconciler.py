@@ -46,6 +46,8 @@ FREE_AGAIN_MS = 10_000
 """The pause after a failed attempt."""
 LAG_LASTS_MS = 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+LASTING = (LocationTakenError, StoreOfAnotherError, PermissionError)
+"""Errors for which a version that is being built fails: nobody would wait for it otherwise."""
 
 logger = logging.getLogger(__name__)
 
@@ -307,7 +309,7 @@ class Reconciler:
             if known.error != str(error):
                 logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
             known.error = str(error)
-            if version.state == "building" and isinstance(error, LocationTakenError | StoreOfAnotherError):
+            if version.state == "building" and isinstance(error, LASTING):
                 self._gave_up(version.number, str(error))
             return
         known.error = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -83,7 +84,7 @@ class Attempts:
         if monotonic_s() + self._pause_s > self._deadline:
             if isinstance(answer, httpx.Response):
                 raise _error_of(answer)
-            raise TransientError(f"no answer from {self._url}: {answer}. {START_ONE}")
+            raise TransientError(f"no answer from {self._url}: {reason_of(answer)}. {START_ONE}")
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LONGEST_PAUSE_S)
         return pause_s
 
@@ -131,6 +132,11 @@ class Following:
     def pause_s(self) -> float:
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LONGEST_PAUSE_S)
         return pause_s
+
+
+def reason_of(error: httpx.TransportError) -> str:
+    """Why there was no answer, without the number that the system has for it."""
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
 
 
 def _error_of(answer: httpx.Response) -> SuiroError:
