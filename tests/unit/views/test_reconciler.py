@@ -95,6 +95,7 @@ class Running:
     metrics: ReadMetrics = field(default_factory=ReadMetrics)
     stopped: bool = False
     pipeline: Any = None
+    served: Any = None
     folder: Path = Path("views")
     jvm_status: Any = None
 
@@ -102,6 +103,7 @@ class Running:
         self.store = SimpleNamespace(newest_cuts=lambda: [] if self.cut is None else [self.cut])
         self.follower = SimpleNamespace(error=None, pid=1, failures=0)
         self.pipeline = SimpleNamespace(status=lambda: {"state": "running", "error": None})
+        self.served = SimpleNamespace(metrics=self.metrics)
 
     def is_at(self, offset: int, *, ready: bool = True) -> None:
         number = 1 if self.cut is None else self.cut.number + 1

@@ -271,7 +271,6 @@ class Journal:
                     f"({sha256[:12]}); keep large files out of the folder that it imports from"
                 )
         event_id = uuid.uuid4().hex
-        seen_revision: int | None = None
         with self._writing:
             for _ in range(TRIES):
                 producer = self._taken_over()
@@ -280,17 +279,12 @@ class Journal:
                     written = any(event["id"] == event_id for event in self._known.history.get(name, {}).values())
                 if written:
                     return view  # an earlier attempt was committed, and its answer was lost
-                if seen_revision is not None and view.revision != seen_revision:
+                if expected_revision not in (None, view.revision):
                     raise ConcurrentChangeError(
                         f"somebody else changed view {name} at the same moment, and nothing of this change was made; "
                         f"look how it stands (suiro view status {name}), then repeat it if it is still wanted"
                     )
-                if expected_revision is not None and view.revision != expected_revision:
-                    raise ConcurrentChangeError(
-                        f"view {name} is at revision {view.revision}, not {expected_revision}: somebody changed it "
-                        f"meanwhile. Look how it stands: suiro view status {name}"
-                    )
-                seen_revision = view.revision
+                expected_revision = view.revision
                 change = decide(view)
                 if change.event is None:
                     return change.view

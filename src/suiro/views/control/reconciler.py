@@ -394,7 +394,7 @@ class Reconciler:
         held = self._held
         if held is None or held.revision != view.revision:
             begun = self._clock.monotonic_ms()
-            first = (begun, candidate.metrics.snapshot())
+            first = (begun, candidate.served.metrics.snapshot())
             held = _CurrentShare(revision=view.revision, since_ms=begun, looks=deque([first]))
             self._hold(held)
         is_compared = routing.guards.difference is None or held.difference is not None
@@ -421,7 +421,7 @@ class Reconciler:
     def _broken(self, guards: RollbackConditions, held: _CurrentShare, candidate: RunningVersion) -> str | None:
         """Returns which condition is broken, and notes the sample."""
         number = candidate.spec.version
-        reads = candidate.metrics.snapshot()
+        reads = candidate.served.metrics.snapshot()
         since = reads - held.window(self._clock.monotonic_ms(), reads)
         sample = held.sample = rollback_conditions.Sample(
             reads=since.reads,

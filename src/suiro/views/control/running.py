@@ -118,7 +118,6 @@ class RunningVersion:
     ) -> None:
         self.spec = spec
         self.folder = environment.folder(spec)
-        self.metrics = ReadMetrics()
         environment.require_own(spec)
         self.folder.mkdir(parents=True, exist_ok=True)
         code_file = self.folder / CODE_NAME
@@ -139,6 +138,7 @@ class RunningVersion:
         except BaseException:
             self.store.close()
             raise
+        self.served = Served(spec=spec, store=self.store, follower=self.follower, metrics=ReadMetrics())
         if self._jvm is not None:
             self._jvm.enter()
         self.pipeline = Supervisor(
@@ -171,18 +171,6 @@ class RunningVersion:
     def jvm_status(self) -> dict[str, Any] | None:
         """The status of the shared JVM; None if it has its own."""
         return None if self._jvm is None else self._jvm.status()
-
-    @property
-    def served(self) -> Served:
-        return Served(
-            view=self.spec.view,
-            version=self.spec.version,
-            spec=self.spec,
-            output_topic=self.spec.output_topic,
-            store=self.store,
-            follower=self.follower,
-            metrics=self.metrics,
-        )
 
     def limit_logs(self) -> None:
         """Limits the logs: output of the user's code for each record would fill the disk."""
