@@ -16,6 +16,7 @@ from suiro.cli.everyday import (
     registry_url,
     reporting,
 )
+from suiro.cli.service_options import Listen, ListenFd, TlsCertificate, TlsKey, WhileStdinIsOpen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +30,7 @@ console = Group("console", "A web page and an HTTP API for a cluster and what ru
 @console.itself
 def console_(
     connection: Connection,
-    listen: Annotated[
-        str, Option("--listen", "HOST:PORT", "Address to listen on. Port 0 selects a free port.")
-    ] = "127.0.0.1:8090",
+    listen: Listen = "127.0.0.1:8090",
     registry: Registry = None,
     connect: Annotated[
         list[str] | None,
@@ -116,15 +115,8 @@ def console_(
     oidc_session_minutes: Annotated[
         int, Option("--oidc-session-minutes", "N", "Length of a session. Default: 480.")
     ] = 480,
-    tls_certificate: Annotated[
-        Path | None,
-        Option(
-            "--tls-certificate",
-            "FILE",
-            "PEM file of the certificate and its chain, for HTTPS.",
-        ),
-    ] = None,
-    tls_key: Annotated[Path | None, Option("--tls-key", "FILE", "PEM file of the private key.")] = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     read_only: Annotated[bool, Option("--read-only", help="Make every user a viewer.")] = False,
     mask: Annotated[
         list[str] | None,
@@ -134,8 +126,8 @@ def console_(
             "Hide a field of records from all users except admins: 'orders.*=card.number'. Repeatable.",
         ),
     ] = None,
-    listen_fd: Annotated[int | None, Option("--listen-fd", hidden=True)] = None,
-    while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
+    listen_fd: ListenFd = None,
+    while_stdin_is_open: WhileStdinIsOpen = False,
 ) -> None:
     """Serve the web console. When it is ready, it prints one JSON line with its address. SIGTERM or SIGINT stops it."""
     log_to_stderr()

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import fail, reporting
+from suiro.cli.service_options import ServerConfig, ServerSettings
 from suiro.clock import sleep_s
 
 kafka = Group("kafka", "Run a real Apache Kafka, or hand the data of a node over to one.")
@@ -22,16 +23,6 @@ _LOOK_S = 0.5
 
 class _Asked(BaseException):
     """A signal asks to stop, possibly during the start."""
-
-
-_Config = Annotated[
-    Path | None,
-    Option("--config", "FILE", "File of settings, as Kafka's server.properties."),
-]
-_Set = Annotated[
-    list[str] | None,
-    Option("--set", "NAME=VALUE", "A setting, with Kafka's name; repeatable."),
-]
 
 
 @kafka.command
@@ -52,8 +43,8 @@ def up(
             "ports. Default: that of DIR, or 127.0.0.1:9092.",
         ),
     ] = None,
-    config: _Config = None,
-    set_: _Set = None,
+    config: ServerConfig = None,
+    set_: ServerSettings = None,
     heap: Annotated[str, Option("--heap", "SIZE", "Heap of each broker.")] = "512m",
 ) -> None:
     """Run a real Apache Kafka on this machine until SIGTERM or SIGINT: one broker, or a quorum of three.

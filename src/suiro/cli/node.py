@@ -8,6 +8,7 @@ from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import fail, log_to_stderr
+from suiro.cli.service_options import Metrics, ServerConfig, ServerSettings, WhileStdinIsOpen
 from suiro.errors import ConfigError, SuiroError
 
 node = Group("node", "")
@@ -22,9 +23,7 @@ def node_(
             help="Address to listen on. Default: 127.0.0.1:9092, or the setting listeners. Port 0 selects a free port.",
         ),
     ] = None,
-    metrics: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")
-    ] = None,
+    metrics: Metrics = None,
     otlp: Annotated[
         str | None,
         Option(metavar="URL", help="Push metrics to this URL by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT."),
@@ -71,13 +70,8 @@ def node_(
             help="File of client settings for the console, if the first listener of the node requires TLS or SASL.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None, Option(metavar="FILE", help="File of settings, as Kafka's server.properties.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A setting, with Kafka's name; repeatable."),
-    ] = None,
+    config: ServerConfig = None,
+    set_: ServerSettings = None,
     add_scram: Annotated[
         list[str] | None,
         Option(
@@ -89,9 +83,8 @@ def node_(
     insecure: Annotated[
         bool, Option(help="Do not warn about listeners beyond this machine that require no login.")
     ] = False,
-    # For `NodeProcess`: the node must not outlive the program that started it, and every user of the machine can read
-    # the settings in a command line, which may be passwords.
-    while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
+    while_stdin_is_open: WhileStdinIsOpen = False,
+    # Every user of the machine can read the settings in a command line, which may be passwords.
     settings_on_stdin: Annotated[bool, Option(hidden=True)] = False,
 ) -> None:
     """Run a node: a log that any Kafka client can use. When it is ready, it prints one JSON line on stdout; logs go

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, note
+from suiro.cli.service_options import Metrics, OpenLineage, Otlp, SchemaRegistry
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
 from suiro.foundation.futures import settle
@@ -46,14 +47,6 @@ _App = Annotated[
 _ApplicationId = Annotated[
     str | None,
     Option(help="Id of the application. Default: `application_id` of the file, or the name of the file."),
-]
-_Registry = Annotated[
-    str | None,
-    Option(
-        metavar="URL",
-        env="SUIRO_REGISTRY",
-        help="Schema registry of serdes.avro, json_schema and protobuf.",
-    ),
 ]
 _StateDir = Annotated[Path | None, Option(path="folder", help="State directory. Default: ~/.local/share/suiro.")]
 _Emit = Annotated[
@@ -97,28 +90,11 @@ _CreateTopics = Annotated[
     bool,
     Option("--create-topics", help="Create source and output topics that do not exist."),
 ]
-_Metrics = Annotated[str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")]
 _Console = Annotated[
     str | None,
     Option(
         metavar="HOST:PORT",
         help="Serve the state of the application on this address, for `suiro console --app` and `suiro app`.",
-    ),
-]
-_Otlp = Annotated[
-    str | None,
-    Option(
-        metavar="URL",
-        help="Send metrics and traces to this URL by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT.",
-    ),
-]
-_OpenLineage = Annotated[
-    str | None,
-    Option(
-        "--openlineage",
-        metavar="URL-OR-FILE",
-        env="OPENLINEAGE_URL",
-        help="Send OpenLineage events to this URL or file: the run, its topics and their columns.",
     ),
 ]
 _UntilDone = Annotated[bool, Option("--until-done", help="Exit when all records that exist now are processed.")]
@@ -136,7 +112,7 @@ def run_(
     app: _App,
     application_id: _ApplicationId = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    registry: _Registry = None,
+    registry: SchemaRegistry = None,
     state_dir: _StateDir = None,
     emit: _Emit = "micro-batch",
     on_processing_error: _OnProcessingError = "fail",
@@ -146,10 +122,10 @@ def run_(
     rebuild: _Rebuild = False,
     replace: _Replace = False,
     create_topics: _CreateTopics = False,
-    metrics: _Metrics = None,
+    metrics: Metrics = None,
     console: _Console = None,
-    otlp: _Otlp = None,
-    openlineage: _OpenLineage = None,
+    otlp: Otlp = None,
+    openlineage: OpenLineage = None,
     until_done: _UntilDone = False,
     explain: _Explain = False,
 ) -> None:

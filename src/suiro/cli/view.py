@@ -23,6 +23,7 @@ from suiro.cli.everyday import (
     say,
     usage,
 )
+from suiro.cli.service_options import ClientConfig, Listen, SchemaRegistry, TlsCertificate, TlsKey, WhileStdinIsOpen
 from suiro.cli.view_output import (
     busy,
     done,
@@ -94,14 +95,7 @@ class _Place:
     data: Annotated[
         Path, Option(path="folder", metavar="DIR", help="Stores, checkpoints and logs of the versions.")
     ] = Path("views")
-    client_config: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            path="file",
-            help="How to reach that Kafka, by the names of Kafka's clients: security.protocol, sasl.mechanism...",
-        ),
-    ] = None
+    client_config: ClientConfig = None
     journal_key: Annotated[
         Path | None,
         Option(
@@ -126,15 +120,6 @@ class _Place:
         )
 
 
-_Listen = Annotated[str, Option(metavar="HOST:PORT", help="Port 0: a free one, named in the ready line.")]
-_Registry = Annotated[
-    str | None,
-    Option(
-        metavar="URL",
-        env="SUIRO_REGISTRY",
-        help="Schema registry of serdes.avro, json_schema and protobuf.",
-    ),
-]
 _Postgres = Annotated[
     str | None,
     Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='Database of views with serve="postgres".'),
@@ -155,10 +140,6 @@ _AuthFile = Annotated[
         "127.0.0.1, because a deploy runs code.",
     ),
 ]
-_TlsCertificate = Annotated[
-    Path | None,
-    Option(metavar="FILE", help="PEM file of the certificate and its chain, for HTTPS."),
-]
 _ReadCpus = Annotated[
     int,
     Option(
@@ -176,20 +157,20 @@ _JavaMemory = Annotated[
 @view.command
 def serve(
     place: _Place,
-    listen: _Listen = "127.0.0.1:8085",
-    registry: _Registry = None,
+    listen: Listen = "127.0.0.1:8085",
+    registry: SchemaRegistry = None,
     postgres: _Postgres = None,
     replication_factor: _ReplicationFactor = -1,
     auth_file: _AuthFile = None,
-    tls_certificate: _TlsCertificate = None,
-    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM file of the private key.")] = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     read_cpus: _ReadCpus = 0,
     java_memory: _JavaMemory = "2g",
-    while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
+    while_stdin_is_open: WhileStdinIsOpen = False,
 ) -> None:
     """Run the view host until SIGTERM or SIGINT. One JSON line on stdout has its address. A restart continues."""
     from suiro.foundation.settings import parse_address
-    from suiro.views import Listen
+    from suiro.views import Listen as HostListen
     from suiro.views import serve as serve_host
 
     log_to_stderr()
@@ -201,7 +182,7 @@ def serve(
             replication_factor=replication_factor,
             java_memory=java_memory,
         )
-        where = Listen(
+        where = HostListen(
             host=host,
             port=port,
             users=auth_file,
