@@ -132,29 +132,30 @@ class RunningVersion:
             bootstrap_servers=environment.bootstrap_servers,
             client_settings=environment.client_settings,
         )
-        self.store: Store = open_store(spec, location)
-        try:
+        with contextlib.ExitStack() as stack:
+            self.store: Store = stack.enter_context(open_store(spec, location))
             self.follower.start()
-        except BaseException:
-            self.store.close()
-            raise
+            stack.callback(self.follower.stop)
+            if self._jvm is not None:
+                self._jvm.enter()
+                stack.callback(self._jvm.exit, spec.application_id, self.folder)
+            self.pipeline = Supervisor(
+                f"{spec.view}.v{spec.version}",
+                lambda: PipelineProcess.start(
+                    spec,
+                    code=code,
+                    folder=self.folder,
+                    bootstrap_servers=environment.bootstrap_servers,
+                    client_settings=environment.client_settings,
+                    nice=NICE if is_beside() else 0,
+                    jvm=self._jvm,
+                ),
+                progress=lambda: None if self.cut is None else self.cut.number,
+                gave_up=gave_up,
+            )
+            stack.callback(self.pipeline.stop)
+            self._open = stack.pop_all()
         self.served = Served(spec=spec, store=self.store, follower=self.follower, metrics=ReadMetrics())
-        if self._jvm is not None:
-            self._jvm.enter()
-        self.pipeline = Supervisor(
-            f"{spec.view}.v{spec.version}",
-            lambda: PipelineProcess.start(
-                spec,
-                code=code,
-                folder=self.folder,
-                bootstrap_servers=environment.bootstrap_servers,
-                client_settings=environment.client_settings,
-                nice=NICE if is_beside() else 0,
-                jvm=self._jvm,
-            ),
-            progress=lambda: None if self.cut is None else self.cut.number,
-            gave_up=gave_up,
-        )
 
     @property
     def cut(self) -> Cut | None:
@@ -181,11 +182,7 @@ class RunningVersion:
 
     def stop(self) -> None:
         """Returns once its processes have ended."""
-        self.pipeline.stop()
-        if self._jvm is not None:
-            self._jvm.exit(self.spec.application_id, self.folder)
-        self.follower.stop()
-        self.store.close()
+        self._open.close()
 
 
 def free(spec: VersionSpec, environment: HostEnvironment) -> None:
