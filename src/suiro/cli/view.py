@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -363,20 +363,18 @@ def shift(
     from suiro.views import guards_of, steps_of
 
     with host.views() as views:
-        if (percent is None) == (steps is None):
+        if percent is not None and steps is None:
+            percents = [percent]
+        elif steps is not None and percent is None:
+            percents = [step / 100 for step in _read(lambda: steps_of(steps))]
+        else:
             usage("give a percentage, or --steps")
-        basis_points = () if steps is None else _read(lambda: steps_of(steps or ""))
-        percents = [percent] if percent is not None else [step / 100 for step in basis_points]
-        guards = _read(lambda: guards_of(guard or []))
+        guards = asdict(_read(lambda: guards_of(guard or [])))
         found = views.shift(
             name,
-            *[one for one in percents if one is not None],
+            *percents,
             hold_ms=_ms(hold, "--hold"),
-            guards={
-                field: value
-                for field in ("errors", "p99_ms", "difference", "lag_ms")
-                if (value := getattr(guards, field)) is not None
-            },
+            guards={field: value for field, value in guards.items() if value is not None},
             max_lag_ms=_max_lag_ms(max_lag),
         )
         if wait and found["routing"]["guide"] is not None:
