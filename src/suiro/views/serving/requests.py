@@ -37,6 +37,8 @@ def host_of(url: str | None, caller: str | None) -> tuple[str, tuple[str, str] |
     try:
         given = httpx.URL(url)
         given.host.encode("idna")  # or no host can have this name
+        if given.scheme not in ("http", "https") or not given.host:
+            raise ValueError("expected http://HOST:PORT")
     except (httpx.InvalidURL, ValueError) as error:
         named = url.rpartition("@")[2]  # without a password
         raise UsageError(f"{named[:200]!r} is no URL of a host of views: {error}") from None
