@@ -47,7 +47,7 @@ FREE_AGAIN_MS = 10_000
 LAG_LASTS_MS = 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 LASTING = (LocationTakenError, StoreOfAnotherError, PermissionError)
-"""Errors for which a version that is being built fails: nobody would wait for it otherwise."""
+"""Errors at which a version that is being built fails, because it would be tried again for ever."""
 
 logger = logging.getLogger(__name__)
 
