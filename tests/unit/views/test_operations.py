@@ -115,7 +115,7 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         ("shift", b'{"steps": [10], "guards": {"errors": "x"}}', "guard 'errors'"),
         ("shift", b'{"steps": [10], "guards": {"errors": NaN}}', "guard 'errors': nan"),
         ("shift", b'{"steps": [10], "guards": {"difference": 20}}', "shares from 0 to 1"),
-        ("shift", b'{"steps": [10], "hold_ms": -1}', "'hold_ms' is -1; expected milliseconds from 0 on"),
+        ("shift", b'{"steps": [10], "hold_ms": -1}', "'hold_ms' is -1; expected milliseconds from 0 to"),
         ("forward", b'{"max_lag_ms": -1}', "'max_lag_ms' is -1"),
         ("shift", b"[" * 100_000, "not JSON"),
         ("compare", b'{"ignored": [' + b"[]," * 150_001 + b"1]}", "more than 300000 values"),
