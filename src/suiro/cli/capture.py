@@ -34,8 +34,7 @@ def postgres(
     tables: Annotated[
         str,
         Option(
-            metavar="A,B",
-            help="Tables, as schema.table without quotes, or table in the schema public. Default: all.",
+            metavar="A,B", help="Tables, as schema.table without quotes, or table in the schema public. Default: all."
         ),
     ] = "",
     slot: Annotated[
@@ -77,19 +76,16 @@ def postgres(
     ] = 50_000,
     heartbeat: Annotated[float, Option(metavar="SECONDS", help="Seconds between two heartbeats. Default: 10.")] = 10.0,
     lag_alert_mb: Annotated[
-        int,
-        Option(metavar="MB", help="Report an alert above this lag in the log of Postgres. Default: 1024."),
+        int, Option(metavar="MB", help="Report an alert above this lag in the log of Postgres. Default: 1024.")
     ] = 1024,
     catch_up_mb: Annotated[
-        int,
-        Option(metavar="MB", help="Read changes by SQL if the capture is further behind than this. Default: 16."),
+        int, Option(metavar="MB", help="Read changes by SQL if the capture is further behind than this. Default: 16.")
     ] = 16,
     metrics: Metrics = None,
     otlp: Otlp = None,
     openlineage: OpenLineage = None,
     set_: Annotated[
-        list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A setting of the Kafka client; repeatable."),
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="A setting of the Kafka client; repeatable.")
     ] = None,
     while_stdin_is_open: WhileStdinIsOpen = False,
 ) -> None:

@@ -18,8 +18,7 @@ _File = Annotated[Path, Argument(metavar="FILE", help="File of connectors, such 
 _Name = Annotated[str, Argument(metavar="NAME", help="Name of the connector.")]
 _Url = Annotated[str, Option("--url", metavar="URL", help="Address of `suiro connect run`.")]
 _Token = Annotated[
-    str | None,
-    Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="Token in the file of connectors."),
+    str | None, Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="Token in the file of connectors.")
 ]
 _DEFAULT_URL = "http://127.0.0.1:8083"
 EXPECTED = "`suiro connect run`"
@@ -82,11 +81,7 @@ def check(file: _File) -> None:
 
 
 @connect.command
-def status(
-    url: _Url = _DEFAULT_URL,
-    token: _Token = None,
-    as_json: AsJson = False,
-) -> None:
+def status(url: _Url = _DEFAULT_URL, token: _Token = None, as_json: AsJson = False) -> None:
     """Show state, records and lag of every connector."""
     answer = _ask("GET", url, "/connectors?expand=status", token)
     try:
@@ -124,10 +119,7 @@ def _ask(method: str, url: str, path: str, token: str | None) -> Any:
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not all(map(is_header_value, headers.values())):
-        fail(
-            "the token is empty or has a character that no header can have, such as a line break",
-            "suiro connect",
-        )
+        fail("the token is empty or has a character that no header can have, such as a line break", "suiro connect")
     with reporting("suiro connect"):
         return ask_service(method, url, path, expected=EXPECTED, headers=headers)
 

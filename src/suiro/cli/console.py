@@ -51,24 +51,17 @@ def console_(
         ),
     ] = None,
     app: Annotated[
-        list[str] | None,
-        Option("--app", "URL", "Address of an application that runs with --console. Repeatable."),
+        list[str] | None, Option("--app", "URL", "Address of an application that runs with --console. Repeatable.")
     ] = None,
     auth_file: Annotated[
         Path | None,
         Option(
-            "--auth-file",
-            "FILE",
-            "File of users: lines of name:password in sections [viewer], [operator] and [admin].",
+            "--auth-file", "FILE", "File of users: lines of name:password in sections [viewer], [operator] and [admin]."
         ),
     ] = None,
     oidc_issuer: Annotated[
         str | None,
-        Option(
-            "--oidc-issuer",
-            "URL",
-            "OpenID Connect provider at which users log in. Needs suiro[console-oidc].",
-        ),
+        Option("--oidc-issuer", "URL", "OpenID Connect provider at which users log in. Needs suiro[console-oidc]."),
     ] = None,
     oidc_client_id: Annotated[str, Option("--oidc-client-id", "ID", "Client id of the console at the provider.")] = "",
     oidc_client_secret_file: Annotated[
@@ -97,12 +90,10 @@ def console_(
         ),
     ] = "roles",
     oidc_user_claim: Annotated[
-        str,
-        Option("--oidc-user-claim", "NAME", "Claim that names the user in lists of changes. Default: sub."),
+        str, Option("--oidc-user-claim", "NAME", "Claim that names the user in lists of changes. Default: sub.")
     ] = "sub",
     oidc_scope: Annotated[
-        str,
-        Option("--oidc-scope", "SCOPES", "Scopes to request from the provider. Default: 'openid profile'."),
+        str, Option("--oidc-scope", "SCOPES", "Scopes to request from the provider. Default: 'openid profile'.")
     ] = "openid profile",
     oidc_url: Annotated[
         str | None,

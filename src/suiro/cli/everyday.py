@@ -50,12 +50,10 @@ BootstrapServers = Annotated[
 ]
 """Of commands that read no profile. The default is DEFAULT_BOOTSTRAP."""
 Profile = Annotated[
-    str | None,
-    Option("--profile", "NAME", "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE."),
+    str | None, Option("--profile", "NAME", "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE.")
 ]
 Registry = Annotated[
-    str | None,
-    Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry."),
+    str | None, Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry.")
 ]
 AsJson = Annotated[bool, Option("--json", help="Print one line of JSON, for programs.")]
 Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.", also=("-y",))]

@@ -28,8 +28,7 @@ class _Asked(BaseException):
 @kafka.command
 def up(
     brokers: Annotated[
-        int | None,
-        Option("--brokers", "N", "Number of brokers, 1 or 3. Default: that of DIR, or 1."),
+        int | None, Option("--brokers", "N", "Number of brokers, 1 or 3. Default: that of DIR, or 1.")
     ] = None,
     data: Annotated[
         Path | None, Option("--data", "DIR", "Data directory. Default: a temporary one, removed at exit.")
@@ -108,8 +107,7 @@ def handover(
     data: Annotated[Path, Option("--data", "DIR", "Data directory of the stopped node.")],
     to: Annotated[Path, Option("--to", "DIR", "New directory, on which Apache Kafka starts.")],
     brokers: Annotated[
-        int,
-        Option("--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1."),
+        int, Option("--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1.")
     ] = 1,
     listen: Annotated[
         str | None,
@@ -124,8 +122,7 @@ def handover(
         Path | None, Option("--config", "FILE", "File of settings with which the node was started.")
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        Option("--set", "NAME=VALUE", "A setting of the node or of Kafka; repeatable."),
+        list[str] | None, Option("--set", "NAME=VALUE", "A setting of the node or of Kafka; repeatable.")
     ] = None,
     link: Annotated[
         bool,

@@ -33,14 +33,10 @@ def node_(
     ] = None,
     registry: Annotated[
         str | None,
-        Option(
-            metavar="HOST:PORT",
-            help="Run a schema registry on this address (see `suiro registry --help`).",
-        ),
+        Option(metavar="HOST:PORT", help="Run a schema registry on this address (see `suiro registry --help`)."),
     ] = None,
     registry_auth_file: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="File of users of the registry. Default: every client may use it."),
+        Path | None, Option(metavar="FILE", help="File of users of the registry. Default: every client may use it.")
     ] = None,
     registry_client_config: Annotated[
         Path | None,
@@ -51,17 +47,11 @@ def node_(
     ] = None,
     console: Annotated[
         str | None,
-        Option(
-            metavar="HOST:PORT",
-            help="Run the web console on this address (see `suiro console --help`).",
-        ),
+        Option(metavar="HOST:PORT", help="Run the web console on this address (see `suiro console --help`)."),
     ] = None,
     console_auth_file: Annotated[
         Path | None,
-        Option(
-            metavar="FILE",
-            help="File of users of the console. Default: everybody on this machine may use it.",
-        ),
+        Option(metavar="FILE", help="File of users of the console. Default: everybody on this machine may use it."),
     ] = None,
     console_client_config: Annotated[
         Path | None,
@@ -132,10 +122,7 @@ def _options_of(
     """Returns the options of a service beside the node. `how` is its option for client settings. Raises
     `ConfigError`."""
     found = []
-    for name, option, value in (
-        ("auth-file", "--auth-file", auth_file),
-        ("client-config", how, client_config),
-    ):
+    for name, option, value in (("auth-file", "--auth-file", auth_file), ("client-config", how, client_config)):
         if value is not None:
             if address is None:
                 raise ConfigError(f"--{service}-{name} needs --{service}")

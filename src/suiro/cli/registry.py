@@ -23,11 +23,7 @@ def registry_(
     listen: Listen = "127.0.0.1:8081",
     topic: Annotated[str, Option(metavar="NAME", help="Topic that stores the schemas.")] = "_schemas",
     replication_factor: Annotated[
-        int,
-        Option(
-            metavar="N",
-            help="Replicas of that topic, if the registry creates it. Default: the broker's.",
-        ),
+        int, Option(metavar="N", help="Replicas of that topic, if the registry creates it. Default: the broker's.")
     ] = -1,
     client_config: ClientConfig = None,
     auth_file: Annotated[

@@ -45,8 +45,7 @@ _App = Annotated[
     ),
 ]
 _ApplicationId = Annotated[
-    str | None,
-    Option(help="Id of the application. Default: `application_id` of the file, or the name of the file."),
+    str | None, Option(help="Id of the application. Default: `application_id` of the file, or the name of the file.")
 ]
 _StateDir = Annotated[Path | None, Option(path="folder", help="State directory. Default: ~/.local/share/suiro.")]
 _Emit = Annotated[
@@ -57,12 +56,10 @@ _Emit = Annotated[
     ),
 ]
 _OnProcessingError = Annotated[
-    str,
-    Option(help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".'),
+    str, Option(help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".')
 ]
 _OnDeserializationError = Annotated[
-    str,
-    Option(help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".'),
+    str, Option(help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".')
 ]
 _MaxOffsetsPerTrigger = Annotated[
     int, Option(min=1, help="Approximate maximum of records in a micro-batch. Default: 2000000.")
@@ -86,10 +83,7 @@ _Replace = Annotated[
         "--state-dir, and switch when it has caught up.",
     ),
 ]
-_CreateTopics = Annotated[
-    bool,
-    Option("--create-topics", help="Create source and output topics that do not exist."),
-]
+_CreateTopics = Annotated[bool, Option("--create-topics", help="Create source and output topics that do not exist.")]
 _Console = Annotated[
     str | None,
     Option(
@@ -98,10 +92,7 @@ _Console = Annotated[
     ),
 ]
 _UntilDone = Annotated[bool, Option("--until-done", help="Exit when all records that exist now are processed.")]
-_Explain = Annotated[
-    bool,
-    Option("--explain", help="Print the topology and how its operators run, and exit."),
-]
+_Explain = Annotated[bool, Option("--explain", help="Print the topology and how its operators run, and exit.")]
 
 
 run = Group("run", "")
@@ -245,9 +236,7 @@ def until_stopped(streams: Any, until_done: bool) -> int:
     threading.Thread(target=settle, args=(started, streams.start), daemon=True).start()
     started.result()
     print(
-        f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}",
-        file=sys.stderr,
-        flush=True,
+        f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}", file=sys.stderr, flush=True
     )
     all_processed: Future[None] = Future()
     threading.Thread(target=_await_end, args=(streams, stopping), daemon=True).start()

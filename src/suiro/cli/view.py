@@ -24,15 +24,7 @@ from suiro.cli.everyday import (
     usage,
 )
 from suiro.cli.service_options import ClientConfig, Listen, SchemaRegistry, TlsCertificate, TlsKey, WhileStdinIsOpen
-from suiro.cli.view_output import (
-    busy,
-    done,
-    print_history,
-    print_status,
-    say_lines,
-    watch_build,
-    watch_steps,
-)
+from suiro.cli.view_output import busy, done, print_history, print_status, say_lines, watch_build, watch_steps
 from suiro.clock import monotonic_s
 from suiro.foundation.settings import assignments
 from suiro.numerals import natural
@@ -42,16 +34,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-view = Group(
-    "view",
-    "Views: serve, deploy, compare, explain, shift, roll back, retire.",
-)
+view = Group("view", "Views: serve, deploy, compare, explain, shift, roll back, retire.")
 
 _View = Annotated[str, Argument(metavar="VIEW", help="Name of the view.")]
 _MaxLag = Annotated[str | None, Option("--max-lag", metavar="TIME", help="Maximum lag of the candidate. Default: 10s.")]
 _Timeout = Annotated[
-    str,
-    Option("--timeout", metavar="TIME", help="Give up after this time, on the host too. Ctrl-C does the same."),
+    str, Option("--timeout", metavar="TIME", help="Give up after this time, on the host too. Ctrl-C does the same.")
 ]
 _Old = Annotated[int | None, Option("--old", metavar="N", help="Old version. Default: the serving version.")]
 _New = Annotated[int | None, Option("--new", metavar="N", help="New version. Default: the candidate.")]
@@ -121,15 +109,11 @@ class _Place:
 
 
 _Postgres = Annotated[
-    str | None,
-    Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='Database of views with serve="postgres".'),
+    str | None, Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='Database of views with serve="postgres".')
 ]
 _ReplicationFactor = Annotated[
     int,
-    Option(
-        metavar="N",
-        help="Replicas of the topic _suiro_views if the host creates it; -1: the broker's default.",
-    ),
+    Option(metavar="N", help="Replicas of the topic _suiro_views if the host creates it; -1: the broker's default."),
 ]
 _AuthFile = Annotated[
     Path | None,
@@ -148,10 +132,7 @@ _ReadCpus = Annotated[
         help="CPUs to reserve for answers; pipelines, followers and comparisons run on the others. Default: 0.",
     ),
 ]
-_JavaMemory = Annotated[
-    str,
-    Option(metavar="SIZE", help="Maximum heap of the JVM that the versions share: 2g, 800m."),
-]
+_JavaMemory = Annotated[str, Option(metavar="SIZE", help="Maximum heap of the JVM that the versions share: 2g, 800m.")]
 
 
 @view.command
@@ -183,12 +164,7 @@ def serve(
             java_memory=java_memory,
         )
         where = HostListen(
-            host=host,
-            port=port,
-            users=auth_file,
-            tls_certificate=tls_certificate,
-            tls_key=tls_key,
-            read_cpus=read_cpus,
+            host=host, port=port, users=auth_file, tls_certificate=tls_certificate, tls_key=tls_key, read_cpus=read_cpus
         )
         why = serve_host(config, where, while_stdin_is_open=while_stdin_is_open)
     if why is not None:
@@ -260,9 +236,7 @@ def deploy(
 
 @view.command
 def status(
-    name: Annotated[str | None, Argument(metavar="[VIEW]", help="Only this view.")] = None,
-    *,
-    host: _Host,
+    name: Annotated[str | None, Argument(metavar="[VIEW]", help="Only this view.")] = None, *, host: _Host
 ) -> None:
     """Show the versions of views with their callers, lag, progress and errors."""
     with host.views() as views:
@@ -337,12 +311,10 @@ def explain(
 def shift(
     name: _View,
     percent: Annotated[
-        float | None,
-        Argument(metavar="[PERCENT]", help="Share of the callers to move to the candidate, in percent."),
+        float | None, Argument(metavar="[PERCENT]", help="Share of the callers to move to the candidate, in percent.")
     ] = None,
     steps: Annotated[
-        str | None,
-        Option("--steps", metavar="P,P,...", help="Percentages, one after the other: 1,10,50,100."),
+        str | None, Option("--steps", metavar="P,P,...", help="Percentages, one after the other: 1,10,50,100.")
     ] = None,
     hold: Annotated[str, Option("--hold", metavar="TIME", help="Length of each step.")] = "0s",
     guard: Annotated[
@@ -423,8 +395,7 @@ def retire(
 def throttle(
     name: _View,
     records: Annotated[
-        str,
-        Argument(metavar="N", help="Records a second that the build reads; 0: pause; off: no limit."),
+        str, Argument(metavar="N", help="Records a second that the build reads; 0: pause; off: no limit.")
     ],
     host: _Host,
 ) -> None:
@@ -454,8 +425,7 @@ def topic(
     caller: Annotated[
         str | None,
         Option(
-            metavar="NAME",
-            help="Caller for whom to resolve the name; during a shift, callers have different versions.",
+            metavar="NAME", help="Caller for whom to resolve the name; during a shift, callers have different versions."
         ),
     ] = None,
     *,
