@@ -694,8 +694,8 @@ def _ask_everything(url: str, name: str, runtime: Runtime) -> None:
     _command(0, "pause", name, url)
     reaches(runtime, name, lambda at: at["state"] == "PAUSED", "paused")
     table = _command(0, "status", None, url).splitlines()
-    assert table[0].split() == ["NAME", "TYPE", "KIND", "STATE", "RECORDS", "REJECTED", "LAG", "RESTARTS"]
-    assert table[1].split() == [name, "source", f"{HERE}:Counting", "PAUSED", "3", "0", "-", "0"]
+    assert table[0].split("\t") == ["name", "type", "kind", "state", "records", "rejected", "lag", "restarts"]
+    assert table[1].split("\t") == [name, "source", f"{HERE}:Counting", "PAUSED", "3", "0", "", "0"]
     _command(0, "resume", name, url)
     reaches(runtime, name, lambda at: at["state"] == "RUNNING", "running")
     _command(0, "restart", name, url)

@@ -55,15 +55,7 @@ class Routed:
             spec = Described(version=number)
             store = open_store(spec, folder / str(number))
             follower = Follows(cut(0))
-            self.served[number] = Served(
-                view="flights",
-                version=number,
-                spec=spec,
-                output_topic=f"flights.v{number}",
-                store=store,
-                follower=follower,
-                metrics=ReadMetrics(),
-            )
+            self.served[number] = Served(spec=spec, store=store, follower=follower, metrics=ReadMetrics())
             self.take(number, 0, first[number])
 
     def take(self, version: int, number: int, found: dict[Any, int | None]) -> None:

@@ -22,6 +22,10 @@ class Described:
     history_ms: int = 3_600_000
     journal_id: str = ""
 
+    @property
+    def output_topic(self) -> str:
+        return f"{self.view}.v{self.version}"
+
 
 def cut(
     number: int,

@@ -25,30 +25,12 @@ _SERVICES = (
     ("view", "serve"),
 )
 
-# Commands that need an extra.
-_EXTRAS = {
-    **{name: name for name in ("capture", "connect", "demo", "registry")},
-    **dict.fromkeys(("prepare", "run", "spark", "view"), "spark"),
-}
-
-# Of these, the ones that only ask a server need none.
-_OF_CLIENTS = {
-    "connect": frozenset(("pause", "restart", "resume", "status")),
-    "view": frozenset(
-        (
-            "compare",
-            "consumers",
-            "explain",
-            "forward",
-            "history",
-            "retire",
-            "rollback",
-            "shift",
-            "status",
-            "throttle",
-            "topic",
-        )
-    ),
+# The extra that a command needs, and which of its subcommands if not all: the others only ask a server.
+_EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{name: (name, ()) for name in ("capture", "demo", "registry")},
+    **dict.fromkeys(("prepare", "run", "spark"), ("spark", ())),
+    "connect": ("connect", ("check", "run")),
+    "view": ("spark", ("adopt", "deploy", "serve")),
 }
 
 
@@ -98,11 +80,11 @@ def _main() -> None:
     from suiro.cli.commands import COMMANDS, group_of
 
     command = "".join(arguments[:1])
-    is_client = "".join(arguments[1:2]) in _OF_CLIENTS.get(command, ())
-    if command in _EXTRAS and not is_client and not {"-h", "--help"} & set(arguments[1:]):
+    extra, needing = _EXTRAS.get(command, ("", ()))
+    if extra and (not needing or "".join(arguments[1:2]) in needing) and not {"-h", "--help"} & set(arguments[1:]):
         from suiro.extras import require
 
-        require(_EXTRAS[command])
+        require(extra)
     if command in COMMANDS:
         sys.exit(group_of(command).main(arguments[1:]))
     from suiro.cli.overview import main as overview_main

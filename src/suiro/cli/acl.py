@@ -119,12 +119,7 @@ def add(
 
 
 @acl.command
-def remove(
-    connection: Connection,
-    rules: _Rules,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+def remove(connection: Connection, rules: _Rules, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove ACLs: exactly those that `suiro acl add` with the same options adds."""
     with connected(connection) as client:
         from suiro.console.security import selecting

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from suiro.streams_spark.upgrade import Upgrade
 
 app = Group(
-    "app",
-    "Running applications: list, graph, rows of stores and their input records. Also checks a changed topology.",
+    "app", "Running applications: list, graph, rows of stores and their input records. Also checks a changed topology."
 )
 
 EXPLAIN_TIMEOUT_S = 120.0
@@ -218,11 +217,7 @@ def explain(
     key: Annotated[str, Argument("KEY", "Key of the row, as printed by `suiro app store`.")],
     window: Annotated[
         str | None,
-        Option(
-            "--window",
-            "START-END",
-            "Window of the row: its times in ms, as printed by `suiro app store --json`.",
-        ),
+        Option("--window", "START-END", "Window of the row: its times in ms, as printed by `suiro app store --json`."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

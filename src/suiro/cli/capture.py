@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, fail, log_to_stderr
+from suiro.cli.service_options import Metrics, OpenLineage, Otlp, WhileStdinIsOpen
 from suiro.errors import ConfigError, SuiroError
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ def postgres(
     tables: Annotated[
         str,
         Option(
-            metavar="A,B",
-            help="Tables, as schema.table without quotes, or table in the schema public. Default: all.",
+            metavar="A,B", help="Tables, as schema.table without quotes, or table in the schema public. Default: all."
         ),
     ] = "",
     slot: Annotated[
@@ -76,35 +76,18 @@ def postgres(
     ] = 50_000,
     heartbeat: Annotated[float, Option(metavar="SECONDS", help="Seconds between two heartbeats. Default: 10.")] = 10.0,
     lag_alert_mb: Annotated[
-        int,
-        Option(metavar="MB", help="Report an alert above this lag in the log of Postgres. Default: 1024."),
+        int, Option(metavar="MB", help="Report an alert above this lag in the log of Postgres. Default: 1024.")
     ] = 1024,
     catch_up_mb: Annotated[
-        int,
-        Option(metavar="MB", help="Read changes by SQL if the capture is further behind than this. Default: 16."),
+        int, Option(metavar="MB", help="Read changes by SQL if the capture is further behind than this. Default: 16.")
     ] = 16,
-    metrics: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")
-    ] = None,
-    otlp: Annotated[
-        str | None,
-        Option(
-            metavar="URL",
-            help="Push metrics and traces to this URL by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT.",
-        ),
-    ] = None,
-    openlineage: Annotated[
-        str | None,
-        Option(
-            metavar="URL-OR-FILE",
-            help="Send OpenLineage events to this URL or file. Default: OPENLINEAGE_URL.",
-        ),
-    ] = None,
+    metrics: Metrics = None,
+    otlp: Otlp = None,
+    openlineage: OpenLineage = None,
     set_: Annotated[
-        list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A setting of the Kafka client; repeatable."),
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="A setting of the Kafka client; repeatable.")
     ] = None,
-    while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
+    while_stdin_is_open: WhileStdinIsOpen = False,
 ) -> None:
     """Write a consistent snapshot of the tables to topics, then every change, exactly once, until SIGTERM or SIGINT.
 

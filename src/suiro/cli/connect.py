@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, fail, log_to_stderr, print_json, reporting, say
+from suiro.cli.everyday import AsJson, fail, log_to_stderr, print_rows, reporting, say
+from suiro.cli.service_options import WhileStdinIsOpen
 from suiro.cli.services import ask_service, shown_url
 
 connect = Group("connect", "Sources and sinks: run, check, status, pause, resume, restart.")
@@ -18,18 +18,15 @@ _File = Annotated[Path, Argument(metavar="FILE", help="File of connectors, such 
 _Name = Annotated[str, Argument(metavar="NAME", help="Name of the connector.")]
 _Url = Annotated[str, Option("--url", metavar="URL", help="Address of `suiro connect run`.")]
 _Token = Annotated[
-    str | None,
-    Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="Token in the file of connectors."),
+    str | None, Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="Token in the file of connectors.")
 ]
 _DEFAULT_URL = "http://127.0.0.1:8083"
 EXPECTED = "`suiro connect run`"
+_COLUMNS = ("name", "type", "kind", "state", "records", "rejected", "lag", "restarts")
 
 
 @connect.command
-def run(
-    file: _File,
-    while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
-) -> None:
+def run(file: _File, while_stdin_is_open: WhileStdinIsOpen = False) -> None:
     """Run all connectors of FILE until SIGTERM or SIGINT. One JSON line on stdout has the address of the HTTP API."""
     from suiro.connect import Runtime, push_connect_metrics, read_configuration, serve_control
     from suiro.foundation.http import Tls, Users
@@ -84,23 +81,19 @@ def check(file: _File) -> None:
 
 
 @connect.command
-def status(
-    url: _Url = _DEFAULT_URL,
-    token: _Token = None,
-    as_json: AsJson = False,
-) -> None:
+def status(url: _Url = _DEFAULT_URL, token: _Token = None, as_json: AsJson = False) -> None:
     """Show state, records and lag of every connector."""
     answer = _ask("GET", url, "/connectors?expand=status", token)
     try:
         found = [item["status"] for item in answer.values()]
-        lines = _summary(found).split("\n")
+        rows = [[one[name] for name in _COLUMNS] for one in found]
+        errors = [f"{one['name']}: {one['error']}" for one in found if one["error"]]
     except (AttributeError, KeyError, TypeError):
         fail(f"{shown_url(url)} does not answer as {EXPECTED} does", "suiro connect")
-    if as_json:
-        print_json(found)
-        return
-    for line in lines:
-        say(line)
+    print_rows(found, as_json, _COLUMNS, rows)
+    if not as_json:
+        for error in errors:
+            say(error)
 
 
 @connect.command
@@ -121,28 +114,12 @@ def restart(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None
     _change("POST", url, name, "restart", token)
 
 
-def _summary(status: list[Mapping[str, Any]]) -> str:
-    """A table of states of connectors, for a terminal."""
-    head = ("NAME", "TYPE", "KIND", "STATE", "RECORDS", "REJECTED", "LAG", "RESTARTS")
-    rows: list[tuple[str, ...]] = [head]
-    for item in status:
-        cells = (item[name.lower()] for name in head)
-        rows.append(tuple("-" if cell is None else str(cell) for cell in cells))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines += [f"{item['name']}: {item['error']}" for item in status if item["error"]]
-    return "\n".join(lines)
-
-
 def _ask(method: str, url: str, path: str, token: str | None) -> Any:
     from suiro.foundation.settings import is_header_value
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not all(map(is_header_value, headers.values())):
-        fail(
-            "the token is empty or has a character that no header can have, such as a line break",
-            "suiro connect",
-        )
+        fail("the token is empty or has a character that no header can have, such as a line break", "suiro connect")
     with reporting("suiro connect"):
         return ask_service(method, url, path, expected=EXPECTED, headers=headers)
 

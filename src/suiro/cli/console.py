@@ -16,6 +16,7 @@ from suiro.cli.everyday import (
     registry_url,
     reporting,
 )
+from suiro.cli.service_options import Listen, ListenFd, TlsCertificate, TlsKey, WhileStdinIsOpen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +30,7 @@ console = Group("console", "A web page and an HTTP API for a cluster and what ru
 @console.itself
 def console_(
     connection: Connection,
-    listen: Annotated[
-        str, Option("--listen", "HOST:PORT", "Address to listen on. Port 0 selects a free port.")
-    ] = "127.0.0.1:8090",
+    listen: Listen = "127.0.0.1:8090",
     registry: Registry = None,
     connect: Annotated[
         list[str] | None,
@@ -52,24 +51,17 @@ def console_(
         ),
     ] = None,
     app: Annotated[
-        list[str] | None,
-        Option("--app", "URL", "Address of an application that runs with --console. Repeatable."),
+        list[str] | None, Option("--app", "URL", "Address of an application that runs with --console. Repeatable.")
     ] = None,
     auth_file: Annotated[
         Path | None,
         Option(
-            "--auth-file",
-            "FILE",
-            "File of users: lines of name:password in sections [viewer], [operator] and [admin].",
+            "--auth-file", "FILE", "File of users: lines of name:password in sections [viewer], [operator] and [admin]."
         ),
     ] = None,
     oidc_issuer: Annotated[
         str | None,
-        Option(
-            "--oidc-issuer",
-            "URL",
-            "OpenID Connect provider at which users log in. Needs suiro[console-oidc].",
-        ),
+        Option("--oidc-issuer", "URL", "OpenID Connect provider at which users log in. Needs suiro[console-oidc]."),
     ] = None,
     oidc_client_id: Annotated[str, Option("--oidc-client-id", "ID", "Client id of the console at the provider.")] = "",
     oidc_client_secret_file: Annotated[
@@ -98,12 +90,10 @@ def console_(
         ),
     ] = "roles",
     oidc_user_claim: Annotated[
-        str,
-        Option("--oidc-user-claim", "NAME", "Claim that names the user in lists of changes. Default: sub."),
+        str, Option("--oidc-user-claim", "NAME", "Claim that names the user in lists of changes. Default: sub.")
     ] = "sub",
     oidc_scope: Annotated[
-        str,
-        Option("--oidc-scope", "SCOPES", "Scopes to request from the provider. Default: 'openid profile'."),
+        str, Option("--oidc-scope", "SCOPES", "Scopes to request from the provider. Default: 'openid profile'.")
     ] = "openid profile",
     oidc_url: Annotated[
         str | None,
@@ -116,15 +106,8 @@ def console_(
     oidc_session_minutes: Annotated[
         int, Option("--oidc-session-minutes", "N", "Length of a session. Default: 480.")
     ] = 480,
-    tls_certificate: Annotated[
-        Path | None,
-        Option(
-            "--tls-certificate",
-            "FILE",
-            "PEM file of the certificate and its chain, for HTTPS.",
-        ),
-    ] = None,
-    tls_key: Annotated[Path | None, Option("--tls-key", "FILE", "PEM file of the private key.")] = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     read_only: Annotated[bool, Option("--read-only", help="Make every user a viewer.")] = False,
     mask: Annotated[
         list[str] | None,
@@ -134,8 +117,8 @@ def console_(
             "Hide a field of records from all users except admins: 'orders.*=card.number'. Repeatable.",
         ),
     ] = None,
-    listen_fd: Annotated[int | None, Option("--listen-fd", hidden=True)] = None,
-    while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
+    listen_fd: ListenFd = None,
+    while_stdin_is_open: WhileStdinIsOpen = False,
 ) -> None:
     """Serve the web console. When it is ready, it prints one JSON line with its address. SIGTERM or SIGINT stops it."""
     log_to_stderr()

@@ -27,8 +27,7 @@ dead_letter = Group("dead-letter", "Dead letters: list, show, redrive.")
 
 _Topic = Annotated[str, Argument("TOPIC", "Topic of dead letters.")]
 _Group = Annotated[
-    str | None,
-    Option("--group", "GROUP", "Group whose offsets store the progress. Default: suiro-redrive-TOPIC."),
+    str | None, Option("--group", "GROUP", "Group whose offsets store the progress. Default: suiro-redrive-TOPIC.")
 ]
 _Format = Annotated[str, Option("--value-format", choices=("string", "json", "long", "hex"))]
 
@@ -85,8 +84,7 @@ def show(
     topic: _Topic,
     connection: Connection,
     partition: Annotated[
-        int | None,
-        Option("--partition", "N", "Partition. Default: the first that is not empty; with --offset, 0."),
+        int | None, Option("--partition", "N", "Partition. Default: the first that is not empty; with --offset, 0.")
     ] = None,
     offset: Annotated[int | None, Option("--offset", "N", "Offset. Default: the first one.")] = None,
     value_format: _Format = "string",
@@ -129,10 +127,7 @@ def show(
                 "value": exact_value(value_of(record.value), JsonText),
                 "origin_record": None
                 if origin is None
-                else {
-                    "key": key_of(origin.key).value,
-                    "value": exact_value(value_of(origin.value), JsonText),
-                },
+                else {"key": key_of(origin.key).value, "value": exact_value(value_of(origin.value), JsonText)},
             }
             print_json(shown)
             return
@@ -169,12 +164,10 @@ def redrive(
         str | None, Option("--from-topic", "TOPIC", "Only dead letters of records from this topic.")
     ] = None,
     reason: Annotated[
-        str | None,
-        Option("--reason", "TEXT", "Only dead letters with this text in the exception or the reason."),
+        str | None, Option("--reason", "TEXT", "Only dead letters with this text in the exception or the reason.")
     ] = None,
     by_key: Annotated[
-        bool,
-        Option("--by-key", help="Send to the current partition of the key, not to the original partition."),
+        bool, Option("--by-key", help="Send to the current partition of the key, not to the original partition.")
     ] = False,
     group: _Group = None,
     transaction_records: Annotated[

@@ -25,10 +25,7 @@ def demo_(
     plain: Annotated[bool, Option("--plain", help="Print plain lines, as without a terminal.")] = False,
     kafka: Annotated[
         bool,
-        Option(
-            "--kafka",
-            help="Start a real Apache Kafka instead of the node (needs Maven and Java 17 or later).",
-        ),
+        Option("--kafka", help="Start a real Apache Kafka instead of the node (needs Maven and Java 17 or later)."),
     ] = False,
     bootstrap: Annotated[
         str | None,

@@ -50,12 +50,10 @@ BootstrapServers = Annotated[
 ]
 """Of commands that read no profile. The default is DEFAULT_BOOTSTRAP."""
 Profile = Annotated[
-    str | None,
-    Option("--profile", "NAME", "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE."),
+    str | None, Option("--profile", "NAME", "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE.")
 ]
 Registry = Annotated[
-    str | None,
-    Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry."),
+    str | None, Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry.")
 ]
 AsJson = Annotated[bool, Option("--json", help="Print one line of JSON, for programs.")]
 Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.", also=("-y",))]
@@ -162,6 +160,8 @@ def settings_of(name: str | None) -> dict[str, str]:
         raise ConfigError(f"there is no profile {name!r}: {path} does not exist")
     import tomllib
 
+    from suiro.foundation.settings import with_environment
+
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -172,32 +172,25 @@ def settings_of(name: str | None) -> dict[str, str]:
     if not isinstance(table, dict):
         known = ", ".join(sorted(tables)) or "none"
         raise ConfigError(f"{path} has no profile {name!r}; it has {known}")
-    settings = {key: _from_environment(path, key, value) for key, value in _flat(table)}
-    written = {key for key, value in _flat(table) if not str(value).startswith("${env:")}
-    if written.intersection(SECRETS) and stat.S_IMODE(path.stat().st_mode) & 0o077:
+    written = dict(_flat(table))
+    try:
+        settings = {key: with_environment(value, key) for key, value in written.items()}
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    secrets = [written[key] for key in SECRETS if key in written]
+    if any(not one.startswith("${env:") for one in secrets) and stat.S_IMODE(path.stat().st_mode) & 0o077:
         note(f"{path} contains a password, and other users can read it; run: chmod 600 {path}")
     return settings
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Flattens nested tables, because `security.protocol = "SSL"` is a nested table in TOML."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}".removesuffix(".url"), value
-
-
-def _from_environment(path: Path, key: str, value: Any) -> str:
-    from suiro.errors import ConfigError
-
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    if text.startswith("${env:") and text.endswith("}"):
-        variable = text[len("${env:") : -1]
-        if variable not in os.environ:
-            raise ConfigError(f"{path}: {key} needs the environment variable {variable}, which is not set")
-        return os.environ[variable]
-    return text
+            name = "registry" if f"{prefix}{key}" == "registry.url" else f"{prefix}{key}"
+            yield name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None:

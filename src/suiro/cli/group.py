@@ -26,8 +26,7 @@ group = Group("group", "Consumer groups: list, describe with lag, reset offsets,
 
 _Name = Annotated[str, Argument("GROUP")]
 _Topics = Annotated[
-    list[str] | None,
-    Option("--topic", "TOPIC[:P,P]", "Only this topic, or only these partitions of it; repeatable."),
+    list[str] | None, Option("--topic", "TOPIC[:P,P]", "Only this topic, or only these partitions of it; repeatable.")
 ]
 
 
@@ -122,8 +121,7 @@ def reset(
     ] = False,
     to_offset: Annotated[int | None, Option("--to-offset", "OFFSET")] = None,
     to_datetime: Annotated[
-        str | None,
-        Option("--to-datetime", "TIME", "To the first record at or after this time: 2013-01-01T00:00Z."),
+        str | None, Option("--to-datetime", "TIME", "To the first record at or after this time: 2013-01-01T00:00Z.")
     ] = None,
     shift_by: Annotated[
         int | None, Option("--shift-by", "N", "Move forward by N records; backward if N is negative.")
@@ -176,10 +174,7 @@ def reset(
 
 @group.command
 def delete(
-    names: Annotated[list[str], Argument("GROUP...")],
-    connection: Connection,
-    topic: _Topics = None,
-    yes: Yes = False,
+    names: Annotated[list[str], Argument("GROUP...")], connection: Connection, topic: _Topics = None, yes: Yes = False
 ) -> None:
     """Delete groups without members, or their committed offsets of some topics."""
     topics = parse_topics(topic or [])

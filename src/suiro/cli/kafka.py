@@ -13,6 +13,7 @@ from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import fail, reporting
+from suiro.cli.service_options import ServerConfig, ServerSettings
 from suiro.clock import sleep_s
 
 kafka = Group("kafka", "Run a real Apache Kafka, or hand the data of a node over to one.")
@@ -24,21 +25,10 @@ class _Asked(BaseException):
     """A signal asks to stop, possibly during the start."""
 
 
-_Config = Annotated[
-    Path | None,
-    Option("--config", "FILE", "File of settings, as Kafka's server.properties."),
-]
-_Set = Annotated[
-    list[str] | None,
-    Option("--set", "NAME=VALUE", "A setting, with Kafka's name; repeatable."),
-]
-
-
 @kafka.command
 def up(
     brokers: Annotated[
-        int | None,
-        Option("--brokers", "N", "Number of brokers, 1 or 3. Default: that of DIR, or 1."),
+        int | None, Option("--brokers", "N", "Number of brokers, 1 or 3. Default: that of DIR, or 1.")
     ] = None,
     data: Annotated[
         Path | None, Option("--data", "DIR", "Data directory. Default: a temporary one, removed at exit.")
@@ -52,8 +42,8 @@ def up(
             "ports. Default: that of DIR, or 127.0.0.1:9092.",
         ),
     ] = None,
-    config: _Config = None,
-    set_: _Set = None,
+    config: ServerConfig = None,
+    set_: ServerSettings = None,
     heap: Annotated[str, Option("--heap", "SIZE", "Heap of each broker.")] = "512m",
 ) -> None:
     """Run a real Apache Kafka on this machine until SIGTERM or SIGINT: one broker, or a quorum of three.
@@ -117,8 +107,7 @@ def handover(
     data: Annotated[Path, Option("--data", "DIR", "Data directory of the stopped node.")],
     to: Annotated[Path, Option("--to", "DIR", "New directory, on which Apache Kafka starts.")],
     brokers: Annotated[
-        int,
-        Option("--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1."),
+        int, Option("--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1.")
     ] = 1,
     listen: Annotated[
         str | None,
@@ -133,8 +122,7 @@ def handover(
         Path | None, Option("--config", "FILE", "File of settings with which the node was started.")
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        Option("--set", "NAME=VALUE", "A setting of the node or of Kafka; repeatable."),
+        list[str] | None, Option("--set", "NAME=VALUE", "A setting of the node or of Kafka; repeatable.")
     ] = None,
     link: Annotated[
         bool,

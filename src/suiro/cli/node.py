@@ -8,6 +8,7 @@ from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import fail, log_to_stderr
+from suiro.cli.service_options import Metrics, ServerConfig, ServerSettings, WhileStdinIsOpen
 from suiro.errors import ConfigError, SuiroError
 
 node = Group("node", "")
@@ -22,9 +23,7 @@ def node_(
             help="Address to listen on. Default: 127.0.0.1:9092, or the setting listeners. Port 0 selects a free port.",
         ),
     ] = None,
-    metrics: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")
-    ] = None,
+    metrics: Metrics = None,
     otlp: Annotated[
         str | None,
         Option(metavar="URL", help="Push metrics to this URL by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT."),
@@ -34,14 +33,10 @@ def node_(
     ] = None,
     registry: Annotated[
         str | None,
-        Option(
-            metavar="HOST:PORT",
-            help="Run a schema registry on this address (see `suiro registry --help`).",
-        ),
+        Option(metavar="HOST:PORT", help="Run a schema registry on this address (see `suiro registry --help`)."),
     ] = None,
     registry_auth_file: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="File of users of the registry. Default: every client may use it."),
+        Path | None, Option(metavar="FILE", help="File of users of the registry. Default: every client may use it.")
     ] = None,
     registry_client_config: Annotated[
         Path | None,
@@ -52,17 +47,11 @@ def node_(
     ] = None,
     console: Annotated[
         str | None,
-        Option(
-            metavar="HOST:PORT",
-            help="Run the web console on this address (see `suiro console --help`).",
-        ),
+        Option(metavar="HOST:PORT", help="Run the web console on this address (see `suiro console --help`)."),
     ] = None,
     console_auth_file: Annotated[
         Path | None,
-        Option(
-            metavar="FILE",
-            help="File of users of the console. Default: everybody on this machine may use it.",
-        ),
+        Option(metavar="FILE", help="File of users of the console. Default: everybody on this machine may use it."),
     ] = None,
     console_client_config: Annotated[
         Path | None,
@@ -71,13 +60,8 @@ def node_(
             help="File of client settings for the console, if the first listener of the node requires TLS or SASL.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None, Option(metavar="FILE", help="File of settings, as Kafka's server.properties.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A setting, with Kafka's name; repeatable."),
-    ] = None,
+    config: ServerConfig = None,
+    set_: ServerSettings = None,
     add_scram: Annotated[
         list[str] | None,
         Option(
@@ -89,9 +73,8 @@ def node_(
     insecure: Annotated[
         bool, Option(help="Do not warn about listeners beyond this machine that require no login.")
     ] = False,
-    # For `NodeProcess`: the node must not outlive the program that started it, and every user of the machine can read
-    # the settings in a command line, which may be passwords.
-    while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
+    while_stdin_is_open: WhileStdinIsOpen = False,
+    # Every user of the machine can read the settings in a command line, which may be passwords.
     settings_on_stdin: Annotated[bool, Option(hidden=True)] = False,
 ) -> None:
     """Run a node: a log that any Kafka client can use. When it is ready, it prints one JSON line on stdout; logs go
@@ -139,10 +122,7 @@ def _options_of(
     """Returns the options of a service beside the node. `how` is its option for client settings. Raises
     `ConfigError`."""
     found = []
-    for name, option, value in (
-        ("auth-file", "--auth-file", auth_file),
-        ("client-config", how, client_config),
-    ):
+    for name, option, value in (("auth-file", "--auth-file", auth_file), ("client-config", how, client_config)):
         if value is not None:
             if address is None:
                 raise ConfigError(f"--{service}-{name} needs --{service}")

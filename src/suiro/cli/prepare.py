@@ -39,9 +39,7 @@ prepare = Group("prepare", "")
 
 
 @prepare.itself
-def prepare_(
-    spark: Annotated[bool, Option(help="Also archive Spark's classes (170 MB).")] = True,
-) -> None:
+def prepare_(spark: Annotated[bool, Option(help="Also archive Spark's classes (170 MB).")] = True) -> None:
     """Compile the kernels and archive Spark's classes, so that later starts are faster.
 
     This takes a minute. The results are next to suiro's code and in your cache folder. Run it again after an update.

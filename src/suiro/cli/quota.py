@@ -119,12 +119,7 @@ def remove(
     connection: Connection,
     entity: _Entity,
     quota: Annotated[
-        list[str] | None,
-        Option(
-            "--quota",
-            help="Only this quota; repeatable. Default: all.",
-            choices=_NAMES,
-        ),
+        list[str] | None, Option("--quota", help="Only this quota; repeatable. Default: all.", choices=_NAMES)
     ] = None,
     yes: Yes = False,
 ) -> None:

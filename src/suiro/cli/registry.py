@@ -9,6 +9,7 @@ from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, ask_password, log_to_stderr, note
+from suiro.cli.service_options import ClientConfig, Listen, ListenFd, TlsCertificate, TlsKey, WhileStdinIsOpen
 from suiro.errors import SuiroError, TransientError
 
 TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
@@ -19,24 +20,12 @@ registry = Group("registry", "")
 @registry.itself
 def registry_(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    listen: Annotated[
-        str, Option(metavar="HOST:PORT", help="Address to listen on. Port 0 selects a free port.")
-    ] = "127.0.0.1:8081",
+    listen: Listen = "127.0.0.1:8081",
     topic: Annotated[str, Option(metavar="NAME", help="Topic that stores the schemas.")] = "_schemas",
     replication_factor: Annotated[
-        int,
-        Option(
-            metavar="N",
-            help="Replicas of that topic, if the registry creates it. Default: the broker's.",
-        ),
+        int, Option(metavar="N", help="Replicas of that topic, if the registry creates it. Default: the broker's.")
     ] = -1,
-    client_config: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="File of client settings for that Kafka, with Kafka's names: security.protocol, sasl.mechanism...",
-        ),
-    ] = None,
+    client_config: ClientConfig = None,
     auth_file: Annotated[
         Path | None,
         Option(
@@ -46,14 +35,10 @@ def registry_(
         ),
     ] = None,
     hash_password: Annotated[bool, Option(help="Ask for a password, print its hash, and exit.")] = False,
-    tls_certificate: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="PEM file of the certificate and its chain, for HTTPS."),
-    ] = None,
-    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM file of the private key.")] = None,
-    # For `suiro node --registry`: a socket that already listens, and an end with the node.
-    listen_fd: Annotated[int | None, Option(hidden=True)] = None,
-    while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    listen_fd: ListenFd = None,
+    while_stdin_is_open: WhileStdinIsOpen = False,
 ) -> None:
     """Run a schema registry with Confluent's REST API. It stores its data in the compacted topic _schemas of any Kafka.
 

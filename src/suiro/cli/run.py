@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, note
+from suiro.cli.service_options import Metrics, OpenLineage, Otlp, SchemaRegistry
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
 from suiro.foundation.futures import settle
@@ -45,16 +45,7 @@ _App = Annotated[
     ),
 ]
 _ApplicationId = Annotated[
-    str | None,
-    Option(help="Id of the application. Default: `application_id` of the file, or the name of the file."),
-]
-_Registry = Annotated[
-    str | None,
-    Option(
-        metavar="URL",
-        env="SUIRO_REGISTRY",
-        help="Schema registry of serdes.avro, json_schema and protobuf.",
-    ),
+    str | None, Option(help="Id of the application. Default: `application_id` of the file, or the name of the file.")
 ]
 _StateDir = Annotated[Path | None, Option(path="folder", help="State directory. Default: ~/.local/share/suiro.")]
 _Emit = Annotated[
@@ -65,12 +56,10 @@ _Emit = Annotated[
     ),
 ]
 _OnProcessingError = Annotated[
-    str,
-    Option(help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".'),
+    str, Option(help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".')
 ]
 _OnDeserializationError = Annotated[
-    str,
-    Option(help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".'),
+    str, Option(help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".')
 ]
 _MaxOffsetsPerTrigger = Annotated[
     int, Option(min=1, help="Approximate maximum of records in a micro-batch. Default: 2000000.")
@@ -94,11 +83,7 @@ _Replace = Annotated[
         "--state-dir, and switch when it has caught up.",
     ),
 ]
-_CreateTopics = Annotated[
-    bool,
-    Option("--create-topics", help="Create source and output topics that do not exist."),
-]
-_Metrics = Annotated[str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")]
+_CreateTopics = Annotated[bool, Option("--create-topics", help="Create source and output topics that do not exist.")]
 _Console = Annotated[
     str | None,
     Option(
@@ -106,27 +91,8 @@ _Console = Annotated[
         help="Serve the state of the application on this address, for `suiro console --app` and `suiro app`.",
     ),
 ]
-_Otlp = Annotated[
-    str | None,
-    Option(
-        metavar="URL",
-        help="Send metrics and traces to this URL by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT.",
-    ),
-]
-_OpenLineage = Annotated[
-    str | None,
-    Option(
-        "--openlineage",
-        metavar="URL-OR-FILE",
-        env="OPENLINEAGE_URL",
-        help="Send OpenLineage events to this URL or file: the run, its topics and their columns.",
-    ),
-]
 _UntilDone = Annotated[bool, Option("--until-done", help="Exit when all records that exist now are processed.")]
-_Explain = Annotated[
-    bool,
-    Option("--explain", help="Print the topology and how its operators run, and exit."),
-]
+_Explain = Annotated[bool, Option("--explain", help="Print the topology and how its operators run, and exit.")]
 
 
 run = Group("run", "")
@@ -137,7 +103,7 @@ def run_(
     app: _App,
     application_id: _ApplicationId = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    registry: _Registry = None,
+    registry: SchemaRegistry = None,
     state_dir: _StateDir = None,
     emit: _Emit = "micro-batch",
     on_processing_error: _OnProcessingError = "fail",
@@ -147,10 +113,10 @@ def run_(
     rebuild: _Rebuild = False,
     replace: _Replace = False,
     create_topics: _CreateTopics = False,
-    metrics: _Metrics = None,
+    metrics: Metrics = None,
     console: _Console = None,
-    otlp: _Otlp = None,
-    openlineage: _OpenLineage = None,
+    otlp: Otlp = None,
+    openlineage: OpenLineage = None,
     until_done: _UntilDone = False,
     explain: _Explain = False,
 ) -> None:
@@ -265,13 +231,12 @@ def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
 
 def until_stopped(streams: Any, until_done: bool) -> int:
     stopping = Stopping()
-    interrupted = signal.getsignal(signal.SIGINT)
-    streams.start()
-    signal.signal(signal.SIGINT, interrupted)  # PySpark's cancels the jobs and raises KeyboardInterrupt
+    # On a thread of its own: on the main one, PySpark takes SIGINT over, cancels the jobs and raises KeyboardInterrupt.
+    started: Future[None] = Future()
+    threading.Thread(target=settle, args=(started, streams.start), daemon=True).start()
+    started.result()
     print(
-        f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}",
-        file=sys.stderr,
-        flush=True,
+        f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}", file=sys.stderr, flush=True
     )
     all_processed: Future[None] = Future()
     threading.Thread(target=_await_end, args=(streams, stopping), daemon=True).start()

@@ -40,8 +40,7 @@ class _GivenSchema:
     file: Annotated[Path, Argument("FILE", "File of the schema; - is the standard input.")]
     type_: Annotated[str, Option("--type", choices=("AVRO", "JSON", "PROTOBUF"))] = "AVRO"
     reference: Annotated[
-        list[str] | None,
-        Option("--reference", "NAME=SUBJECT:VERSION", "Schema to which it refers; repeatable."),
+        list[str] | None, Option("--reference", "NAME=SUBJECT:VERSION", "Schema to which it refers; repeatable.")
     ] = None
 
     def read(self) -> Schema:
@@ -67,8 +66,7 @@ class _GivenSchema:
 class _Connection:
     profile: Profile = None
     registry: Annotated[
-        str | None,
-        Option("--registry", "URL", "Schema registry. Also SUIRO_REGISTRY, or registry of a profile."),
+        str | None, Option("--registry", "URL", "Schema registry. Also SUIRO_REGISTRY, or registry of a profile.")
     ] = None
 
 
@@ -87,8 +85,7 @@ def _registry(connection: _Connection) -> Iterator[RegistryClient]:
 def list_(
     connection: _Connection,
     names_only: Annotated[
-        bool,
-        Option("--names-only", help="List only names, with one request instead of three for each subject."),
+        bool, Option("--names-only", help="List only names, with one request instead of three for each subject.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -106,12 +103,7 @@ def list_(
 
 
 @schema.command
-def get(
-    subject: _Subject,
-    connection: _Connection,
-    version: _Version = None,
-    as_json: AsJson = False,
-) -> None:
+def get(subject: _Subject, connection: _Connection, version: _Version = None, as_json: AsJson = False) -> None:
     """Print a schema."""
     with _registry(connection) as client:
         from suiro.console import schemas
@@ -125,12 +117,7 @@ def get(
 
 
 @schema.command
-def register(
-    subject: _Subject,
-    connection: _Connection,
-    given: _GivenSchema,
-    as_json: AsJson = False,
-) -> None:
+def register(subject: _Subject, connection: _Connection, given: _GivenSchema, as_json: AsJson = False) -> None:
     """Register a schema as a new version. A schema that the subject already has keeps its version."""
     with _registry(connection) as client:
         from suiro.console import schemas
@@ -143,12 +130,7 @@ def register(
 
 
 @schema.command
-def check(
-    subject: _Subject,
-    connection: _Connection,
-    given: _GivenSchema,
-    as_json: AsJson = False,
-) -> None:
+def check(subject: _Subject, connection: _Connection, given: _GivenSchema, as_json: AsJson = False) -> None:
     """Check whether a schema could be registered now. The exit status is 1 if not."""
     with _registry(connection) as client:
         from suiro.console import schemas

@@ -13,8 +13,7 @@ spark = Group("spark", "Take over queries of Spark's own Kafka connector.")
 @spark.command
 def adopt(
     checkpoint: Annotated[
-        str,
-        Argument(metavar="CHECKPOINT", help="checkpointLocation of the stopped query: a path or a URI."),
+        str, Argument(metavar="CHECKPOINT", help="checkpointLocation of the stopped query: a path or a URI.")
     ],
     application_id: Annotated[str, Option(metavar="NAME", help="Option application.id of the new query.")],
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,

@@ -26,10 +26,7 @@ from suiro.numerals import whole_number
 topic = Group("topic", "Topics: list, describe, create, alter, delete; read and write records.")
 
 _Name = Annotated[str, Argument("TOPIC")]
-_Config = Annotated[
-    list[str] | None,
-    Option("--config", "NAME=VALUE", "A setting of the topic; repeatable."),
-]
+_Config = Annotated[list[str] | None, Option("--config", "NAME=VALUE", "A setting of the topic; repeatable.")]
 
 
 @topic.command
@@ -58,10 +55,7 @@ def describe(
     connection: Connection,
     configs: Annotated[
         bool,
-        Option(
-            "--configs",
-            help="Show all settings with their sources, not only those that differ from the default.",
-        ),
+        Option("--configs", help="Show all settings with their sources, not only those that differ from the default."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -121,8 +115,7 @@ def alter(
     ] = None,
     config: _Config = None,
     delete_config: Annotated[
-        list[str] | None,
-        Option("--delete-config", "NAME", "Reset a setting to the broker's default; repeatable."),
+        list[str] | None, Option("--delete-config", "NAME", "Reset a setting to the broker's default; repeatable.")
     ] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Only ask the broker whether it would accept the change.")
@@ -163,11 +156,7 @@ def delete_records(
     connection: Connection,
     before: Annotated[
         list[str] | None,
-        Option(
-            "--before",
-            "PARTITION=OFFSET",
-            "Delete records before this offset; repeatable. Default: every record.",
-        ),
+        Option("--before", "PARTITION=OFFSET", "Delete records before this offset; repeatable. Default: every record."),
     ] = None,
     yes: Yes = False,
 ) -> None:

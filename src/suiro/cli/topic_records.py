@@ -130,8 +130,7 @@ def consume(
     name: _Name,
     connection: Connection,
     from_beginning: Annotated[
-        bool,
-        Option("--from-beginning", help="Start at the first record if the group has no committed offset."),
+        bool, Option("--from-beginning", help="Start at the first record if the group has no committed offset.")
     ] = False,
     group: Annotated[
         str | None,
@@ -215,8 +214,7 @@ def produce(
     as_json: Annotated[
         bool,
         Option(
-            "--json",
-            help="Each line is an object as printed by `suiro topic records --json`: key, value, headers.",
+            "--json", help="Each line is an object as printed by `suiro topic records --json`: key, value, headers."
         ),
     ] = False,
 ) -> None:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import (
-    AsJson,
-    Connection,
-    Yes,
-    ask_password,
-    connected,
-    print_rows,
-    require_yes,
-    say,
-)
+from suiro.cli.everyday import AsJson, Connection, Yes, ask_password, connected, print_rows, require_yes, say
 
 user = Group("user", "SCRAM users: list, add, remove.")
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -23,15 +23,8 @@ from suiro.cli.everyday import (
     say,
     usage,
 )
-from suiro.cli.view_output import (
-    busy,
-    done,
-    print_history,
-    print_status,
-    say_lines,
-    watch_build,
-    watch_steps,
-)
+from suiro.cli.service_options import ClientConfig, Listen, SchemaRegistry, TlsCertificate, TlsKey, WhileStdinIsOpen
+from suiro.cli.view_output import busy, done, print_history, print_status, say_lines, watch_build, watch_steps
 from suiro.clock import monotonic_s
 from suiro.foundation.settings import assignments
 from suiro.numerals import natural
@@ -41,16 +34,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-view = Group(
-    "view",
-    "Views: serve, deploy, compare, explain, shift, roll back, retire.",
-)
+view = Group("view", "Views: serve, deploy, compare, explain, shift, roll back, retire.")
 
 _View = Annotated[str, Argument(metavar="VIEW", help="Name of the view.")]
 _MaxLag = Annotated[str | None, Option("--max-lag", metavar="TIME", help="Maximum lag of the candidate. Default: 10s.")]
 _Timeout = Annotated[
-    str,
-    Option("--timeout", metavar="TIME", help="Give up after this time, on the host too. Ctrl-C does the same."),
+    str, Option("--timeout", metavar="TIME", help="Give up after this time, on the host too. Ctrl-C does the same.")
 ]
 _Old = Annotated[int | None, Option("--old", metavar="N", help="Old version. Default: the serving version.")]
 _New = Annotated[int | None, Option("--new", metavar="N", help="New version. Default: the candidate.")]
@@ -94,14 +83,7 @@ class _Place:
     data: Annotated[
         Path, Option(path="folder", metavar="DIR", help="Stores, checkpoints and logs of the versions.")
     ] = Path("views")
-    client_config: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            path="file",
-            help="How to reach that Kafka, by the names of Kafka's clients: security.protocol, sasl.mechanism...",
-        ),
-    ] = None
+    client_config: ClientConfig = None
     journal_key: Annotated[
         Path | None,
         Option(
@@ -126,25 +108,12 @@ class _Place:
         )
 
 
-_Listen = Annotated[str, Option(metavar="HOST:PORT", help="Port 0: a free one, named in the ready line.")]
-_Registry = Annotated[
-    str | None,
-    Option(
-        metavar="URL",
-        env="SUIRO_REGISTRY",
-        help="Schema registry of serdes.avro, json_schema and protobuf.",
-    ),
-]
 _Postgres = Annotated[
-    str | None,
-    Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='Database of views with serve="postgres".'),
+    str | None, Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='Database of views with serve="postgres".')
 ]
 _ReplicationFactor = Annotated[
     int,
-    Option(
-        metavar="N",
-        help="Replicas of the topic _suiro_views if the host creates it; -1: the broker's default.",
-    ),
+    Option(metavar="N", help="Replicas of the topic _suiro_views if the host creates it; -1: the broker's default."),
 ]
 _AuthFile = Annotated[
     Path | None,
@@ -155,10 +124,6 @@ _AuthFile = Annotated[
         "127.0.0.1, because a deploy runs code.",
     ),
 ]
-_TlsCertificate = Annotated[
-    Path | None,
-    Option(metavar="FILE", help="PEM file of the certificate and its chain, for HTTPS."),
-]
 _ReadCpus = Annotated[
     int,
     Option(
@@ -167,29 +132,26 @@ _ReadCpus = Annotated[
         help="CPUs to reserve for answers; pipelines, followers and comparisons run on the others. Default: 0.",
     ),
 ]
-_JavaMemory = Annotated[
-    str,
-    Option(metavar="SIZE", help="Maximum heap of the JVM that the versions share: 2g, 800m."),
-]
+_JavaMemory = Annotated[str, Option(metavar="SIZE", help="Maximum heap of the JVM that the versions share: 2g, 800m.")]
 
 
 @view.command
 def serve(
     place: _Place,
-    listen: _Listen = "127.0.0.1:8085",
-    registry: _Registry = None,
+    listen: Listen = "127.0.0.1:8085",
+    registry: SchemaRegistry = None,
     postgres: _Postgres = None,
     replication_factor: _ReplicationFactor = -1,
     auth_file: _AuthFile = None,
-    tls_certificate: _TlsCertificate = None,
-    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM file of the private key.")] = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     read_cpus: _ReadCpus = 0,
     java_memory: _JavaMemory = "2g",
-    while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
+    while_stdin_is_open: WhileStdinIsOpen = False,
 ) -> None:
     """Run the view host until SIGTERM or SIGINT. One JSON line on stdout has its address. A restart continues."""
     from suiro.foundation.settings import parse_address
-    from suiro.views import Listen
+    from suiro.views import Listen as HostListen
     from suiro.views import serve as serve_host
 
     log_to_stderr()
@@ -201,13 +163,8 @@ def serve(
             replication_factor=replication_factor,
             java_memory=java_memory,
         )
-        where = Listen(
-            host=host,
-            port=port,
-            users=auth_file,
-            tls_certificate=tls_certificate,
-            tls_key=tls_key,
-            read_cpus=read_cpus,
+        where = HostListen(
+            host=host, port=port, users=auth_file, tls_certificate=tls_certificate, tls_key=tls_key, read_cpus=read_cpus
         )
         why = serve_host(config, where, while_stdin_is_open=while_stdin_is_open)
     if why is not None:
@@ -279,9 +236,7 @@ def deploy(
 
 @view.command
 def status(
-    name: Annotated[str | None, Argument(metavar="[VIEW]", help="Only this view.")] = None,
-    *,
-    host: _Host,
+    name: Annotated[str | None, Argument(metavar="[VIEW]", help="Only this view.")] = None, *, host: _Host
 ) -> None:
     """Show the versions of views with their callers, lag, progress and errors."""
     with host.views() as views:
@@ -356,12 +311,10 @@ def explain(
 def shift(
     name: _View,
     percent: Annotated[
-        float | None,
-        Argument(metavar="[PERCENT]", help="Share of the callers to move to the candidate, in percent."),
+        float | None, Argument(metavar="[PERCENT]", help="Share of the callers to move to the candidate, in percent.")
     ] = None,
     steps: Annotated[
-        str | None,
-        Option("--steps", metavar="P,P,...", help="Percentages, one after the other: 1,10,50,100."),
+        str | None, Option("--steps", metavar="P,P,...", help="Percentages, one after the other: 1,10,50,100.")
     ] = None,
     hold: Annotated[str, Option("--hold", metavar="TIME", help="Length of each step.")] = "0s",
     guard: Annotated[
@@ -382,20 +335,18 @@ def shift(
     from suiro.views import guards_of, steps_of
 
     with host.views() as views:
-        if (percent is None) == (steps is None):
+        if percent is not None and steps is None:
+            percents = [percent]
+        elif steps is not None and percent is None:
+            percents = [step / 100 for step in _read(lambda: steps_of(steps))]
+        else:
             usage("give a percentage, or --steps")
-        basis_points = () if steps is None else _read(lambda: steps_of(steps or ""))
-        percents = [percent] if percent is not None else [step / 100 for step in basis_points]
-        guards = _read(lambda: guards_of(guard or []))
+        guards = asdict(_read(lambda: guards_of(guard or [])))
         found = views.shift(
             name,
-            *[one for one in percents if one is not None],
+            *percents,
             hold_ms=_ms(hold, "--hold"),
-            guards={
-                field: value
-                for field in ("errors", "p99_ms", "difference", "lag_ms")
-                if (value := getattr(guards, field)) is not None
-            },
+            guards={field: value for field, value in guards.items() if value is not None},
             max_lag_ms=_max_lag_ms(max_lag),
         )
         if wait and found["routing"]["guide"] is not None:
@@ -444,8 +395,7 @@ def retire(
 def throttle(
     name: _View,
     records: Annotated[
-        str,
-        Argument(metavar="N", help="Records a second that the build reads; 0: pause; off: no limit."),
+        str, Argument(metavar="N", help="Records a second that the build reads; 0: pause; off: no limit.")
     ],
     host: _Host,
 ) -> None:
@@ -475,8 +425,7 @@ def topic(
     caller: Annotated[
         str | None,
         Option(
-            metavar="NAME",
-            help="Caller for whom to resolve the name; during a shift, callers have different versions.",
+            metavar="NAME", help="Caller for whom to resolve the name; during a shift, callers have different versions."
         ),
     ] = None,
     *,

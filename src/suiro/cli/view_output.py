@@ -126,6 +126,9 @@ class _Line:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         self._write("")
 
     def show(self, text: str) -> None:
@@ -148,23 +151,25 @@ def busy(what: str, *, quiet: bool) -> Iterator[None]:
 
 
 def watch_build(views: Views, name: str, number: int, *, quiet: bool) -> dict[str, Any]:
-    from suiro.errors import UsageError
+    """Shows the progress, and each error that the version is tried again after."""
+    told = None
+
+    def seen(one: dict[str, Any]) -> None:
+        nonlocal told
+        error = one.get("error") or one.get("follower_error")
+        if error and error != told and one["state"] == "building":
+            line.clear()
+            note(f"v{number}: {_beginning_of(error, name)}", "suiro view")
+        told = error
+        progress = one.get("progress")
+        if progress is not None:
+            done, total = progress["done"], progress["total"]
+            filled = BAR_COLUMNS * done // max(total, 1)
+            bar = "#" * filled + "-" * (BAR_COLUMNS - filled)
+            line.show(f"{name} v{number} [{bar}] {done:,}/{total:,} {_speed(one)}")
 
     with _Line(quiet=quiet) as line:
-        while True:
-            status = views.status(name)
-            one = next(item for item in status["versions"] if item["version"] == number)
-            progress = one.get("progress")
-            if progress is not None:
-                done, total = progress["done"], progress["total"]
-                filled = BAR_COLUMNS * done // max(total, 1)
-                bar = "#" * filled + "-" * (BAR_COLUMNS - filled)
-                line.show(f"{name} v{number} [{bar}] {done:,}/{total:,} {_speed(one)}")
-            if one["state"] == "ready":
-                return status
-            if one["state"] != "building":
-                raise UsageError(f"version {number} of {name} is {one['state']}: {one['error'] or 'it was retired'}")
-            sleep_s(POLL_S)
+        return views.wait_until_built(name, number, seen=seen)
 
 
 def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) -> dict[str, Any]:

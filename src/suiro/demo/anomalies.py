@@ -77,6 +77,6 @@ class Keys(Generic[K]):
                 yield Anomaly(name, f"{len(keys)} {what} {text}: {some(sorted(map(text_of, keys)))}")
 
 
-def some(texts: Sequence[str], separator: str = ", ") -> str:
+def some(texts: Sequence[str]) -> str:
     """Returns the first texts, for a message."""
-    return separator.join([*texts[:NAMED_EXAMPLES], *(["..."] if len(texts) > NAMED_EXAMPLES else [])])
+    return ", ".join([*texts[:NAMED_EXAMPLES], *(["..."] if len(texts) > NAMED_EXAMPLES else [])])

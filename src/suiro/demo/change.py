@@ -111,7 +111,7 @@ class Change:
 
         self._stage.wait(ready, "v2 of the view")
         account = self.account
-        account.rebuilt, account.rebuilt_s = self._stage.version(2).done.done, took()
+        account.rebuilt, account.rebuilt_s = self._stage.version(2).progress.done, took()
         self._show.done(
             f"v2 is ready: {account.rebuilt:,} flights from offset 0 on, and where v1 is",
             detail=f"{account.rebuilt_s:.1f} s; v1 never lacked a flight for longer than {worst_ms / 1000:.1f} s "
@@ -183,9 +183,9 @@ class Change:
         readers are answered."""
         stage, topic = self._stage, f"{VIEW}.v1"
         serving = stage.version(1)
-        if serving.process.pid is None:
+        if serving.pipeline.pid is None:
             raise FatalError("the pipeline of v1 does not run")
-        session = Session(serving.process.pid)
+        session = Session(serving.pipeline.pid)
         self._show.doing("waiting for a micro-batch whose transaction is open, to kill v1's pipeline in it")
         ends_s = monotonic_s() + KILL_WITHIN_S
         found = freeze_when(
@@ -204,7 +204,7 @@ class Change:
 
         def has_resumed() -> bool:
             now = stage.version(1)
-            restarted = now.process.restarts > serving.process.restarts and now.process.pid is not None
+            restarted = now.pipeline.restarts > serving.pipeline.restarts and now.pipeline.pid is not None
             return restarted and (now.cut or 0) > cut
 
         def wait() -> None:
@@ -246,8 +246,7 @@ class Change:
         reached = ",".join(f"{RAW}:{partition}:{end - 1}" for partition, end in ends.items() if end)
         for version in (1, 2):
             self._stage.wait(partial(self._reflects, version, reached), f"v{version} at the end")
-        self._compare()
-        facts = facts_of(self._stage.check.totals.departures)
+        facts = facts_of(self._compare().rows)
         (v1, v2), (before, after) = facts.means, facts.places
         self._show.done(
             f"of {facts.carriers} carriers {facts.differing} differ, for {facts.cancelled:,} "
@@ -259,7 +258,7 @@ class Change:
         )
 
     def _reflects(self, version: int, reached: str) -> bool:
-        progress = self._stage.version(version).done
+        progress = self._stage.version(version).progress
         if progress.done < progress.total:
             return False
         try:

@@ -44,20 +44,12 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     state: str = "unknown"
     share: float = 0.0
-    progress: Progress | None = None
-    pipeline: Pipeline | None = None
+    progress: Progress = Progress()
+    pipeline: Pipeline = Pipeline()
     lag_ms: int | None = None
     input_lag_ms: int | None = None
     cut: int | None = None
     error: str | None = None
-
-    @property
-    def done(self) -> Progress:
-        return self.progress or Progress()
-
-    @property
-    def process(self) -> Pipeline:
-        return self.pipeline or Pipeline()
 
     @classmethod
     def all_of(cls, status: Mapping[str, Any]) -> tuple[Version, ...]:
@@ -67,7 +59,8 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         for said in status["versions"]:
             share = {routing["serving"]: 1 - moved, routing["candidate"]: moved}.get(said["version"], 0.0)
             if said["state"] != "retired":
-                found.append(msgspec.convert({**said, "share": share}, cls))
+                known = {name: value for name, value in said.items() if value is not None}
+                found.append(msgspec.convert({**known, "share": share}, cls))
         return tuple(found)
 
 
@@ -105,7 +98,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
             return [stages]
         view = Table(f"view {VIEW}", "", "flights", "", box=None, header_style="dim", caption_justify="left")
         for version in self.versions:
-            read = version.done
+            read = version.progress
             bar = _bar(read.done, max(1, read.total))
             view.add_row(f"v{version.version}", bar, f"{read.done:,}", _text_of(version))
         view.caption = " ".join(["", *self.reads()])
@@ -207,11 +200,11 @@ def _bar(count: int, total: int | None) -> RenderableType:
 
 def _text_of(version: Version) -> str:
     if version.state == "building":
-        read = version.done
+        read = version.progress
         if not read.done:
             return "starts"
         left = "" if read.left_s is None else f", {read.left_s:.0f} s left"
         return f"is built: {read.done:,} of {read.total:,}, {read.rate:,.0f}/s{left}"
     behind = version.input_lag_ms or version.lag_ms or 0
-    again = f", start {version.process.restarts + 1}" if version.process.restarts else ""
+    again = f", start {version.pipeline.restarts + 1}" if version.pipeline.restarts else ""
     return f"answers {version.share:.0%}, lag {behind / 1000:.1f} s{again}"

@@ -83,12 +83,11 @@ class Departures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """The expected numbers of records, and the input of the view."""
+    """The expected numbers of records."""
 
     validated: int
     rejected: int
     alerts: int
-    departures: dict[str, Departures]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,6 @@ class Expected:
             validated=len(self.flights) - len(self.rejected),
             rejected=len(self.rejected),
             alerts=len(self.alerts),
-            departures=self.departures,
         )
 
     def enriched(self, flight: Row) -> Row:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
-from itertools import accumulate, count
+from itertools import count
+from math import ceil
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,11 +82,8 @@ class Notes:
 
     def latency_ms(self, share: float) -> float | None:
         """Returns the latency that this share of the reads did not exceed."""
-        steps = sorted(self.latencies)
-        if not steps:
-            return None
-        sums = list(accumulate(self.latencies[step] for step in steps))
-        return (steps[bisect_left(sums, share * sums[-1])] + 1) / 10
+        steps = sorted(self.latencies.elements())
+        return (steps[ceil(share * len(steps)) - 1] + 1) / 10 if steps else None
 
     def summary(self) -> dict[str, Any]:
         now_on = Counter(walk[-1] for walk in self.walks.values())

@@ -20,15 +20,11 @@ class AlertReceiver:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken: dict[str, Mapping[str, Any]] = {}
-        self._posts = 0
+        self.posts = 0
+        """The number of requests, including repeated ones."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}/alerts"
         threading.Thread(target=self._server.serve_forever, name="demo-receiver", daemon=True).start()
-
-    @property
-    def posts(self) -> int:
-        """The number of requests, including repeated ones."""
-        return self._posts
 
     @property
     def taken(self) -> dict[str, Mapping[str, Any]]:
@@ -43,7 +39,7 @@ class AlertReceiver:
     def take(self, key: str, said: Mapping[str, Any]) -> bool:
         """Accepts an alert. Returns False if the answer is lost."""
         with self._lock:
-            self._posts += 1
+            self.posts += 1
             if key in self._taken:
                 return True
             self._taken[key] = said

@@ -85,7 +85,7 @@ class Stage:
     def _moving(self) -> dict[str, object]:
         """Returns the values that change while all is well. Reads do not count, because a stalled view answers them,
         too."""
-        versions = {f"v{each.version}": (each.state, each.done.done, each.cut) for each in self.versions}
+        versions = {f"v{each.version}": (each.state, each.progress.done, each.cut) for each in self.versions}
         return {**self.counts, "alerts delivered": self.delivered, **versions}
 
     def _look(self) -> None:

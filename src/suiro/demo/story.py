@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -24,7 +25,7 @@ from suiro.demo.dataset import REFERENCES, flights, references, write_weather
 from suiro.demo.display import Display
 from suiro.demo.flow import Flow
 from suiro.demo.names import CAPTURED, RAW, STAGES, WEATHER, WEATHER_REJECTED
-from suiro.demo.report import Outcome, look_around, report
+from suiro.demo.report import look_around, report
 from suiro.demo.stage import Stage, StalledError, stopwatch
 from suiro.demo.system import System, create_topics
 from suiro.errors import UsageError
@@ -60,17 +61,17 @@ def run(options: DemoOptions) -> int:
     with ExitStack() as stack:
         stack.enter_context(_unwinding_on_sigterm())
         demo = _Demo(options, directory, stack)
-        outcome = demo.run()
-        outcome.seconds = took()
+        result, differences = demo.run()
+        result["seconds"] = round(took(), 1)
         if options.keep:
-            report(demo.show, outcome, directory=directory)
+            report(demo.show, result, differences, directory=directory)
             demo.show_around()
-    is_kept = options.data is not None or not outcome.passed
+    is_kept = options.data is not None or not result["ok"]
     if not is_kept:
         shutil.rmtree(directory, ignore_errors=True)
     if not options.keep:
-        report(demo.show, outcome, directory=directory if is_kept else None)
-    return 0 if outcome.passed else 1
+        report(demo.show, result, differences, directory=directory if is_kept else None)
+    return 0 if result["ok"] else 1
 
 
 class _Demo:
@@ -89,7 +90,8 @@ class _Demo:
         self._system.batch_size = max(1, len(self._rows) // MICRO_BATCHES_WANTED)
         self._stage = Stage(self._system, client, self.show, self._check, flights=len(self._rows))
 
-    def run(self) -> Outcome:
+    def run(self) -> tuple[dict[str, Any], list[str]]:
+        """Returns the JSON object of the result, and every difference as text."""
         stage, show = self._stage, self.show
         self._system.start_stand_by()  # Spark starts while the flights are loaded
         self._load()
@@ -124,7 +126,7 @@ class _Demo:
         show.act(8, "The account")
         flow.feed.stop()
         self._stop()
-        return self._outcome(flow, change)
+        return self._result(flow, change)
 
     def show_around(self) -> None:
         """Runs until Ctrl-C."""
@@ -209,7 +211,7 @@ class _Demo:
             self._system.stop_flow()
             self.show.done("all that moves data has ended", detail=f"{took():.1f} s")
 
-    def _outcome(self, flow: Flow, change: Change) -> Outcome:
+    def _result(self, flow: Flow, change: Change) -> tuple[dict[str, Any], list[str]]:
         took = stopwatch()
         self.show.doing(
             "waiting for the process that reads every topic from the start (confluent-kafka, read_committed), and "
@@ -220,20 +222,33 @@ class _Demo:
         self.show.done(f"{records:,} records read back and compared", detail=f"{took():.1f} s after the end")
         counts, differences = self._check.verdict(receiver.taken, account)
         self.show.done(f"{len(account.answers['rows']):,} different answers of the view made again and compared")
-        return Outcome(
-            counts=counts,
-            differences=differences,
-            account=account,
-            per_second=flow.per_second,
-            cpu_us=flow.cpu_us,
-            loaded=len(self._rows),
-            live=flow.feed.inserted,
-            posts=receiver.posts,
-            hidden=hidden,
-            micro_batches=self._stage.micro_batches,
-            driver_starts=self._system.driver_starts,
-            kills=flow.kills,
-        )
+        compared, answers = account.comparisons[-1], account.answers
+        return {
+            "ok": not differences,
+            "flights": len(self._rows),
+            **counts,
+            "inserted_live": flow.feed.inserted,
+            "alert_posts": receiver.posts,
+            "aborted_never_seen": hidden,
+            "micro_batches": self._stage.micro_batches,
+            "driver_starts": self._system.driver_starts,
+            **{f"{name}_kills": count for name, count in flow.kills.items()},
+            "view_kills": account.kills,
+            "rows_equal": compared.equal,
+            "rows_differing": compared.differing,
+            "differences_explained": account.explained,
+            "differences_to_explain": account.to_explain,
+            "rebuilt_records": account.rebuilt,
+            "rebuild_seconds": round(account.rebuilt_s, 1),
+            "rollback_ms": round(account.rollback_ms),
+            "reads": answers["reads"],
+            "read_errors": answers["errors"],
+            "read_p50_ms": answers["p50_ms"],
+            "read_p99_ms": answers["p99_ms"],
+            "differences": len(differences),
+            "flights_per_second": round(flow.per_second),
+            "cpu_us_per_flight": round(flow.cpu_us),
+        }, differences
 
 
 @contextmanager

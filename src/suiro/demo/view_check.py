@@ -85,17 +85,17 @@ class Facts(NamedTuple):
     places: tuple[int, int]
 
 
-def facts_of(departures: Mapping[str, Departures]) -> Facts:
-    rows = {version: {name: row_of(version, each) or {} for name, each in departures.items()} for version in (1, 2)}
-    means = [{name: _mean(row) for name, row in rows[version].items()} for version in (1, 2)]
+def facts_of(rows: Mapping[int, Rows]) -> Facts:
+    """`rows`: of both versions at the same offsets."""
+    means = [{name: _mean(rows[version].get(name)) for name in rows[1]} for version in (1, 2)]
     name = most_apart(rows)
     first, second = (1 + sum(mean > of[name] for mean in of.values()) for of in means)
-    equal = tuple(sorted(name for name, row in rows[1].items() if row == rows[2][name]))
+    equal = tuple(sorted(name for name, row in rows[1].items() if row == rows[2].get(name)))
     return Facts(
-        carriers=len(departures),
+        carriers=len(rows[1]),
         equal=equal,
-        differing=len(departures) - len(equal),
-        cancelled=sum(each.cancelled for each in departures.values()),
+        differing=len(rows[1]) - len(equal),
+        cancelled=sum(row["cancelled"] for row in rows[1].values()),
         name=name,
         means=(means[0][name], means[1][name]),
         places=(first, second),

@@ -156,15 +156,16 @@ class CutLog:
             require_topic(self._client, self._topic)
             self._position = self._client.list_offsets({place: EARLIEST})[place].offset
         while True:
-            wait = 0 if found else max_wait_ms
+            before, wait_ms = self._position, 0 if found else max_wait_ms
             try:
-                cuts, position, end = read_cuts(self._client, self._topic, self._position, wait)
+                fetched = self._client.fetch({place: before}, read_committed=True, max_wait_ms=wait_ms)[place]
             except UnknownTopicError:
                 self._position = None  # so the next call first checks that the topic exists
                 raise
-            found += cuts
-            is_new, self._position = position != self._position, position
-            if position >= end or not is_new:
+            pairs, following = decode_pairs(fetched, before, fetched.last_stable_offset)
+            found += _parsed(pairs)
+            self._position = max(before, following)
+            if self._position >= fetched.last_stable_offset or self._position == before:
                 break
         if self._keeps:
             self._cuts += found
@@ -236,14 +237,6 @@ def last_cut(client: Client, topic: str) -> Cut | None:
         if cuts := _parsed(part):
             return max(cuts, key=lambda cut: cut.number)
     return None
-
-
-def read_cuts(client: Client, topic: str, position: int, max_wait_ms: int) -> tuple[list[Cut], int, int]:
-    """Returns the cuts, the offset to continue at, and the last stable offset."""
-    place = (topic, 0)
-    fetched = client.fetch({place: position}, read_committed=True, max_wait_ms=max_wait_ms)[place]
-    found, following = decode_pairs(fetched, position, fetched.last_stable_offset)
-    return _parsed(found), max(position, following), fetched.last_stable_offset
 
 
 def _parsed(found: Iterable[Pair]) -> list[Cut]:

@@ -20,6 +20,7 @@ from suiro.cli.everyday import (
     connection_settings,
     profile_of,
     registry_url,
+    settings_of,
 )
 from suiro.errors import DeadlineExceededError
 from suiro.registry import registry_client
@@ -124,3 +125,20 @@ def test_a_profiles_registry_is_asked_as_its_user_and_no_other_is(
     assert registry_client(in_memory).subjects() == []
     assert _Registry.asked == ["Basic " + b64encode(b"ada:s").decode(), None]
     assert registry_url(None, profile_of(Connection(bootstrap="elsewhere:9092"))) is None
+
+
+def test_settings_of_a_profile_keep_their_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every name that ends with `.url` lost its end, and not only the registry's."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOST_OF_KAFKA", "kafka-1")
+    (tmp_path / "suiro").mkdir()
+    (tmp_path / "suiro" / "profiles.toml").write_text(
+        '[p]\nbootstrap.servers = "${env:HOST_OF_KAFKA}:9093"\nregistry.url = "http://r"\nendpoint.url = "http://e"\n'
+        "check.crcs = true\n"
+    )
+    assert settings_of("p") == {
+        "bootstrap.servers": "kafka-1:9093",
+        "registry": "http://r",
+        "endpoint.url": "http://e",
+        "check.crcs": "true",
+    }

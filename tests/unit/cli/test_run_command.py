@@ -208,7 +208,8 @@ class EndlessStreams:
 
     def start(self) -> None:
         self._state = "RUNNING"
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # as PySpark does
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # as PySpark does
 
     def await_termination(self) -> None:
         if self._failure is None and self._is_told:
@@ -247,6 +248,20 @@ def test_until_done_is_stopped_by_a_signal_and_says_that_not_all_is_processed(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_an_application_cleanly(number: int) -> None:
     streams = EndlessStreams(number=number)
+    assert until_stopped(streams, until_done=False) == 0
+    assert streams.state == "NOT_RUNNING"
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_while_spark_starts_stops_it_cleanly() -> None:
+    """After PySpark had its context, Ctrl-C raised KeyboardInterrupt in the rest of the start, and the exit was 130."""
+
+    class Starting(EndlessStreams):
+        def start(self) -> None:
+            super().start()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    streams = Starting(is_told=False)
     assert until_stopped(streams, until_done=False) == 0
     assert streams.state == "NOT_RUNNING"
 

@@ -10,7 +10,7 @@ import pytest
 from support.commands import suiro
 from support.http_peer import Answer, HttpPeer
 
-from suiro.cli.view_output import print_history, print_json, print_status, watch_steps
+from suiro.cli.view_output import print_history, print_json, print_status, watch_build, watch_steps
 
 
 def version(number: int, state: str, **more: Any) -> dict[str, Any]:
@@ -55,6 +55,18 @@ def test_of_a_long_error_the_first_line_is_shown(capsys: pytest.CaptureFixture[s
         f"v3: {'x' * 300}{where}",
         "v4: what the version had cannot be deleted: no permission",
     ]
+
+
+def test_why_a_version_is_not_built_yet_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """`deploy` waited in silence for a version whose folder could not be read, or whose Kafka was away."""
+
+    def wait(view: str, number: int, *, seen: Any) -> dict[str, Any]:
+        for error in (None, "Kafka is away", "Kafka is away", None, "Kafka is away", None):
+            seen(version(2, "building", error=None, follower_error=error))
+        return {}
+
+    watch_build(SimpleNamespace(wait_until_built=wait), "delays", 2, quiet=True)  # type: ignore[arg-type]
+    assert capsys.readouterr().err == "suiro view: v2: Kafka is away\n" * 2
 
 
 def test_values_of_records_do_not_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

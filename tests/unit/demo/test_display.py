@@ -20,9 +20,9 @@ def test_shares_of_callers_come_from_the_routing() -> None:
     building = {"version": 2, "state": "building"}
     gone = {"version": 3, "state": "retired"}
     first, second = Version.all_of({"versions": [READY, building, gone], "routing": ROUTING})
-    assert (first.share, first.cut, first.process.pid, first.process.restarts) == (0.9, 9, 7, 1)
-    assert (first.done.done, first.done.total) == (10, 12)
-    assert (second.share, second.process.pid, second.done.left_s) == (0.1, None, None)
+    assert (first.share, first.cut, first.pipeline.pid, first.pipeline.restarts) == (0.9, 9, 7, 1)
+    assert (first.progress.done, first.progress.total) == (10, 12)
+    assert (second.share, second.pipeline.pid, second.progress.left_s) == (0.1, None, None)
     nobody = {"serving": None, "candidate": None, "share": 0}
     assert Version.all_of({"versions": [READY], "routing": nobody})[0].share == 0
 

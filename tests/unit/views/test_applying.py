@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def shown(store: Store, as_of: int | None = None) -> dict[str, Any]:
 
 
 def test_each_cut_is_applied_with_its_own_rows(client: Client, spec: VersionSpec, store: Store) -> None:
-    applier = Applier(spec, store, Json(), client)
+    applier = Applier(spec, store, Json(), client, stopping=threading.Event())
     assert applier.step() is None  # no topic yet
     output = Output(client, spec, min_compaction_lag_ms=str(HOUR_MS))
     output.write({UA: {"n": 0}, DL: {"n": 0}})
@@ -93,10 +94,10 @@ def test_each_cut_is_applied_with_its_own_rows(client: Client, spec: VersionSpec
 def test_it_goes_on_at_the_cut_of_the_store(client: Client, spec: VersionSpec, store: Store) -> None:
     output = Output(client, spec, min_compaction_lag_ms=str(HOUR_MS))
     output.write({UA: {"n": 0}})
-    until(Applier(spec, store, Json(), client), 0)
+    until(Applier(spec, store, Json(), client, stopping=threading.Event()), 0)
     output.write({DL: {"n": 1}})
     codec = Json()
-    assert until(Applier(spec, store, codec, client), 1) == [1]
+    assert until(Applier(spec, store, codec, client, stopping=threading.Event()), 1) == [1]
     assert codec.calls == 1  # what was applied is not read again
     assert shown(store) == {"UA": {"n": 0}, "DL": {"n": 1}}
 
@@ -116,7 +117,7 @@ def test_a_cut_is_told_although_old_ones_cannot_be_deleted(
     output = Output(client, spec, min_compaction_lag_ms=str(HOUR_MS))
     for number in range(3):
         output.write({UA: {"n": number}})
-    assert until(Applier(spec, store, Json(), client), 2) == [0, 1, 2]
+    assert until(Applier(spec, store, Json(), client, stopping=threading.Event()), 2) == [0, 1, 2]
     assert len(failures) >= 3
 
 
@@ -129,7 +130,7 @@ def test_old_cuts_are_taken_together_because_their_rows_may_be_compacted(
         output.write({UA: {"age": age_h}, (str(age_h), ""): {}}, time_ms=now_ms - age_h * HOUR_MS)
     output.write({UA: {"age": 0}}, time_ms=now_ms)
     output.write({DL: {"age": 0}}, time_ms=now_ms)
-    assert until(Applier(spec, store, Json(), client), 4) == [3, 4]
+    assert until(Applier(spec, store, Json(), client, stopping=threading.Event()), 4) == [3, 4]
     assert shown(store, 3) == {"UA": {"age": 0}, "9": {}, "5": {}, "3": {}}
 
 
@@ -140,7 +141,7 @@ def test_a_store_that_may_have_missed_deletions_is_made_anew(client: Client, spe
     store.apply(output.cuts[0], [UA, DL, AA], [json.dumps({"n": 0})] * 3)
     output.write({}, time_ms=SystemClock().wall_ms() - 2 * HOUR_MS)
     output.write({UA: {"n": 2}})
-    assert until(Applier(spec, store, Json(), client), 2) == [2]
+    assert until(Applier(spec, store, Json(), client, stopping=threading.Event()), 2) == [2]
     assert shown(store) == {"UA": {"n": 2}, "DL": {"n": 0}}  # what the topic has, and nothing else
 
 
@@ -148,7 +149,7 @@ def test_a_cut_that_fails_is_not_there_and_is_tried_again(client: Client, spec: 
     output = Output(client, spec)
     output.write({UA: {"n": 0}})
     codec = Json()
-    applier = Applier(spec, store, codec, client)
+    applier = Applier(spec, store, codec, client, stopping=threading.Event())
     codec.failure = UsageError("a key of another shape")
     with pytest.raises(UsageError, match="another shape"):
         applier.step()
@@ -163,7 +164,7 @@ def test_a_full_store_serves_the_cut_before_and_goes_on_once_there_is_room(
 ) -> None:
     output = Output(client, spec)
     output.write({UA: {"n": 0}})
-    applier = Applier(spec, store, Json(), client)
+    applier = Applier(spec, store, Json(), client, stopping=threading.Event())
     until(applier, 0)
     connection = store._writer  # type: ignore[attr-defined]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
@@ -187,7 +188,7 @@ def test_what_is_older_than_the_history_is_forgotten(client: Client, unique: str
     with open_store(spec, tmp_path) as store:
         for number in range(3):
             output.write({UA: {"n": number}}, time_ms=now_ms + number * 1_000)
-        applier = Applier(spec, store, Json(), client, clock=clock)
+        applier = Applier(spec, store, Json(), client, stopping=threading.Event(), clock=clock)
         until(applier, 2)
         clock.advance(12_500)  # the window begins behind cut 2, which is its first state
         assert applier.step() is None
@@ -199,8 +200,9 @@ def test_stopped_in_the_middle_of_a_cut_nothing_of_it_is_written(
 ) -> None:
     output = Output(client, spec)
     output.write({(f"k{number}", ""): {} for number in range(20)})
-    applier = Applier(spec, store, Json(), client)
-    applier.stop()
+    stopping = threading.Event()
+    stopping.set()
+    applier = Applier(spec, store, Json(), client, stopping=stopping)
     with pytest.raises(Stopped):
         until(applier, 0)
     assert store.cut is None
@@ -211,6 +213,6 @@ def test_cuts_that_are_applied_are_not_kept(client: Client, spec: VersionSpec, s
     output = Output(client, spec, min_compaction_lag_ms=str(HOUR_MS))
     for number in range(3):
         output.write({UA: {"n": number}})
-    applier = Applier(spec, store, Json(), client)
+    applier = Applier(spec, store, Json(), client, stopping=threading.Event())
     assert until(applier, 2) == [0, 1, 2]
     assert applier._log.cuts == []

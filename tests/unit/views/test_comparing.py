@@ -15,7 +15,7 @@ import pytest
 from support.view_stores import Described, cut
 from support.waiting import wait_until
 
-from suiro.clock import SystemClock
+from suiro.clock import ManualClock, SystemClock
 from suiro.errors import TransientError, UsageError
 from suiro.views.control import comparing, isolated
 from suiro.views.control.comparing import Comparing
@@ -121,6 +121,16 @@ def test_who_waits_for_a_turn_waits_within_the_limit(compared: Comparing, monkey
     for thread in working:
         thread.join()
     assert compared.difference("flights", 1, 2, threading.Event()) == 0.0
+
+
+@pytest.mark.usefixtures("meeting")
+def test_comparisons_that_end_in_one_millisecond_are_both_kept(
+    compared: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal takes a second one of the same id for the first, and the host said that it had kept it."""
+    monkeypatch.setattr(comparing, "run_isolated", lambda *_, **__: {"share": 0.0})
+    monkeypatch.setattr(compared, "_clock", ManualClock())
+    assert len({compared.compare("flights", who="ada")["id"] for _ in range(2)}) == 2
 
 
 @pytest.mark.usefixtures("meeting")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from support.view_logs import MemoryLog, rows_of
 
-from suiro.errors import UsageError
 from suiro.lineage import InputRecord, TracingInterpreter
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
@@ -279,14 +278,6 @@ def test_growth_beyond_all_floats_is_shown() -> None:
     """An aggregate may be infinite, by a serde other than JSON. Its explanation was made, and could not be written."""
     effect = Effect(column="n", what="grows", least=1.0, most=math.inf)
     assert effects_text([effect]) == "n +1 to +inf"
-
-
-def test_keys_that_cannot_be_asked_for() -> None:
-    old, new = version(1, zero_for_cancelled), version(2, without_cancelled)
-    with pytest.raises(UsageError, match="has 2 parts, and the view's has 1: carrier"):
-        explain([("AA", "x")], old, new, MemoryLog(SOME), Comparator())
-    with pytest.raises(UsageError, match="no row in common"):
-        explain([("AA",)], old, version(2, without_cancelled, "airline"), MemoryLog(SOME), Comparator())
 
 
 def test_records_of_other_keys_are_left_out_before_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:

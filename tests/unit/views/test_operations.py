@@ -23,7 +23,13 @@ from suiro.views.control.operations import (
     LOOKING_THREADS,
     application,
 )
-from suiro.views.state import ConcurrentChangeError, RefusedChangeError, RollbackConditions, UnknownViewError
+from suiro.views.state import (
+    LARGEST_LAG_MS,
+    ConcurrentChangeError,
+    RefusedChangeError,
+    RollbackConditions,
+    UnknownViewError,
+)
 
 JSON = {"Content-Type": "application/json"}
 
@@ -76,7 +82,10 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
     views.shift("delays", 0.5, 100, hold_ms=5_000, guards={"errors": 0.01, "p99_ms": 50})
     assert host.calls.pop() == (
         "shift", ("delays", [50, 10_000]),
-        {"who": "ada", "hold_ms": 5_000, "guards": RollbackConditions(errors=0.01, p99_ms=50)},
+        {
+            "who": "ada", "hold_ms": 5_000, "guards": RollbackConditions(errors=0.01, p99_ms=50),
+            "largest_lag_ms": LARGEST_LAG_MS,
+        },
     )  # fmt: skip
     views.retire("delays", 1, yes=True)
     assert host.calls.pop() == ("retire", ("delays", 1), {"who": "ada", "confirmed": True, "last": False})
@@ -106,7 +115,7 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         ("shift", b'{"steps": [10], "guards": {"errors": "x"}}', "guard 'errors'"),
         ("shift", b'{"steps": [10], "guards": {"errors": NaN}}', "guard 'errors': nan"),
         ("shift", b'{"steps": [10], "guards": {"difference": 20}}', "shares from 0 to 1"),
-        ("shift", b'{"steps": [10], "hold_ms": -1}', "'hold_ms' is -1; expected milliseconds from 0 on"),
+        ("shift", b'{"steps": [10], "hold_ms": -1}', "'hold_ms' is -1; expected milliseconds from 0 to"),
         ("forward", b'{"max_lag_ms": -1}', "'max_lag_ms' is -1"),
         ("shift", b"[" * 100_000, "not JSON"),
         ("compare", b'{"ignored": [' + b"[]," * 150_001 + b"1]}", "more than 300000 values"),
@@ -114,7 +123,8 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         ("retire", b'{"version": "1"}', "'version' is \"1\"; expected int"),
         ("retire", b'{"version": true}', "'version' is true"),
         ("explain", b'{"keys": ["UA"]}', "each a list of its parts"),
-        ("compare", b'{"timeout_ms": 0}', "expected more than 0"),
+        ("compare", b'{"timeout_ms": 0}', "'timeout_ms' is 0; expected milliseconds from 1"),
+        ("explain", b'{"timeout_ms": 1' + b"0" * 400 + b"}", "expected milliseconds from 1"),
         ("", b'{"code": "%", "entry": "a.py:f"}', "not a zip in base64"),
     ],
 )

@@ -51,6 +51,14 @@ def test_it_goes_on_at_once_when_the_live_one_is_current(tmp_path: Path) -> None
     assert read_throttle(tmp_path) is None
 
 
+@pytest.mark.parametrize("rate", [-1, 1 << 64])
+def test_a_throttle_that_no_pipeline_can_read_is_refused(rate: int, tmp_path: Path) -> None:
+    """The pipeline of the version ended at each start, and the version failed."""
+    with pytest.raises(UsageError, match="a throttle is records a second"):
+        ask_throttle(tmp_path, rate)
+    assert read_throttle(tmp_path) is None
+
+
 def test_what_was_asked_for_is_written_whole(tmp_path: Path) -> None:
     """A host that is killed in the middle of it finds what was asked for before; an empty file ended its next start."""
     ask_throttle(tmp_path, 500)
@@ -81,8 +89,3 @@ def test_what_was_asked_for_comes_back(tmp_path: Path) -> None:
     assert read_throttle(tmp_path) == 500
     ask_throttle(tmp_path, None)
     assert read_throttle(tmp_path) is None
-
-
-def test_a_throttle_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="0 to pause, not -1"):
-        ask_throttle(tmp_path, -1)

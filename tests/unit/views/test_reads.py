@@ -69,10 +69,7 @@ class TwoVersions:
             spec = Described(view="flights", version=number, search=("note",))
             store = open_store(spec, folder / str(number))
             follower = self.followed[number] = Followed(store)
-            self.served[number] = Served(
-                view="flights", version=number, spec=spec, output_topic=f"flights.v{number}", store=store,
-                follower=follower, metrics=ReadMetrics(),
-            )  # fmt: skip
+            self.served[number] = Served(spec=spec, store=store, follower=follower, metrics=ReadMetrics())
 
     def serving(self, view: str, caller: str) -> Served:
         return self.version(view, 2 if caller.startswith(self.new) else 1)

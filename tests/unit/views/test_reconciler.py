@@ -95,6 +95,7 @@ class Running:
     metrics: ReadMetrics = field(default_factory=ReadMetrics)
     stopped: bool = False
     pipeline: Any = None
+    served: Any = None
     folder: Path = Path("views")
     jvm_status: Any = None
 
@@ -102,6 +103,7 @@ class Running:
         self.store = SimpleNamespace(newest_cuts=lambda: [] if self.cut is None else [self.cut])
         self.follower = SimpleNamespace(error=None, pid=1, failures=0)
         self.pipeline = SimpleNamespace(status=lambda: {"state": "running", "error": None})
+        self.served = SimpleNamespace(metrics=self.metrics)
 
     def is_at(self, offset: int, *, ready: bool = True) -> None:
         number = 1 if self.cut is None else self.cut.number + 1
@@ -248,15 +250,27 @@ def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
     assert kept.journal.now.version(3).error == "its rows cannot be served: a key of delays.v3 has 2 items"
 
 
-def test_a_version_whose_place_is_anothers_has_failed(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreOfAnotherError("the store in v1 has rows from another log"),
+        PermissionError(13, "Permission denied", "views/delays/v1"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_version_whose_place_it_cannot_have_has_failed(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """One in a folder that the host may not read was being built for ever."""
+
     def refuse(*arguments: Any, **named: Any) -> Any:
-        raise StoreOfAnotherError("the store in v1 has rows from another log")
+        raise error
 
     monkeypatch.setattr(keeping, "RunningVersion", refuse)
     kept.journal.deploy()
     kept.ends_in("none")
     wait_until(lambda: kept.journal.commands() == ["deploy", "fail"], what="it has failed")
-    assert kept.journal.now.version(1).error == "the store in v1 has rows from another log"
+    assert kept.journal.now.version(1).error == str(error)
 
 
 def test_a_version_that_serves_and_whose_place_is_anothers_costs_the_log_nothing(

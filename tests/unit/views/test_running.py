@@ -72,6 +72,21 @@ def test_settings_that_this_release_refuses_leave_no_follower(monkeypatch: pytes
     assert started == []
 
 
+def test_without_room_for_a_thread_nothing_stays_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The host tries again and again, and each time a follower stayed."""
+    done: list[str] = []
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(running.Follower, "start", lambda self: done.append("started"))
+    monkeypatch.setattr(running.Follower, "stop", lambda self: done.append("stopped"))
+    monkeypatch.setattr(running, "Supervisor", refuse)
+    with pytest.raises(RuntimeError, match="new thread"):
+        RunningVersion(spec_of(), place_of(tmp_path), b"zip", gave_up=lambda error: False, is_beside=lambda: False)
+    assert done == ["started", "stopped"]
+
+
 def test_postgres_without_an_address_is_not_just_any_postgres(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="started without --postgres"):
         place_of(tmp_path).location(spec_of("postgres"))

@@ -7,6 +7,7 @@ guards have turns of their own, because callers are on the candidate meanwhile. 
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -108,7 +109,7 @@ class Comparing:
         if note is not None and found["share"]:
             found = found | {"note": note, "text": f"{found['text']}\n\n{note}"}
         made: dict[str, Any] = {
-            "id": f"{self._clock.wall_ms()}",
+            "id": f"{self._clock.wall_ms()}-{uuid.uuid4().hex[:8]}",  # two may end in one millisecond
             "view": view,
             "who": who,
             "time_ms": self._clock.wall_ms(),

@@ -46,12 +46,14 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
     answers: list[bytes] = []
     text = json.dumps(given).encode()
     talk = threading.Thread(target=lambda: answers.append(started.communicate(text)[0]), daemon=True)
-    talk.start()
-    while started.poll() is None and not limit.is_over:
-        talk.join(POLL_S)
-    is_over = started.poll() is None
-    # Also the processes that the user's code has started: they have the pipe of the answer, too.
-    process.kill_group(started)
+    try:
+        talk.start()
+        while started.poll() is None and not limit.is_over:
+            talk.join(POLL_S)
+        is_over = started.poll() is None
+    finally:
+        # Also the processes that the user's code has started: they have the pipe of the answer, too.
+        process.kill_group(started)
     talk.join(END_S)
     if is_over:
         limit.check()

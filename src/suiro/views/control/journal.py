@@ -44,8 +44,9 @@ from typing import Any, Literal
 from uuid import UUID
 
 import pyarrow as pa
+from msgspec.structs import replace
 
-from suiro.client import LATEST, Client, TopicInfo, TransactionalBatch, TransactionalProducer
+from suiro.client import LATEST, Client, Fetched, TopicInfo, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
 from suiro.errors import (
     AbortableError,
@@ -56,6 +57,8 @@ from suiro.errors import (
     UsageError,
 )
 from suiro.foundation.parts import in_parts
+from suiro.protocol import columnar
+from suiro.protocol.records import Record, encode_batch
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
 from suiro.views.control.journal_doubts import (
     JournalNotTrustedError,
@@ -66,6 +69,7 @@ from suiro.views.control.journal_doubts import (
 from suiro.views.control.journal_keys import Keys, Signer
 from suiro.views.control.journal_records import (
     HOST_KEY,
+    SIGNATURE,
     JournalRecord,
     Known,
     apply,
@@ -77,11 +81,12 @@ from suiro.views.control.journal_records import (
     mending_records,
     sealed,
 )
-from suiro.views.control.journal_wire import decode, encoded, signature_of, size_of
 from suiro.views.state import Change, ConcurrentChangeError, UnknownViewError, View
 
 JOURNAL_TOPIC = "_suiro_views"
 PARTITION = 0
+RECORD_BYTES = 256
+"""Size of a record without its key and value: the signature and lengths."""
 MAX_CODE_BYTES = 8 * 1024 * 1024
 CONFIGS = {
     "segment.bytes": "67108864",
@@ -138,7 +143,7 @@ class Journal:
             topic,
             new_client=self._new_client,
             new_state=self._empty,
-            decode=decode,
+            decode=_decode,
             apply=self._apply,
             name="views-journal",
             check_topic=self._require,
@@ -271,7 +276,6 @@ class Journal:
                     f"({sha256[:12]}); keep large files out of the folder that it imports from"
                 )
         event_id = uuid.uuid4().hex
-        seen_revision: int | None = None
         with self._writing:
             for _ in range(TRIES):
                 producer = self._taken_over()
@@ -280,17 +284,12 @@ class Journal:
                     written = any(event["id"] == event_id for event in self._known.history.get(name, {}).values())
                 if written:
                     return view  # an earlier attempt was committed, and its answer was lost
-                if seen_revision is not None and view.revision != seen_revision:
+                if expected_revision not in (None, view.revision):
                     raise ConcurrentChangeError(
                         f"somebody else changed view {name} at the same moment, and nothing of this change was made; "
                         f"look how it stands (suiro view status {name}), then repeat it if it is still wanted"
                     )
-                if expected_revision is not None and view.revision != expected_revision:
-                    raise ConcurrentChangeError(
-                        f"view {name} is at revision {view.revision}, not {expected_revision}: somebody changed it "
-                        f"meanwhile. Look how it stands: suiro view status {name}"
-                    )
-                seen_revision = view.revision
+                expected_revision = view.revision
                 change = decide(view)
                 if change.event is None:
                     return change.view
@@ -410,9 +409,9 @@ class Journal:
             made = sealed(self._known, records, self._signer(keys), base_offset=end, time_ms=self._clock.wall_ms())
         try:
             producer.add_partitions([target])
-            for part in in_parts(made, size_of, max_size=MAX_BATCH_BYTES):
+            for part in in_parts(made, _size_of, max_size=MAX_BATCH_BYTES):
                 (landed,) = producer.produce(
-                    [TransactionalBatch(self.topic, PARTITION, encoded(part), len(part))],
+                    [TransactionalBatch(self.topic, PARTITION, _encoded(part), len(part))],
                     timeout_ms=TIMEOUT_MS,
                 )
                 if landed != part[0].offset:
@@ -464,7 +463,7 @@ class Journal:
         with self._read_on:
             for offset, key, value, headers in zip(*columns, strict=True):
                 before = known.refusals
-                self._has_news |= apply(known, signer, offset, key, value, signature_of(headers))
+                self._has_news |= apply(known, signer, offset, key, value, _signature_of(headers))
                 if offset >= self._looked_to:
                     refused += known.refusals > before
                     self._looked_to = offset + 1
@@ -489,3 +488,32 @@ class Journal:
             has_news, self._has_news = self._has_news, False
         if has_news:
             self._changed()
+
+
+def _size_of(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + RECORD_BYTES
+
+
+def _encoded(part: Sequence[Record]) -> bytes:
+    """Returns one record batch, whose offsets are relative to the first."""
+    return encode_batch([replace(record, offset=at) for at, record in enumerate(part)])
+
+
+def _decode(part: Fetched, position: int) -> tuple[pa.RecordBatch, int]:
+    """Returns the committed records from `position` on, and the offset behind them."""
+    rows = columnar.decode(
+        part.data,
+        start_offset=position,
+        end_offset=part.last_stable_offset,
+        aborted=part.aborted,
+        headers=True,
+    )
+    return rows.batch, rows.next_offset
+
+
+def _signature_of(headers: Sequence[Mapping[str, Any]] | None) -> bytes | None:
+    """Returns the signature of a record without other headers. A record with others is refused: they are not signed."""
+    if headers is None or len(headers) != 1 or headers[0]["key"] != SIGNATURE:
+        return None
+    signature: bytes | None = headers[0]["value"]
+    return signature

@@ -53,13 +53,15 @@ from suiro.foundation.files import is_of_the_disk
 from suiro.foundation.http import ROUTING_ERRORS, Guard, Origins, Role, Users, not_allowed, watching_client
 from suiro.foundation.metrics import CONTENT_TYPE, family, render
 from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
+from suiro.views.control.comparing import TIMEOUT_S
 from suiro.views.control.host import Host
 from suiro.views.control.journal import MAX_CODE_BYTES
 from suiro.views.serving.answers import error_answer, json_answer
 from suiro.views.serving.reads import routes
-from suiro.views.state import RollbackConditions
+from suiro.views.state import LARGEST_LAG_MS, RollbackConditions
 
 MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
+LONGEST_MS = 10**15
 MAX_NAME_CHARS = 200  # of a name in `Suiro-For`
 DECIDING_THREADS = 8
 LOOKING_THREADS = 8  # separate, because the lag of a version may come from a database that does not answer
@@ -239,7 +241,7 @@ class _Operations:
     def _shift(self, asked: _Asked) -> Any:
         body = asked.body
         percents = body.need("steps", list)
-        hold_ms, largest = _time(body, "hold_ms"), _time(body, "max_lag_ms")
+        hold_ms, largest_lag_ms = _time(body, "hold_ms", 0), _time(body, "max_lag_ms", LARGEST_LAG_MS)
         given = body.take("guards", dict) or {}
         body.done()
         steps = []
@@ -259,19 +261,22 @@ class _Operations:
                     f"guard {name!r}: {value!r}; guards are {', '.join(known)}: times in ms from 0 on, and shares from "
                     "0 to 1"
                 )
-        more = {} if largest is None else {"largest_lag_ms": largest}
         return self._host.shift(
-            asked.view, steps, who=asked.who, hold_ms=hold_ms or 0, guards=RollbackConditions(**given), **more
+            asked.view,
+            steps,
+            who=asked.who,
+            hold_ms=hold_ms,
+            guards=RollbackConditions(**given),
+            largest_lag_ms=largest_lag_ms,
         )
 
     def _rollback(self, asked: _Asked) -> Any:
         return self._host.rollback(asked.view, who=asked.who)
 
     def _forward(self, asked: _Asked) -> Any:
-        largest = _time(asked.body, "max_lag_ms")
+        largest_lag_ms = _time(asked.body, "max_lag_ms", LARGEST_LAG_MS)
         asked.body.done()
-        more = {} if largest is None else {"largest_lag_ms": largest}
-        return self._host.forward(asked.view, who=asked.who, **more)
+        return self._host.forward(asked.view, who=asked.who, largest_lag_ms=largest_lag_ms)
 
     def _retire(self, asked: _Asked) -> Any:
         body = asked.body
@@ -288,7 +293,7 @@ class _Operations:
         body = asked.body
         old, new = body.take("old", int), body.take("new", int)
         tolerances, ignored = body.take("tolerances", dict), body.take("ignored", list)
-        more = _timeout(body)
+        timeout_s = _timeout_s(body)
         body.done()
         return self._host.comparing.compare(
             asked.view,
@@ -297,20 +302,20 @@ class _Operations:
             new=new,
             tolerances=tolerances,
             ignored=[str(one) for one in ignored or ()],
+            timeout_s=timeout_s,
             gone=asked.gone,
-            **more,
         )
 
     def _explain(self, asked: _Asked) -> Any:
         body = asked.body
         keys, full = body.take("keys", list) or [], body.take("full", bool)
         old, new = body.take("old", int), body.take("new", int)
-        more = _timeout(body)
+        timeout_s = _timeout_s(body)
         body.done()
         if not all(isinstance(key, list) for key in keys):
             raise UsageError('\'keys\' is a list of keys, each a list of its parts: [["UA", "2013-07-04"]]')
         return self._host.comparing.explain(
-            asked.view, keys=keys, old=old, new=new, full=bool(full), gone=asked.gone, **more
+            asked.view, keys=keys, old=old, new=new, full=bool(full), timeout_s=timeout_s, gone=asked.gone
         )
 
     def _consumers(self, asked: _Asked) -> Any:
@@ -319,20 +324,16 @@ class _Operations:
         return self._host.move_consumers(asked.view, group, number)
 
 
-def _time(body: _Body, name: str) -> int | None:
-    time_ms = body.take(name, int)
-    if time_ms is not None and time_ms < 0:
-        raise UsageError(f"{name!r} is {time_ms}; expected milliseconds from 0 on")
+def _time(body: _Body, name: str, default: int, *, least: int = 0) -> int:
+    time_ms = body.take(name, int, default)
+    assert time_ms is not None
+    if not least <= time_ms <= LONGEST_MS:
+        raise UsageError(f"{name!r} is {str(time_ms)[:40]}; expected milliseconds from {least} to {LONGEST_MS:,}")
     return time_ms
 
 
-def _timeout(body: _Body) -> dict[str, Any]:
-    timeout_ms = body.take("timeout_ms", int)
-    if timeout_ms is None:
-        return {}
-    if timeout_ms <= 0:
-        raise UsageError(f"'timeout_ms' is {timeout_ms}; expected more than 0")
-    return {"timeout_s": timeout_ms / 1000}
+def _timeout_s(body: _Body) -> float:
+    return _time(body, "timeout_ms", int(TIMEOUT_S * 1000), least=1) / 1000
 
 
 def _user(request: Request) -> str | None:

@@ -46,6 +46,8 @@ FREE_AGAIN_MS = 10_000
 """The pause after a failed attempt."""
 LAG_LASTS_MS = 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+LASTING = (LocationTakenError, StoreOfAnotherError, PermissionError)
+"""Errors at which a version that is being built fails, because it would be tried again for ever."""
 
 logger = logging.getLogger(__name__)
 
@@ -307,7 +309,7 @@ class Reconciler:
             if known.error != str(error):
                 logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
             known.error = str(error)
-            if version.state == "building" and isinstance(error, LocationTakenError | StoreOfAnotherError):
+            if version.state == "building" and isinstance(error, LASTING):
                 self._gave_up(version.number, str(error))
             return
         known.error = None
@@ -392,7 +394,7 @@ class Reconciler:
         held = self._held
         if held is None or held.revision != view.revision:
             begun = self._clock.monotonic_ms()
-            first = (begun, candidate.metrics.snapshot())
+            first = (begun, candidate.served.metrics.snapshot())
             held = _CurrentShare(revision=view.revision, since_ms=begun, looks=deque([first]))
             self._hold(held)
         is_compared = routing.guards.difference is None or held.difference is not None
@@ -419,7 +421,7 @@ class Reconciler:
     def _broken(self, guards: RollbackConditions, held: _CurrentShare, candidate: RunningVersion) -> str | None:
         """Returns which condition is broken, and notes the sample."""
         number = candidate.spec.version
-        reads = candidate.metrics.snapshot()
+        reads = candidate.served.metrics.snapshot()
         since = reads - held.window(self._clock.monotonic_ms(), reads)
         sample = held.sample = rollback_conditions.Sample(
             reads=since.reads,

@@ -83,8 +83,8 @@ def _share(text: str, value: str) -> float:
 def steps_of(text: str) -> tuple[int, ...]:
     """Parses percents, `1,10,50,100`, to basis points. Raises `UsageError`."""
     try:
-        steps = tuple(round(float(part.strip().removesuffix("%")) * 100) for part in text.split(","))
-    except (ValueError, OverflowError):
+        steps = tuple(round(number(part.strip().removesuffix("%")) * 100) for part in text.split(","))
+    except ValueError:
         steps = (0,)
     if any(not 0 < step <= ALL for step in steps):
         raise UsageError(f"steps {text!r}: expected percents such as 1,10,50,100")

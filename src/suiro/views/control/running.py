@@ -118,7 +118,6 @@ class RunningVersion:
     ) -> None:
         self.spec = spec
         self.folder = environment.folder(spec)
-        self.metrics = ReadMetrics()
         environment.require_own(spec)
         self.folder.mkdir(parents=True, exist_ok=True)
         code_file = self.folder / CODE_NAME
@@ -133,28 +132,30 @@ class RunningVersion:
             bootstrap_servers=environment.bootstrap_servers,
             client_settings=environment.client_settings,
         )
-        self.store: Store = open_store(spec, location)
-        try:
+        with contextlib.ExitStack() as stack:
+            self.store: Store = stack.enter_context(open_store(spec, location))
             self.follower.start()
-        except BaseException:
-            self.store.close()
-            raise
-        if self._jvm is not None:
-            self._jvm.enter()
-        self.pipeline = Supervisor(
-            f"{spec.view}.v{spec.version}",
-            lambda: PipelineProcess.start(
-                spec,
-                code=code,
-                folder=self.folder,
-                bootstrap_servers=environment.bootstrap_servers,
-                client_settings=environment.client_settings,
-                nice=NICE if is_beside() else 0,
-                jvm=self._jvm,
-            ),
-            progress=lambda: None if self.cut is None else self.cut.number,
-            gave_up=gave_up,
-        )
+            stack.callback(self.follower.stop)
+            if self._jvm is not None:
+                self._jvm.enter()
+                stack.callback(self._jvm.exit, spec.application_id, self.folder)
+            self.pipeline = Supervisor(
+                f"{spec.view}.v{spec.version}",
+                lambda: PipelineProcess.start(
+                    spec,
+                    code=code,
+                    folder=self.folder,
+                    bootstrap_servers=environment.bootstrap_servers,
+                    client_settings=environment.client_settings,
+                    nice=NICE if is_beside() else 0,
+                    jvm=self._jvm,
+                ),
+                progress=lambda: None if self.cut is None else self.cut.number,
+                gave_up=gave_up,
+            )
+            stack.callback(self.pipeline.stop)
+            self._open = stack.pop_all()
+        self.served = Served(spec=spec, store=self.store, follower=self.follower, metrics=ReadMetrics())
 
     @property
     def cut(self) -> Cut | None:
@@ -172,18 +173,6 @@ class RunningVersion:
         """The status of the shared JVM; None if it has its own."""
         return None if self._jvm is None else self._jvm.status()
 
-    @property
-    def served(self) -> Served:
-        return Served(
-            view=self.spec.view,
-            version=self.spec.version,
-            spec=self.spec,
-            output_topic=self.spec.output_topic,
-            store=self.store,
-            follower=self.follower,
-            metrics=self.metrics,
-        )
-
     def limit_logs(self) -> None:
         """Limits the logs: output of the user's code for each record would fill the disk."""
         for name in (LOG, LOG_NAME):
@@ -193,11 +182,7 @@ class RunningVersion:
 
     def stop(self) -> None:
         """Returns once its processes have ended."""
-        self.pipeline.stop()
-        if self._jvm is not None:
-            self._jvm.exit(self.spec.application_id, self.folder)
-        self.follower.stop()
-        self.store.close()
+        self._open.close()
 
 
 def free(spec: VersionSpec, environment: HostEnvironment) -> None:

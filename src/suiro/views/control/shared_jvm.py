@@ -40,7 +40,6 @@ class SharedJvm:
     def enter(self) -> None:
         """Starts the JVM for the first user. A program may join from now on, until `exit`."""
         with self._lock:
-            self._users += 1
             if self._supervisor is None:
                 self._supervisor = Supervisor(
                     "Spark's JVM",
@@ -48,6 +47,7 @@ class SharedJvm:
                     progress=self._lasted,
                     gave_up=lambda error: True,
                 )
+            self._users += 1
 
     def exit(self, program: str, folder: Path) -> None:
         """Ends the use by a program. If it was the last one, returns once the JVM is gone."""

@@ -54,7 +54,7 @@ class Stopped(Exception):
 
 
 class Applier:
-    """Call `step` again and again. Not thread-safe, but any thread may call `stop`."""
+    """Call `step` again and again. Not thread-safe."""
 
     def __init__(
         self,
@@ -63,10 +63,9 @@ class Applier:
         codec: RowCodec,
         client: Client,
         *,
-        stopping: Stopping | threading.Event | None = None,
+        stopping: Stopping | threading.Event,
         clock: Clock | None = None,
     ) -> None:
-        """`stopping`: `stop` sets it, and so may the caller."""
         self._spec = spec
         self._store = store
         self._codec = codec
@@ -74,13 +73,10 @@ class Applier:
         self._clock = clock or SystemClock()
         self._log = CutLog(client, spec.cuts_topic, keeps=False)
         self._pending: deque[Cut] = deque()
-        self._stopping = stopping or threading.Event()
+        self._stopping = stopping
         self._pruned_ms = 0
         self._settings: Mapping[str, str | None] = {}
         self._settings_ms: int | None = None
-
-    def stop(self) -> None:
-        self._stopping.set()
 
     def step(self) -> Cut | None:
         """Applies the next cut and returns it, or waits a moment for one. After a `TransientError`, call it again."""

@@ -42,8 +42,8 @@ def archive_of(path: Path) -> bytes:
     """`path`: the user's file. Raises `UsageError` if it cannot be read, is not Python, or has the name of a module of
     the standard library."""
     path = path.resolve()
-    if path.suffix != ".py" or not path.is_file():
-        raise UsageError(f"{path} is not a Python file; give the file that has the view, app.py:carrier_delays")
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file")
     _check_name(path.name)
     return _zipped(_reached(path))
 
@@ -152,7 +152,7 @@ class Code:
 def split_entry(entry: str) -> tuple[str, str]:
     file, colon, function = entry.rpartition(":")
     if not colon or not file.endswith(".py") or not function.isidentifier():
-        raise UsageError(f"{entry!r} does not name a view; say app.py:function")
+        raise UsageError(f"{entry!r}: expected APP.PY:FUNCTION, a file and the function in it that has @view")
     return file, function
 
 

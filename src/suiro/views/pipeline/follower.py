@@ -131,6 +131,8 @@ class Follower:
             before = self.cut
             try:
                 self._run()
+            except PermissionError as error:
+                self._fail(FatalError(f"the follower cannot be started: {error}"))
             except (OSError, RuntimeError) as error:  # no process, or no thread, as many as there are
                 self._fail(TransientError(f"the follower cannot be started: {error}"))
             if self._stopping.is_set():

@@ -18,6 +18,8 @@ from suiro.views.pipeline.throttle import write_throttle
 LIVE_LAG_MS = 10_000
 PAUSE_MS = 20_000
 FILE = "throttle.asked"
+RATE_MAX = 10**12
+"""A pipeline fails at a throttle that it cannot read, such as one of more than 64 bits."""
 
 _files = threading.Lock()
 """Held while both files change: an operator and a reconciler may write at the same time."""
@@ -25,8 +27,8 @@ _files = threading.Lock()
 
 def check_throttle(records_per_second: int | None) -> None:
     """Raises `UsageError`."""
-    if records_per_second is not None and records_per_second < 0:
-        raise UsageError(f"a throttle is records a second, 0 to pause, not {records_per_second}")
+    if records_per_second is not None and not 0 <= records_per_second <= RATE_MAX:
+        raise UsageError(f"a throttle is records a second, 0 to pause and {RATE_MAX:,} at most")
 
 
 def ask_throttle(folder: Path, records_per_second: int | None) -> None:

@@ -11,7 +11,7 @@ first.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +28,7 @@ from suiro.views.serving.requests import (
     Following,
     host_of,
     params_of,
+    reason_of,
     row_path,
     said,
 )
@@ -136,13 +137,9 @@ class Views:
     ) -> dict[str, Any]:
         """Sends the file and the modules beside it that it imports to the host. `app`: "path/app.py:function". Returns
         once the version is being built. "deployed" is the number of the version."""
-        from suiro.views.pipeline.archive import archive_of
+        from suiro.views.pipeline.archive import archive_of, split_entry
 
-        path, _, function = app.rpartition(":")
-        if not path or not function.isidentifier():
-            raise UsageError(f"{app!r}: expected APP.PY:FUNCTION, a file and the function in it that has @view")
-        if not Path(path).is_file():
-            raise UsageError(f"{path}: there is no such file")
+        path, function = split_entry(app)
         return self._do(
             "/views",
             code=base64.b64encode(archive_of(Path(path))).decode(),
@@ -152,15 +149,23 @@ class Views:
             throttle=throttle,
         )
 
-    def wait_until_built(self, view: str, version: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+    def wait_until_built(
+        self,
+        view: str,
+        version: int,
+        *,
+        timeout_s: float | None = None,
+        seen: Callable[[dict[str, Any]], None] = lambda status: None,
+    ) -> dict[str, Any]:
         """Returns the view's status once the version is ready. Raises `UsageError` if it failed, and `TransientError`
-        after the timeout."""
+        after the timeout. `seen` is called with the status of the version again and again."""
         deadline = None if timeout_s is None else monotonic_s() + timeout_s
         while True:
             status = self.status(view)
             found = next((one for one in status["versions"] if one["version"] == version), None)
             if found is None:
                 raise UnknownViewError(f"view {view} has no version {version}")
+            seen(found)
             if found["state"] == "ready":
                 return status
             if found["state"] != "building":
@@ -253,10 +258,11 @@ class Views:
         try:
             answer = self._http.request(method, path, json=body, timeout=timeout)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise TransientError(f"no host of views answers at {self.url}: {error}. {START_ONE}") from None
+            raise TransientError(f"no host of views answers at {self.url}: {reason_of(error)}. {START_ONE}") from None
         except httpx.TransportError as error:
             raise TransientError(
-                f"the connection to {self.url} broke ({error}): it may have been done; look: suiro view status"
+                f"the connection to {self.url} broke ({reason_of(error)}): it may have been done; look: suiro view "
+                "status"
             ) from None
         except ValueError as error:
             raise UsageError(

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
+from suiro.views.definition import VersionSpec
 from suiro.views.store.json_text import encodable
 from suiro.views.store.rows import Change, Row
 from suiro.views.store.tables import Store
@@ -86,11 +87,11 @@ class PageToken:
             raise UsageError(f"after={text[:200]!r} is not the `next` of a page") from None
 
 
-def head_text(view: str, version: int, cut: Cut) -> str:
+def head_text(spec: VersionSpec, cut: Cut) -> str:
     """Returns the beginning of every answer: which version answers, and the cut and offsets it reflects."""
     time = datetime.fromtimestamp(cut.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     offsets = cut.inputs_to_json()
-    head = {"view": view, "version": version, "cut": cut.number, "time": time, "offsets": offsets}
+    head = {"view": spec.view, "version": spec.version, "cut": cut.number, "time": time, "offsets": offsets}
     return json.dumps(head, separators=(",", ":"))[:-1]
 
 

@@ -169,8 +169,8 @@ class _Reads:
 
         def follows() -> Served:
             if is_pinned:
-                return self._router.version(served.view, served.version)
-            return self._router.serving(served.view, caller)
+                return self._router.version(served.spec.view, served.spec.version)
+            return self._router.serving(served.spec.view, caller)
 
         subscription = Subscription(served, after, follows, self._for_subscription)
         return _Events(_while_let_in(request.scope, subscription.events()), self._end_subscription)
@@ -181,7 +181,8 @@ class _Reads:
             served = self._served(request, question, _caller(request, question))
         except SuiroError as error:
             return error_answer(error)
-        return json_answer({"view": served.view, "version": served.version, "topic": served.output_topic})
+        spec = served.spec
+        return json_answer({"view": spec.view, "version": spec.version, "topic": spec.output_topic})
 
     def _end_subscription(self) -> None:
         self._subscribers -= 1
@@ -257,13 +258,13 @@ def _look_up(served: Served, request: Request, question: _Question, token: PageT
     columns = served.spec.key
     parts = parts_of(_raw_key(request))
     if len(parts) != len(columns):
-        raise UsageError(f"a key of view {served.view!r} is {'/'.join(columns)}; {len(parts)} parts were given")
+        raise UsageError(f"a key of view {served.spec.view!r} is {'/'.join(columns)}; {len(parts)} parts were given")
     with store.held():
         cut = _asked_cut(store, question)
         key = key_of(parts, columns, store.key_types())
         found = store.get(key, as_of=None if cut is None else cut.number)
     row = "null" if found.row is None else row_text(columns, found.row)
-    return f'{head_text(served.view, served.version, found.cut)},"row":{row}}}'
+    return f'{head_text(served.spec, found.cut)},"row":{row}}}'
 
 
 def _page(served: Served, request: Request, question: _Question, token: PageToken | None) -> str:
@@ -288,8 +289,8 @@ def _page(served: Served, request: Request, question: _Question, token: PageToke
     )
     following = "null"
     if page.next is not None:
-        following = json.dumps(str(PageToken(served.version, page.cut.number, page.next)))
-    head = head_text(served.view, served.version, page.cut)
+        following = json.dumps(str(PageToken(served.spec.version, page.cut.number, page.next)))
+    head = head_text(served.spec, page.cut)
     return f'{head},"rows":{rows_text(columns, page.rows)},"next":{following}}}'
 
 
@@ -317,7 +318,7 @@ async def _reach(served: Served, question: _Question) -> None:
                 if unknown:
                     names = ", ".join(sorted(cut.topics))
                     raise UsageError(
-                        f"min_offset: view {served.view!r} does not read {min(unknown)!r}; it reads {names}"
+                        f"min_offset: view {served.spec.view!r} does not read {min(unknown)!r}; it reads {names}"
                     )
                 if served.follower.reflects(wanted):
                     return
@@ -326,8 +327,9 @@ async def _reach(served: Served, question: _Question) -> None:
             except TimeoutError:
                 at = "no cut yet" if cut is None else f"cut {cut.number}"
                 raise WaitedError(
-                    f"version {served.version} of view {served.view!r} does not reflect {question.text('min_offset')} "
-                    f"after {timeout_ms} ms; it is at {at}. Is its pipeline running? (suiro view status)"
+                    f"version {served.spec.version} of view {served.spec.view!r} does not reflect "
+                    f"{question.text('min_offset')} after {timeout_ms} ms; it is at {at}. Is its pipeline running? "
+                    "(suiro view status)"
                 ) from None
     finally:
         stop_listening()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ def host_of(url: str | None, caller: str | None) -> tuple[str, tuple[str, str] |
     try:
         given = httpx.URL(url)
         given.host.encode("idna")  # or no host can have this name
+        if given.scheme not in ("http", "https") or not given.host:
+            raise ValueError("expected http://HOST:PORT")
     except (httpx.InvalidURL, ValueError) as error:
         named = url.rpartition("@")[2]  # without a password
         raise UsageError(f"{named[:200]!r} is no URL of a host of views: {error}") from None
@@ -83,7 +86,7 @@ class Attempts:
         if monotonic_s() + self._pause_s > self._deadline:
             if isinstance(answer, httpx.Response):
                 raise _error_of(answer)
-            raise TransientError(f"no answer from {self._url}: {answer}. {START_ONE}")
+            raise TransientError(f"no answer from {self._url}: {reason_of(answer)}. {START_ONE}")
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LONGEST_PAUSE_S)
         return pause_s
 
@@ -131,6 +134,11 @@ class Following:
     def pause_s(self) -> float:
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LONGEST_PAUSE_S)
         return pause_s
+
+
+def reason_of(error: httpx.TransportError) -> str:
+    """Why there was no answer, without the number that the system has for it."""
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
 
 
 def _error_of(answer: httpx.Response) -> SuiroError:

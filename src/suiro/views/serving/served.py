@@ -14,10 +14,7 @@ from suiro.views.store.tables import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    view: str
-    version: int
     spec: VersionSpec
-    output_topic: str
     store: Store
     follower: Follower
     metrics: ReadMetrics

@@ -37,7 +37,7 @@ def event_id(text: str, served: Served) -> int | None:
     match = _ID.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is no event's id; it is VERSION.CUT, or the number of a cut")
-    return int(match[2]) if match[1] is None or int(match[1]) == served.version else None
+    return int(match[2]) if match[1] is None or int(match[1]) == served.spec.version else None
 
 
 class Subscription:
@@ -102,10 +102,10 @@ class Subscription:
             stop_listening()
 
     def _is_callers(self) -> bool:
-        return self._follows().version == self._served.version
+        return self._follows().spec.version == self._served.spec.version
 
     def _event(self, cut: Cut, changes: Any, more: Mapping[str, object], *, has_id: bool) -> str:
         served = self._served
-        data = head_text(served.view, served.version, cut) + changes_text(served.spec.key, changes, more)
-        name = f"id: {served.version}.{cut.number}\n" if has_id else ""
+        data = head_text(served.spec, cut) + changes_text(served.spec.key, changes, more)
+        name = f"id: {served.spec.version}.{cut.number}\n" if has_id else ""
         return f"{name}data: {data}\n\n"

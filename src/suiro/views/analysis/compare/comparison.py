@@ -25,13 +25,18 @@ EXAMPLES = 3
 PATTERNS_EXPLAINED = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class OnlyThere:
     """The rows that only one side has: how many, and a few of them."""
 
     rows: int = 0
-    examples: tuple[tuple[tuple[Any, ...], Any], ...] = ()
+    examples: list[tuple[tuple[Any, ...], Any]] = field(default_factory=list)
     """Key and value, shortened."""
+
+    def add(self, row: Row) -> None:
+        self.rows += 1
+        if self.rows <= EXAMPLES:
+            self.examples.append((row.key, shortened(columns_of(row.value), 240)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +101,6 @@ def compare(
     ignored: Iterable[str] = (),
 ) -> Comparison:
     """Compares two stores as of two cuts that meet; `common_cut` finds such cuts."""
-    if old.spec.key != new.spec.key:
-        raise UsageError(
-            f"version {old.spec.version} of view {old.spec.view} has the key ({', '.join(old.spec.key)}), version "
-            f"{new.spec.version} has ({', '.join(new.spec.key)}): there are no rows of the same key to compare. Deploy "
-            "what has another key as a view of another name"
-        )
     if not old_cut.meets(new_cut):
         raise UsageError(
             f"cut {old_cut.number} of version {old.spec.version} and cut {new_cut.number} of version "
@@ -113,7 +112,7 @@ def compare(
     bounds = tuple(sorted({*old.bucket_bounds(), *new.bucket_bounds()}))
     digests = zip(old.bucket_digests(bounds, old_cut.number), new.bucket_digests(bounds, new_cut.number), strict=True)
     equal = near = 0
-    only_old, only_new = _Alone(), _Alone()
+    only_old, only_new = OnlyThere(), OnlyThere()
     tally = Tally(examples=EXAMPLES)
     for bucket, (digest, other_digest) in enumerate(digests):
         if digest == other_digest:
@@ -142,28 +141,11 @@ def compare(
         equal=equal,
         near=near,
         differing=tally.rows,
-        only_old=only_old.found(),
-        only_new=only_new.found(),
+        only_old=only_old,
+        only_new=only_new,
         columns=tally.columns(),
         patterns=tally.patterns(),
         patterns_left_out=tally.left_out,
         ignored=tuple(sorted(comparator.ignored)),
         tolerances={column: str(each) for column, each in sorted(comparator.tolerances.items())},
     )
-
-
-class _Alone:
-    """Collects the rows that only one side has."""
-
-    def __init__(self) -> None:
-        self._rows = 0
-        self._examples: list[Row] = []
-
-    def add(self, row: Row) -> None:
-        self._rows += 1
-        if len(self._examples) < EXAMPLES:
-            self._examples.append(row)
-
-    def found(self) -> OnlyThere:
-        examples = ((row.key, shortened(columns_of(row.value), 240)) for row in self._examples)
-        return OnlyThere(rows=self._rows, examples=tuple(examples))

@@ -50,13 +50,13 @@ class Example:
     columns: Mapping[str, tuple[Any, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Pattern:
     """Rows that differ in the same columns and in the same way."""
 
     columns: tuple[tuple[str, str], ...]
-    rows: int
-    examples: tuple[Example, ...]
+    rows: int = 0
+    examples: list[Example] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ class Tally:
         self.left_out = 0
         self._examples = examples
         self._kinds: dict[str, dict[str, _Sizes]] = {}
-        self._patterns: dict[tuple[tuple[str, str], ...], _Seen] = {}
+        self._patterns: dict[tuple[tuple[str, str], ...], Pattern] = {}
 
     def add(self, key: tuple[Any, ...], differences: Sequence[Difference]) -> None:
         self.rows += 1
@@ -88,7 +88,7 @@ class Tally:
             if len(self._patterns) >= PATTERNS_MAX:
                 self.left_out += 1
                 return
-            seen = self._patterns[pattern] = _Seen()
+            seen = self._patterns[pattern] = Pattern(columns=pattern)
         seen.rows += 1
         if len(seen.examples) < self._examples:
             seen.examples.append(
@@ -113,17 +113,7 @@ class Tally:
         return tuple(sorted(found, key=lambda each: (-each.rows, each.column)))
 
     def patterns(self) -> tuple[Pattern, ...]:
-        found = [
-            Pattern(columns=columns, rows=seen.rows, examples=tuple(seen.examples))
-            for columns, seen in self._patterns.items()
-        ]
-        return tuple(sorted(found, key=lambda each: (-each.rows, each.columns)))
-
-
-@dataclass(slots=True)
-class _Seen:
-    rows: int = 0
-    examples: list[Example] = field(default_factory=list)
+        return tuple(sorted(self._patterns.values(), key=lambda each: (-each.rows, each.columns)))
 
 
 @dataclass(slots=True)

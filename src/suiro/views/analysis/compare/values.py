@@ -105,7 +105,7 @@ class Comparator:
         return bool(self.ignored) and any(column == name or column.startswith(f"{name}.") for name in self.ignored)
 
     def _difference(self, column: str, old: Any, new: Any) -> Difference | None:
-        if _is_same(old, new):
+        if is_same(old, new):
             return None
         if is_number(old) and is_number(new):
             tolerance = self.tolerances.get(column)
@@ -129,16 +129,18 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_same(old: Any, new: Any) -> bool:
+def is_same(old: Any, new: Any) -> bool:
     """Compares items of lists, too, in which True equals 1 to Python."""
+    if old is new:
+        return True
     if is_number(old) and is_number(new):
         return bool(old == new or (old != old and new != new))
     if type(old) is not type(new):
         return False
     if isinstance(old, list):
-        return len(old) == len(new) and all(map(_is_same, old, new))
+        return len(old) == len(new) and all(map(is_same, old, new))
     if isinstance(old, dict):
-        return old.keys() == new.keys() and all(_is_same(item, new[name]) for name, item in old.items())
+        return old.keys() == new.keys() and all(is_same(item, new[name]) for name, item in old.items())
     return bool(old == new)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.lineage import Place
-from suiro.views.analysis.compare.values import ABSENT, Columns, is_number
+from suiro.views.analysis.compare.values import ABSENT, Columns, is_number, is_same
 
 CHANCE = 0.02
 """The share of records by which the means of two versions may happen to change equally."""
@@ -34,7 +34,7 @@ class RowEffect:
         changes = {}
         for column in after if before.keys() == after.keys() else sorted(before.keys() | after.keys()):
             pair = (before.get(column, ABSENT), after.get(column, ABSENT))
-            if _differ(*pair):
+            if not is_same(*pair):
                 changes[column] = pair
         return cls(before, after, changes)
 
@@ -193,9 +193,3 @@ def _effects(signs: tuple[tuple[str, str], ...], row_effects: Sequence[RowEffect
             )
         )
     return tuple(found)
-
-
-def _differ(before: Any, after: Any) -> bool:
-    if is_number(before) and is_number(after):
-        return bool(before != after) and not (before != before and after != after)
-    return before is not after and (type(before) is not type(after) or bool(before != after))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from suiro.errors import UsageError
 from suiro.lineage import InputRecord, Log, Place, source_of
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.serdes.block_forms import decode_rows
@@ -48,18 +47,8 @@ def side_of(spec: VersionSpec, topology: Topology, rows: Mapping[Key, str | None
 
 
 def explain(keys: Sequence[Key], old: Side, new: Side, log: Log, comparator: Comparator) -> list[Explanation]:
-    """Explains several keys in one pass over the log. `log` ends at the cut that both versions' rows reflect."""
-    if old.codec.key != new.codec.key:
-        raise UsageError(
-            f"version {old.version} has the key ({', '.join(old.codec.key)}), version {new.version} has "
-            f"({', '.join(new.codec.key)}): they have no row in common that could be explained"
-        )
-    for key in keys:
-        if len(key) != len(old.codec.key):
-            raise UsageError(
-                f"the key {'/'.join(map(str, key))} has {len(key)} parts, and the view's has {len(old.codec.key)}: "
-                f"{', '.join(old.codec.key)}"
-            )
+    """Explains several keys in one pass over the log. `log` ends at the cut that both versions' rows reflect. Versions
+    that live have the same key columns (`lifecycle.check_deploy`), and the caller has checked the keys."""
     wanted = list(dict.fromkeys(map(RowKey, keys)))
     if not wanted:
         return []

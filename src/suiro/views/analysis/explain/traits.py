@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.views.analysis.compare.values import ABSENT, flattened, is_number, shortened
+from suiro.views.analysis.compare.values import ABSENT, flattened, is_number, is_same, shortened
 
 TRAITS_MAX = 3
 
@@ -55,10 +55,10 @@ def columns(value: Any) -> Mapping[str, Any]:
 
 def _trait(field: str, inside: Sequence[Any], outside: Sequence[Any]) -> Trait | None:
     first = inside[0]
-    if all(_same(value, first) for value in inside):
+    if all(is_same(value, first) for value in inside):
         if len(inside) == 1 and first is not None and not isinstance(first, bool):
             return None  # a single record has the same value everywhere
-        count = sum(_same(value, first) for value in outside)
+        count = sum(is_same(value, first) for value in outside)
         name = "null" if first is None else json.dumps(shortened(first), ensure_ascii=False, default=str)
         return Trait(text=f"{field} {name}" if first is None else f"{field} = {name}", others=count)
     if not outside or not all(is_number(value) for value in inside):
@@ -77,7 +77,3 @@ def _trait(field: str, inside: Sequence[Any], outside: Sequence[Any]) -> Trait |
 def _figure(number: float) -> str:
     """Formats all digits, because the sentence may be false for a rounded bound."""
     return repr(number).removesuffix(".0")
-
-
-def _same(left: Any, right: Any) -> bool:
-    return left is right or (type(left) is type(right) and bool(left == right))
