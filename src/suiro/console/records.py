@@ -51,7 +51,8 @@ BATCH_BYTES_MAX = 128 * 1024 * 1024
 NEAR_BYTES = 256 * 1024
 """The bytes between two wanted records up to which they are fetched together. More take longer than a request."""
 EMPTY_FETCHES_MAX = 20
-"""The most fetches without records although the broker reports some, each after `FETCH_WAIT_MS`."""
+"""The most fetches without records although the broker reports some, each after `FETCH_WAIT_MS`. For each partition, so
+many in a row may find that the next records were deleted."""
 PRODUCE_BATCH_RECORDS = 500
 PRODUCE_BATCH_BYTES = 512 * 1024
 PRODUCER_KEPT_MS = 60 * 60_000
@@ -166,7 +167,7 @@ def read_records(
     if not follow:
         latest = client.list_offsets(dict.fromkeys(positions, LATEST), read_committed=read_committed)
         ends = {place: latest[place].offset for place in positions}
-    empty = 0
+    empty = lost = 0
     while True:
         asked = {place: at for place, at in positions.items() if follow or at < ends[place]}
         if not asked:
@@ -181,19 +182,21 @@ def read_records(
             )
         except OffsetOutOfRangeError as error:
             positions[error.topic, error.partition] = behind_deleted(error)
+            lost += 1
+            if not follow and lost > EMPTY_FETCHES_MAX * len(positions):
+                raise
             continue
-        moved = False
+        moved, lost = False, 0
         for place in asked:
             for record, following in records_of(*place, asked[place], answers[place], read_committed):
                 moved = moved or following > positions[place]
                 positions[place] = following
                 if record is not None and (follow or record.offset < ends[place]):
                     yield record
-        empty = 0 if moved else empty + 1
-        if follow:
-            if not moved and not idle():
-                return
-        elif empty > EMPTY_FETCHES_MAX:
+        if follow and not moved and not idle():
+            return
+        empty = 0 if moved or follow else empty + 1
+        if empty > EMPTY_FETCHES_MAX:
             left = ", ".join(f"{name}-{number} from {at}" for (name, number), at in asked.items())
             raise DeadlineExceededError(
                 f"no more records of {left} arrive, although the brokers have more; was the topic recreated?"

@@ -18,6 +18,7 @@ from suiro.client import EARLIEST, NO_LEADER, Fetched, ListedOffset, PartitionIn
 from suiro.clock import ManualClock
 from suiro.console import formats, pages, registry_waits
 from suiro.console.pages import LEADER_WAIT_MS
+from suiro.console.records import read_records
 from suiro.console.web import Masks
 from suiro.console.web.api import records
 from suiro.console.web.api.records import _Scan
@@ -393,6 +394,28 @@ def test_retention_ends_neither_a_search_nor_a_file() -> None:
     behind = Shortened(1, records=1)  # nothing of what was there at the beginning is left
     *_, (_, end) = events_of(records._scan(asking(behind)))
     assert (end["reason"], end["matched"], end["deleted"]) == ("end", 0, 1)
+
+
+class Losing(OneLed):
+    """It says of each offset that the records before the next one are deleted."""
+
+    def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
+        return {
+            place: ListedOffset(offset=0 if which == EARLIEST else 1 << 62, timestamp=-1, leader_epoch=-1)
+            for place, which in wanted.items()
+        }
+
+    def fetch(self, offsets: Mapping[Any, int], **more: Any) -> dict[Any, Fetched]:
+        ((place, at),) = offsets.items()
+        raise OffsetOutOfRangeError(*place, at, at + 1, 1 << 62)
+
+
+def test_a_broker_that_loses_records_without_end_holds_no_reader() -> None:
+    """Neither a search nor a reader of a whole topic ended, and whoever had asked could not leave."""
+    parts = iter(records._scan(asking(Losing(1))).parts)
+    assert all(b"progress" in next(parts) for _ in range(100))
+    with pytest.raises(OffsetOutOfRangeError):
+        list(read_records(Losing(1), "t", start={0: 0}))  # type: ignore[arg-type]
 
 
 def test_retention_does_not_end_a_tail() -> None:

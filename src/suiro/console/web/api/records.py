@@ -328,6 +328,8 @@ class _Scan:
             except OffsetOutOfRangeError as error:
                 before, at = at, behind_deleted(error)
                 self.deleted += min(at, end) - before
+                # The log may lose records for ever, or say so.
+                yield from self._step()
                 continue
             progress.bytes += len(fetched.data)
             before = at
