@@ -183,7 +183,7 @@ def test_a_topic_that_this_user_may_not_read_hides_no_other(
     source, dead, other = new_topic(), new_topic(), new_topic()
     for topic in (dead, other):
         put_aside(client, topic, (b"a", of_streams(source)))
-    monkeypatch.setattr(dead_letters, "records_of", _refused)
+    monkeypatch.setattr(dead_letters, "records_at", _refused)
     shown = call("show", dead)
     assert (shown.code, "value: a" in shown.out) == (0, True)
     assert "the original record cannot be shown: create topic: Authorization failed" in shown.out
