@@ -30,7 +30,7 @@ class SharedStreams(Generic[T]):
     """Thread-safe. An error of a stream reaches one reader, and the stream ends for the others."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector may end a forgotten reader on a thread that holds it
         self._streams: dict[Hashable, _Stream[T]] = {}
 
     def follow(self, key: Hashable, parts: Iterator[T]) -> Iterator[Sequence[T]]:
