@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from support.waiting import wait_until
 
 from suiro import registry
 from suiro.client import EARLIEST, NO_LEADER, Fetched, ListedOffset, PartitionInfo, TopicInfo
@@ -476,6 +477,50 @@ def test_a_broker_that_loses_records_without_end_holds_no_reader() -> None:
     assert all(b"progress" in next(parts) for _ in range(100))
     with pytest.raises(OffsetOutOfRangeError):
         list(read_records(Losing(1), "t", start={0: 0}))  # type: ignore[arg-type]
+
+
+class Long(OneLed):
+    """A partition of ten records, one a fetch."""
+
+    def __init__(self) -> None:
+        super().__init__(1, records=10)
+        self.asked: list[int] = []
+
+    def fetch(self, offsets: Mapping[Any, int], **more: Any) -> dict[Any, Fetched]:
+        ((place, at),) = offsets.items()
+        self.asked.append(at)
+        data = encode_batch([Record(offset=at, timestamp=1, key=None, value=b"{}")], base_offset=at)
+        return {
+            place: Fetched(
+                data=memoryview(data), aborted=(), high_watermark=10, last_stable_offset=10, log_start_offset=0
+            )
+        }
+
+
+def test_a_search_asks_for_what_follows_while_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is far away, or slow, and the search waited for each other."""
+    cluster = Long()
+    seen = []
+    look = records.Matching.look
+
+    def looked_at(self: Any, record: Any) -> Any:
+        seen.append(record.offset)
+        wait_until(lambda: min(record.offset + 1, 9) in cluster.asked, what="the next part is asked for")
+        return look(self, record)
+
+    monkeypatch.setattr(records.Matching, "look", looked_at)
+    *_, (_, end) = events_of(records._scan(asking(cluster)))
+    assert (end["matched"], seen, cluster.asked) == (10, list(range(10)), list(range(10)))
+
+
+def test_a_search_that_is_left_leaves_no_thread() -> None:
+    parts: Any = iter(records._export(asking(Long())).parts)
+    next(parts)
+    parts.close()
+    left: Any = iter(records._scan(asking(Long(), limit="1")).parts)
+    next(left)
+    left.close()
+    assert not [one for one in threading.enumerate() if one.name.startswith("console-fetch")]
 
 
 def test_retention_does_not_end_a_tail() -> None:

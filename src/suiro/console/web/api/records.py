@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from suiro.client import NO_LEADER, Client, TopicInfo
+from suiro.client import NO_LEADER, Client, Fetched, TopicInfo
 from suiro.clock import Clock
 from suiro.console.formats import Decoded, Filter
 from suiro.console.pages import LEADER_WAIT_MS, read_page
@@ -25,6 +27,7 @@ from suiro.console.web.events import event
 from suiro.console.web.record_files import FILE_FORMATS, FileFormat, Found
 from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.errors import (
+    CorruptRecordError,
     DeadlineExceededError,
     OffsetOutOfRangeError,
     RegistryUnavailableError,
@@ -34,6 +37,8 @@ from suiro.errors import (
     UsageError,
 )
 from suiro.foundation.http import Role
+from suiro.foundation.types import TopicPartition
+from suiro.protocol.record_batch import iter_headers
 
 PAGE_RECORDS = 100
 PAGE_RECORDS_MAX = 1_000
@@ -231,6 +236,39 @@ class _Progress:
     share: float = 0.0
 
 
+class _Fetches:
+    """Fetches what follows on a thread while a search looks at what has come. Nobody else may use the client then."""
+
+    def __init__(self, client: Client, thread: ThreadPoolExecutor) -> None:
+        self._client = client
+        self._thread = thread
+        self._next: tuple[TopicPartition, int, Future[Fetched]] | None = None
+
+    def get(self, place: TopicPartition, at: int, end: int) -> Fetched:
+        if self._next is None or self._next[:2] != (place, at):
+            self._ask(place, at)
+        assert self._next is not None
+        waiting, self._next = self._next[2], None
+        fetched = waiting.result()
+        with suppress(CorruptRecordError):  # it is reported behind what is whole
+            following = max((header.next_offset for _, header in iter_headers(fetched.data)), default=end)
+            if at < following < end:
+                self._ask(place, following)
+        return fetched
+
+    def _ask(self, place: TopicPartition, at: int) -> None:
+        self._next = place, at, self._thread.submit(self._fetch, place, at)
+
+    def _fetch(self, place: TopicPartition, at: int) -> Fetched:
+        return self._client.fetch(
+            {place: at},
+            max_bytes=SCAN_FETCH_BYTES,
+            partition_max_bytes=SCAN_FETCH_BYTES,
+            max_wait_ms=SCAN_WAIT_MS,
+            leader_wait_ms=LEADER_WAIT_MS,
+        )[place]
+
+
 class _Scan:
     """Reads committed records from a start to the current end of the topic, partition by partition, so that the result
     is always the same. `steps` yields the records of each step. The rest of a partition that loses its leader meanwhile
@@ -265,16 +303,17 @@ class _Scan:
         self._found: list[Found] = []
 
     def steps(self) -> Iterator[list[Found]]:
-        with self._console.client() as client:
+        with self._console.client() as client, ThreadPoolExecutor(1, thread_name_prefix="console-fetch") as asking:
+            fetches = _Fetches(client, asking)
             self._until_ms = self._clock.monotonic_ms() + SCAN_STEP_MS
             for partition in self._starts:
-                yield from self._read(client, partition)
+                yield from self._read(fetches, partition)
                 if self._is_full:
                     break
                 self._done += self._ends[partition] - self._starts[partition]
             else:
                 self.progress.share = 1.0
-            now = client.metadata([self._topic]).get(self._topic)
+            now = asking.submit(client.metadata, [self._topic]).result().get(self._topic)
             if now is not None and now.topic_id != self._topic_id:
                 raise UsageError(f"topic {self._topic!r} was deleted and created again meanwhile; begin again")
         yield self._found
@@ -289,19 +328,13 @@ class _Scan:
         yield found
         self._until_ms = self._clock.monotonic_ms() + SCAN_STEP_MS
 
-    def _read(self, client: Client, partition: int) -> Iterator[list[Found]]:
+    def _read(self, fetches: _Fetches, partition: int) -> Iterator[list[Found]]:
         """Reads a partition to its end, or until enough is found."""
         place, start, end = (self._topic, partition), self._starts[partition], self._ends[partition]
         progress, at, empty = self.progress, start, 0
         while at < end:
             try:
-                fetched = client.fetch(
-                    {place: at},
-                    max_bytes=SCAN_FETCH_BYTES,
-                    partition_max_bytes=SCAN_FETCH_BYTES,
-                    max_wait_ms=SCAN_WAIT_MS,
-                    leader_wait_ms=LEADER_WAIT_MS,
-                )[place]
+                fetched = fetches.get(place, at, end)
             except RetriableKafkaError as error:
                 if error.code_name != NO_LEADER:
                     raise
