@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from suiro.client import Client, NewTopic
 from suiro.node import NodeProcess
 from suiro.protocol.records import Record, encode_batch
 
+CHROMIUM = "/usr/bin/chromium"
+NO_BROWSER = "not measured: Playwright or Chromium is missing"
 TOPIC = "million"
 BATCH = 1_000
 TAIL_PER_S, TAIL_S = 10_000, 5
@@ -221,14 +224,25 @@ def batches(data: memoryview) -> Iterator[Any]:
     return iter_headers(data)
 
 
-def first_paint(url: str, rounds: int) -> str:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        return "not measured: Playwright is missing"
-    took = []
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """None where it or Playwright is missing."""
+    if not Path(CHROMIUM).exists() or find_spec("playwright") is None:
+        yield None
+        return
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def first_paint(url: str, rounds: int) -> str:
+    took = []
+    with chromium() as browser:
+        if browser is None:
+            return NO_BROWSER
         for _ in range(rounds):
             page = browser.new_context().new_page()
             began = time.perf_counter()
@@ -236,16 +250,11 @@ def first_paint(url: str, rounds: int) -> str:
             page.get_by_role("link", name="topic-00000").first.wait_for()
             took.append(time.perf_counter() - began)
             page.context.close()
-        browser.close()
     return f"{statistics.median(took) * 1_000:.0f} ms, largest {max(took) * 1_000:.0f} ms"
 
 
 def tail(client: Client, url: str) -> str:
     """Frames a second of a page that follows a topic, and what it says of records that it leaves out."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        return "not measured: Playwright is missing"
     ending = threading.Event()
     made = encode_batch([Record(offset=at, timestamp=0, key=b"k", value=VALUE % (at, at)) for at in range(100)])
     written = 0
@@ -260,8 +269,9 @@ def tail(client: Client, url: str) -> str:
             else:
                 time.sleep(0.002)
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+    with chromium() as browser:
+        if browser is None:
+            return NO_BROWSER
         page = browser.new_context().new_page()
         page.goto(f"{url}/#/topics/small/records")
         page.get_by_role("button", name="Live").click()
@@ -274,7 +284,6 @@ def tail(client: Client, url: str) -> str:
         finally:
             ending.set()
             writing.join(30)
-        browser.close()
     return f"{frames / TAIL_S:.0f} frames/s; {said}"
 
 
