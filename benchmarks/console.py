@@ -167,13 +167,14 @@ def search(
     api: httpx.Client,
     rows: list[tuple[str, str, str]],
 ) -> None:
-    raw, scanned, cancelled, gaps = [], [], [], []
+    raw, scanned, cancelled, gaps, costs = [], [], [], [], []
     for _ in range(options.rounds):
-        began, at = time.perf_counter(), 0
+        began, at, used_s = time.perf_counter(), 0, time.process_time()
         while at < options.records:
             fetched = client.fetch({(TOPIC, 0): at}, max_bytes=1 << 20, partition_max_bytes=1 << 20)[TOPIC, 0]
             at += sum(1 for _ in batches(fetched.data)) * BATCH
         raw.append(options.records / (time.perf_counter() - began))
+        raw_s, used_s = time.process_time() - used_s, cpu_s(process.pid)
         began = time.perf_counter()
         with api.stream("GET", f"/topics/{TOPIC}/scan", params={"filter": "delay > 100"}) as answer:
             at = began
@@ -184,6 +185,7 @@ def search(
                     at, before = time.perf_counter(), at
                     gaps.append(at - before)
         scanned.append(options.records / (time.perf_counter() - began))
+        costs.append((cpu_s(process.pid) - used_s, raw_s))
         with api.stream("GET", f"/topics/{TOPIC}/scan", params={"filter": "delay > 100"}) as answer:
             next(answer.iter_lines())
             began = time.perf_counter()
@@ -196,6 +198,8 @@ def search(
             "0.5 x",
         )
     )
+    searched_us, fetched_us = (min(one) / options.records * 1e6 for one in zip(*costs, strict=True))
+    rows.append(("CPU of a record that is searched", f"{searched_us:.2f} µs, only fetched: {fetched_us:.2f} µs", ""))
     rows.append(("longest without progress of a search", f"{max(gaps) * 1_000:.0f} ms", "500 ms"))
     rows.append(("end of a search that is cancelled", f"{max(cancelled) * 1_000:.0f} ms at most", "1 s"))
 
@@ -294,13 +298,16 @@ def tabs(
     url: str,
     rows: list[tuple[str, str, str]],
 ) -> None:
-    alone, beside = [], []
+    alone, beside, shares = [], [], []
     for _ in range(options.rounds):
         alone.append(p99(client))
         with open_tabs(url, options.tabs):
+            used_s, began = cpu_s(process.pid), time.perf_counter()
             beside.append(p99(client))
+            shares.append((cpu_s(process.pid) - used_s) / (time.perf_counter() - began))
             memory = pss(process.pid)
     rows.append((f"memory with {options.tabs} tabs", f"{memory:.0f} MiB", "120 MB"))
+    rows.append((f"CPU with {options.tabs} tabs", f"{statistics.median(shares) * 100:.1f} % of a core", ""))
     ratio = statistics.median(beside) / statistics.median(alone)
     rows.append(
         (
