@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from suiro.client import Client, NewTopic
 from suiro.node import NodeProcess
 from suiro.protocol.records import Record, encode_batch
 
+CHROMIUM = "/usr/bin/chromium"
+NO_BROWSER = "not measured: Playwright or Chromium is missing"
 TOPIC = "million"
 BATCH = 1_000
 TAIL_PER_S, TAIL_S = 10_000, 5
@@ -164,13 +167,14 @@ def search(
     api: httpx.Client,
     rows: list[tuple[str, str, str]],
 ) -> None:
-    raw, scanned, cancelled, gaps = [], [], [], []
+    raw, scanned, cancelled, gaps, costs = [], [], [], [], []
     for _ in range(options.rounds):
-        began, at = time.perf_counter(), 0
+        began, at, used_s = time.perf_counter(), 0, time.process_time()
         while at < options.records:
             fetched = client.fetch({(TOPIC, 0): at}, max_bytes=1 << 20, partition_max_bytes=1 << 20)[TOPIC, 0]
             at += sum(1 for _ in batches(fetched.data)) * BATCH
         raw.append(options.records / (time.perf_counter() - began))
+        raw_s, used_s = time.process_time() - used_s, cpu_s(process.pid)
         began = time.perf_counter()
         with api.stream("GET", f"/topics/{TOPIC}/scan", params={"filter": "delay > 100"}) as answer:
             at = began
@@ -181,6 +185,7 @@ def search(
                     at, before = time.perf_counter(), at
                     gaps.append(at - before)
         scanned.append(options.records / (time.perf_counter() - began))
+        costs.append((cpu_s(process.pid) - used_s, raw_s))
         with api.stream("GET", f"/topics/{TOPIC}/scan", params={"filter": "delay > 100"}) as answer:
             next(answer.iter_lines())
             began = time.perf_counter()
@@ -193,6 +198,8 @@ def search(
             "0.5 x",
         )
     )
+    searched_us, fetched_us = (min(one) / options.records * 1e6 for one in zip(*costs, strict=True))
+    rows.append(("CPU of a record that is searched", f"{searched_us:.2f} µs, only fetched: {fetched_us:.2f} µs", ""))
     rows.append(("longest without progress of a search", f"{max(gaps) * 1_000:.0f} ms", "500 ms"))
     rows.append(("end of a search that is cancelled", f"{max(cancelled) * 1_000:.0f} ms at most", "1 s"))
 
@@ -221,14 +228,25 @@ def batches(data: memoryview) -> Iterator[Any]:
     return iter_headers(data)
 
 
-def first_paint(url: str, rounds: int) -> str:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        return "not measured: Playwright is missing"
-    took = []
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """None where it or Playwright is missing."""
+    if not Path(CHROMIUM).exists() or find_spec("playwright") is None:
+        yield None
+        return
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def first_paint(url: str, rounds: int) -> str:
+    took = []
+    with chromium() as browser:
+        if browser is None:
+            return NO_BROWSER
         for _ in range(rounds):
             page = browser.new_context().new_page()
             began = time.perf_counter()
@@ -236,16 +254,11 @@ def first_paint(url: str, rounds: int) -> str:
             page.get_by_role("link", name="topic-00000").first.wait_for()
             took.append(time.perf_counter() - began)
             page.context.close()
-        browser.close()
     return f"{statistics.median(took) * 1_000:.0f} ms, largest {max(took) * 1_000:.0f} ms"
 
 
 def tail(client: Client, url: str) -> str:
     """Frames a second of a page that follows a topic, and what it says of records that it leaves out."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        return "not measured: Playwright is missing"
     ending = threading.Event()
     made = encode_batch([Record(offset=at, timestamp=0, key=b"k", value=VALUE % (at, at)) for at in range(100)])
     written = 0
@@ -260,8 +273,9 @@ def tail(client: Client, url: str) -> str:
             else:
                 time.sleep(0.002)
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+    with chromium() as browser:
+        if browser is None:
+            return NO_BROWSER
         page = browser.new_context().new_page()
         page.goto(f"{url}/#/topics/small/records")
         page.get_by_role("button", name="Live").click()
@@ -274,7 +288,6 @@ def tail(client: Client, url: str) -> str:
         finally:
             ending.set()
             writing.join(30)
-        browser.close()
     return f"{frames / TAIL_S:.0f} frames/s; {said}"
 
 
@@ -285,13 +298,16 @@ def tabs(
     url: str,
     rows: list[tuple[str, str, str]],
 ) -> None:
-    alone, beside = [], []
+    alone, beside, shares = [], [], []
     for _ in range(options.rounds):
         alone.append(p99(client))
         with open_tabs(url, options.tabs):
+            used_s, began = cpu_s(process.pid), time.perf_counter()
             beside.append(p99(client))
+            shares.append((cpu_s(process.pid) - used_s) / (time.perf_counter() - began))
             memory = pss(process.pid)
     rows.append((f"memory with {options.tabs} tabs", f"{memory:.0f} MiB", "120 MB"))
+    rows.append((f"CPU with {options.tabs} tabs", f"{statistics.median(shares) * 100:.1f} % of a core", ""))
     ratio = statistics.median(beside) / statistics.median(alone)
     rows.append(
         (

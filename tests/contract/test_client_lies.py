@@ -126,11 +126,12 @@ def reading(client: Client, topic: str, name: str) -> None:
 
 
 def console(client: Client, topic: str, name: str) -> None:
-    client.offset_commit(name, {(topic, 1): (1, "")})
+    group = topic  # a group for each lie would be a list of a thousand groups in the end
+    client.offset_commit(group, {(topic, 1): (1, "")})
     describe_cluster(client)
     describe_topic(client, topic)
-    describe_group(client, name, now_ms=0)
-    (planned,) = plan_reset(client, name, Reset(to="shift", value=1), None)
+    describe_group(client, group, now_ms=0)
+    (planned,) = plan_reset(client, group, Reset(to="shift", value=1), None)
     check(planned.offset == 2)
     found = read_records(client, topic, start=Start(kind="earliest"))
     check([record.value for record in found] == [b"a", b"b", b"c", b"d"])

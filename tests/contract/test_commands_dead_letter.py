@@ -22,7 +22,7 @@ from suiro.client import LATEST, Client
 from suiro.console import dead_letters
 from suiro.console.dead_letters import JOURNAL_TOPIC, before_error
 from suiro.console.dead_letters import Done as DoneOffsets
-from suiro.errors import RefusedError
+from suiro.errors import CorruptRecordError, RefusedError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams.records import Origin
@@ -176,6 +176,10 @@ def _refused(*arguments: Any, **more: Any) -> None:
     raise RefusedError("create topic: Authorization failed.", "TOPIC_AUTHORIZATION_FAILED")
 
 
+def _damaged(*arguments: Any, **more: Any) -> Any:
+    return [(0, CorruptRecordError("t-0 is damaged"))]
+
+
 def test_a_topic_that_this_user_may_not_read_hides_no_other(
     call: Call, client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,10 +187,13 @@ def test_a_topic_that_this_user_may_not_read_hides_no_other(
     source, dead, other = new_topic(), new_topic(), new_topic()
     for topic in (dead, other):
         put_aside(client, topic, (b"a", of_streams(source)))
-    monkeypatch.setattr(dead_letters, "records_of", _refused)
+    monkeypatch.setattr(dead_letters, "records_at", _refused)
     shown = call("show", dead)
     assert (shown.code, "value: a" in shown.out) == (0, True)
     assert "the original record cannot be shown: create topic: Authorization failed" in shown.out
+    monkeypatch.setattr(dead_letters, "records_at", _damaged)
+    shown = call("show", dead)
+    assert (shown.code, "the original record cannot be shown: t-0 is damaged" in shown.out) == (0, True)
     reading = dead_letters.read_records
 
     def read(client: Client, topic: str, **more: Any) -> Any:

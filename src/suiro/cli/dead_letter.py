@@ -96,7 +96,7 @@ def show(
         from suiro.console.formats import decoder, exact_value
         from suiro.console.records import Start, read_records
         from suiro.console.text import iso_time
-        from suiro.errors import RefusedError
+        from suiro.errors import FatalError, RefusedError
 
         start = Start(kind="earliest") if offset is None else Start(kind="offset", value=offset)
         if partition is None and offset is not None:
@@ -110,7 +110,7 @@ def show(
         origin, why = None, "it is not in the log any more"
         try:
             origin = origin_record(client, letter)
-        except RefusedError as error:
+        except (RefusedError, FatalError) as error:
             why = str(error)
         key_of, value_of = decoder("string"), decoder(value_format)
         if as_json:

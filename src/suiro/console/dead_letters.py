@@ -18,9 +18,9 @@ from operator import index
 from typing import NamedTuple
 
 from suiro.client import Client, TopicInfo
-from suiro.console.records import LogRecord, Start, read_records, records_of, size_of
+from suiro.console.records import LogRecord, Start, read_records, records_at, size_of
 from suiro.console.topics import ranges_of, topic_info
-from suiro.errors import OffsetOutOfRangeError, RefusedError, UsageError
+from suiro.errors import FatalError, OffsetOutOfRangeError, RefusedError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.numerals import natural
 
@@ -458,17 +458,14 @@ def dead_letter_at(client: Client, topic: str, partition: int, offset: int) -> D
 
 def origin_record(client: Client, letter: DeadLetter) -> LogRecord | None:
     """Returns the source record; None if the log does not have it any more, or the headers do not name it. Raises
-    `RefusedError` if the user may not read it."""
+    `RefusedError` if the user may not read it, and a `FatalError` if it is damaged."""
     origin = letter.origin
     if origin is None or origin.offset is None:
         return None
     info = client.metadata([origin.topic]).get(origin.topic)
     if info is None or origin.partition >= len(info.partitions):
         return None
-    place = origin.topic, origin.partition
-    try:  # with one request, and no more than its batch: a redrive does so for each of its dead letters
-        fetched = client.fetch({place: origin.offset}, partition_max_bytes=1, max_wait_ms=0)[place]
-    except OffsetOutOfRangeError:
-        return None
-    found = next((record for record, _ in records_of(*place, origin.offset, fetched, True) if record is not None), None)
-    return found if found is not None and found.offset == origin.offset else None
+    ((_, found),) = records_at(client, origin.topic, origin.partition, [origin.offset])
+    if isinstance(found, FatalError):
+        raise found
+    return found

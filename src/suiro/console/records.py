@@ -6,6 +6,7 @@ reads those that it may want. A damaged batch is an error that names its offset.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -18,8 +19,10 @@ from suiro.clock import Clock, SystemClock
 from suiro.console.text import parse_time
 from suiro.console.topics import require_partition, topic_info
 from suiro.errors import (
+    BrokerFailureError,
     CorruptRecordError,
     DeadlineExceededError,
+    FatalError,
     OffsetOutOfRangeError,
     RefusedError,
     UnsupportedVersionError,
@@ -45,8 +48,11 @@ FETCH_WAIT_MS = 500
 OFFSET_CHARS_MAX = 20
 BATCH_BYTES_MAX = 128 * 1024 * 1024
 """The largest uncompressed batch. Records of strangers must not fill memory."""
+NEAR_BYTES = 256 * 1024
+"""The bytes between two wanted records up to which they are fetched together. More take longer than a request."""
 EMPTY_FETCHES_MAX = 20
-"""The most fetches without records although the broker reports some, each after `FETCH_WAIT_MS`."""
+"""The most fetches without records although the broker reports some, each after `FETCH_WAIT_MS`. For each partition, so
+many in a row may find that the next records were deleted."""
 PRODUCE_BATCH_RECORDS = 500
 PRODUCE_BATCH_BYTES = 512 * 1024
 PRODUCER_KEPT_MS = 60 * 60_000
@@ -161,7 +167,7 @@ def read_records(
     if not follow:
         latest = client.list_offsets(dict.fromkeys(positions, LATEST), read_committed=read_committed)
         ends = {place: latest[place].offset for place in positions}
-    empty = 0
+    empty = lost = 0
     while True:
         asked = {place: at for place, at in positions.items() if follow or at < ends[place]}
         if not asked:
@@ -176,19 +182,21 @@ def read_records(
             )
         except OffsetOutOfRangeError as error:
             positions[error.topic, error.partition] = behind_deleted(error)
+            lost += 1
+            if not follow and lost > EMPTY_FETCHES_MAX * len(positions):
+                raise
             continue
-        moved = False
+        moved, lost = False, 0
         for place in asked:
             for record, following in records_of(*place, asked[place], answers[place], read_committed):
                 moved = moved or following > positions[place]
                 positions[place] = following
                 if record is not None and (follow or record.offset < ends[place]):
                     yield record
-        empty = 0 if moved else empty + 1
-        if follow:
-            if not moved and not idle():
-                return
-        elif empty > EMPTY_FETCHES_MAX:
+        if follow and not moved and not idle():
+            return
+        empty = 0 if moved or follow else empty + 1
+        if empty > EMPTY_FETCHES_MAX:
             left = ", ".join(f"{name}-{number} from {at}" for (name, number), at in asked.items())
             raise DeadlineExceededError(
                 f"no more records of {left} arrive, although the brokers have more; was the topic recreated?"
@@ -201,6 +209,39 @@ def behind_deleted(error: OffsetOutOfRangeError) -> int:
     if error.offset >= error.log_start_offset:
         raise error
     return error.log_start_offset
+
+
+def records_at(
+    client: Client, topic: str, partition: int, offsets: Iterable[int]
+) -> Iterator[tuple[int, LogRecord | FatalError | None]]:
+    """Yields (offset, record) of committed records, lowest offset first: None if the log does not have it any more, the
+    error if it is damaged. Records that are near each other are fetched together, others with no more than their
+    batch."""
+    place, left, size = (topic, partition), deque(sorted(set(offsets))), 1
+    while left:
+        at = reached = left[0]
+        fetched = None
+        try:
+            fetched = client.fetch({place: at}, max_bytes=size, partition_max_bytes=size, max_wait_ms=0)[place]
+            for _, record, reached in chosen_of(*place, at, fetched, True, wants=lambda end: left[0] < end):
+                while left and left[0] < reached:
+                    offset = left.popleft()
+                    yield offset, record if record is not None and record.offset == offset else None
+                if not left:
+                    return
+        except OffsetOutOfRangeError as error:
+            reached = error.log_start_offset if at < error.log_start_offset else OFFSETS
+        except (CorruptRecordError, BrokerFailureError) as error:
+            if left[0] == at:  # the batches before the damaged one are read
+                yield left.popleft(), error
+                continue
+        if reached == at:  # it is the end for readers of committed records
+            reached = at + 1
+        while left and left[0] < reached:
+            yield left.popleft(), None
+        if left and fetched is not None:
+            bytes_per_offset = len(fetched.data) / (reached - at)
+            size = PARTITION_FETCH_BYTES if (left[0] - reached) * bytes_per_offset <= NEAR_BYTES else 1
 
 
 def records_of(
@@ -220,12 +261,14 @@ def chosen_of(
     *,
     end: int = OFFSETS,
     choose: Choose | None = None,
+    wants: Callable[[int], bool] = lambda end: True,
 ) -> Iterator[tuple[int, LogRecord | None, int]]:
     """Like `records_of`, without the records from the offset `end` on. In front is how many records there were since
-    the one before, itself included: those that `choose` leaves out are only counted (`iter_chosen`)."""
+    the one before, itself included: those that `choose` leaves out are only counted (`iter_chosen`). `wants` tells
+    whether a batch that ends before an offset is looked at, damaged or not."""
     reached = position
     try:
-        for header, payload in _payloads(position, fetched, read_committed):
+        for header, payload in _payloads(position, fetched, read_committed, wants):
             found: Iterable[tuple[int, Record | None]] = ()
             is_whole = position <= header.base_offset and header.last_offset < end
             if payload is not None and choose is not None and is_whole and header.count >= CHOSEN_FROM_LEAST:
@@ -253,14 +296,19 @@ def chosen_of(
         raise CorruptRecordError(f"{topic}-{partition} is damaged: {error}") from error
 
 
-def _payloads(position: int, fetched: Fetched, read_committed: bool) -> Iterator[tuple[BatchHeader, bytes | None]]:
-    """Yields the batches with records from the position on, and these, decompressed; None if nobody may see them."""
+def _payloads(
+    position: int, fetched: Fetched, read_committed: bool, wants: Callable[[int], bool]
+) -> Iterator[tuple[BatchHeader, bytes | None]]:
+    """Yields the batches with records from the position on, and these, decompressed; None if nobody may or wants to see
+    them."""
     aborted = sorted(fetched.aborted, key=lambda item: item[1]) if read_committed else []
     ended: set[int] = set()  # producers whose transaction here was aborted
     for at, header in iter_headers(fetched.data):
         if header.next_offset <= position:
             continue
-        verify(fetched.data, at, header)
+        is_wanted = header.is_control or wants(header.next_offset)
+        if is_wanted:
+            verify(fetched.data, at, header)
         while aborted and aborted[0][1] <= header.last_offset:
             ended.add(aborted.pop(0)[0])
         payload = None
@@ -268,7 +316,7 @@ def _payloads(position: int, fetched: Fetched, read_committed: bool) -> Iterator
             marker = decode_batch(fetched.data, at, limit=BATCH_BYTES_MAX)
             if marker and control_type(marker[0]) == "abort":
                 ended.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in ended):
+        elif is_wanted and not (header.is_transactional and header.producer_id in ended):
             packed = fetched.data[at + HEADER_SIZE : at + header.size]
             payload = decompress(header.compression, packed, limit=BATCH_BYTES_MAX)
         yield header, payload

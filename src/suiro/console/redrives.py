@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -38,13 +39,12 @@ from suiro.console.dead_letters import (
     dead_letter_of,
     done_of,
     journal_lines,
-    origin_record,
     redrive_group,
 )
-from suiro.console.records import LogRecord, read_records, size_of
+from suiro.console.records import LogRecord, read_records, records_at, size_of
 from suiro.console.text import iso_time
 from suiro.console.topics import create_topic, require_partition, topic_info
-from suiro.errors import RefusedError, SuiroError, UsageError
+from suiro.errors import FatalError, RefusedError, SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.parts import in_parts
 from suiro.foundation.types import TopicPartition
@@ -63,8 +63,14 @@ LOOK_BACK = 100
 """The number of offsets before a chosen place that are read with it, so that transaction markers in between are done
 with it and need no ranges."""
 HISTORY_LINES = 200
+LETTERS_TOGETHER = 1_000
+LETTERS_BYTES = 16 * 1024 * 1024
+"""The most dead letters whose source records are looked for together, and their bytes."""
+ORIGINALS_BYTES = 32 * 1024 * 1024
+"""The most bytes of source records that are held. One more may be."""
 
 T = TypeVar("T")
+_GONE = "its original record is not in the log any more"
 Found = tuple[TopicPartition, LogRecord | None] | str
 """The target of a dead letter and what is sent there, or why nothing is. None: its record was sent for another one."""
 
@@ -110,7 +116,8 @@ class _Counts:
 
 
 class _Targets:
-    """Finds the targets of dead letters among the current topics."""
+    """Finds the targets of dead letters among the current topics. The source records of near dead letters are read
+    together."""
 
     def __init__(self, client: Client, letters: Letters, *, by_key: bool, only: frozenset[str] | None = None) -> None:
         self._client = client
@@ -118,9 +125,23 @@ class _Targets:
         self._by_key = by_key
         self._only = only
         self._topics: dict[str, TopicInfo | str] = {}
-        self._originals: set[tuple[Origin | None, str]] | None = None
+        self._sent: set[tuple[Origin | None, str]] | None = None
+        self._originals: dict[Origin, LogRecord | str] = {}
+        self._held = 0
 
-    def of(self, letter: DeadLetter) -> Found:
+    def of_each(self, letters: Iterable[tuple[DeadLetter, T]]) -> Iterator[tuple[DeadLetter, T, Found]]:
+        """Yields each dead letter with what came with it, and its target."""
+
+        def size(one: tuple[DeadLetter, T]) -> int:
+            return size_of(one[0].record)
+
+        for part in in_parts(letters, size, max_size=LETTERS_BYTES, max_items=LETTERS_TOGETHER):
+            self._originals, self._held = {}, 0
+            for at, (letter, more) in enumerate(part):
+                yield letter, more, self._of(letter, (one for one, _ in islice(part, at, None)))
+
+    def _of(self, letter: DeadLetter, following: Iterable[DeadLetter]) -> Found:
+        """`following`: this one and the next ones."""
         if letter.refusal is not None or letter.origin is None:
             return letter.refusal or ""
         topic, partition, _ = letter.origin
@@ -136,7 +157,9 @@ class _Targets:
         if info.internal:
             return f"topic {topic} is internal to Kafka"
         count = len(info.partitions)
-        record = self._original(letter) if letter.of_operator else letter.record
+        record: LogRecord | str | None = letter.record
+        if letter.of_operator:
+            record = _GONE if partition >= count else self._original(letter.origin, letter.origin_timestamp, following)
         if isinstance(record, str):
             return record
         if self._by_key and record is not None and record.key is not None:
@@ -145,23 +168,41 @@ class _Targets:
             return f"topic {topic} has {count} partitions, and it comes from {partition}; --by-key finds another"
         return (topic, partition), record
 
-    def _original(self, letter: DeadLetter) -> LogRecord | str | None:
+    def _original(self, origin: Origin, timestamp: str, following: Iterable[DeadLetter]) -> LogRecord | str | None:
         """Returns the record of the source, or why it cannot be sent, or None if it was sent."""
-        if self._originals is None:
+        if self._sent is None:
             done = (one for one, is_done in self._letters if is_done and one.of_operator)
-            self._originals = {(one.origin, one.origin_timestamp) for one in done}
+            self._sent = {(one.origin, one.origin_timestamp) for one in done}
         # A topic that was made again has other records at the same offsets.
-        place = letter.origin, letter.origin_timestamp
-        if place in self._originals:
+        if (origin, timestamp) in self._sent:
             return None
-        try:
-            record = origin_record(self._client, letter)
-        except RefusedError as error:
-            return f"its original record: {error}"
-        if record is None or str(record.timestamp) != letter.origin_timestamp:
-            return "its original record is not in the log any more"
-        self._originals.add(place)
+        if origin not in self._originals:
+            near = {one.origin for one in following if one.of_operator and one.origin is not None}
+            self._read(origin, {one for one in near if one[:2] == origin[:2]})
+        record = self._originals[origin]
+        if isinstance(record, str):
+            return record
+        if str(record.timestamp) != timestamp:
+            return _GONE
+        self._sent.add((origin, timestamp))
         return record
+
+    def _read(self, first: Origin, wanted: set[Origin]) -> None:
+        """Reads a source record, then others of its partition that are wanted, as many as may be held."""
+        if self._held > ORIGINALS_BYTES:
+            self._originals, self._held = {}, 0
+        offsets = {one.offset for one in wanted if one.offset is not None}
+        before = {offset for offset in offsets if offset < (first.offset or 0)}
+        try:
+            for part in (offsets - before, before):
+                for offset, found in records_at(self._client, first.topic, first.partition, part):
+                    said = f"its original record: {found}" if isinstance(found, FatalError) else found or _GONE
+                    self._originals[first._replace(offset=offset)] = said
+                    self._held += 0 if isinstance(said, str) else size_of(said)
+                    if self._held > ORIGINALS_BYTES:
+                        return
+        except RefusedError as error:
+            self._originals |= dict.fromkeys(wanted, f"its original record: {error}")
 
     def _look_at(self, topic: str) -> TopicInfo | str:
         """Returns the topic, or why it is no target. A forged name must not block the other dead letters."""
@@ -192,13 +233,16 @@ def plan_redrive(
         done = done_of(client, topic, group, require_stable=False)
         near = _chosen(client, topic, done, selection, counts)
         found = ((seen(dead_letter_of(record)), False) for record, _ in near)
-    for letter, is_done in found:
-        if not selection.chooses(letter):
-            continue
-        if is_done:
-            counts.done_before += 1
-        else:
-            counts.count(targets.of(letter))
+
+    def waiting() -> Iterator[tuple[DeadLetter, None]]:
+        for letter, is_done in found:
+            if selection.chooses(letter):
+                counts.done_before += is_done
+                if not is_done:
+                    yield letter, None
+
+    for _, _, target in targets.of_each(waiting()):
+        counts.count(target)
     return counts.plan(topic, group, complete=letters.complete)
 
 
@@ -267,11 +311,9 @@ def redrive(
     work = _Redrive(client, producer, topic, group, by, clock or SystemClock())
     targets = _Targets(client, Letters(client, topic, group=group), by_key=by_key, only=only_to)
     counts = _Counts()
-    for record, first in _chosen(client, topic, work.done, selection, counts):
-        letter = dead_letter_of(record)
-        if not selection.chooses(seen(letter)):
-            continue
-        target = targets.of(letter)
+    near = ((dead_letter_of(record), first) for record, first in _chosen(client, topic, work.done, selection, counts))
+    chosen = ((letter, first) for letter, first in near if selection.chooses(seen(letter)))
+    for letter, first, target in targets.of_each(chosen):
         counts.count(target)
         if isinstance(target, str):
             continue

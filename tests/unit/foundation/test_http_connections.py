@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from suiro.errors import ConfigError
 from suiro.foundation.http import HttpLimits
-from suiro.foundation.http.connections import ANSWER, BODY, HEAD, IDLE, Connection
+from suiro.foundation.http.connections import ANSWER, BODY, HEAD, IDLE, Connection, InvalidRequests
 
 LIMITS = HttpLimits(head_timeout_ms=1_000, body_timeout_ms=1_000, body_bytes_per_ms=1, idle_timeout_ms=1_000)
 
@@ -62,7 +62,7 @@ def tried(act: Callable[[Connection, Transport, asyncio.Event], Any]) -> None:
             await send({"type": "http.response.body", "body": b""})
 
         config = Config(application, lifespan="off", ws="none", log_config=None)
-        connection = Connection(config, ServerState(), LIMITS, asyncio.get_running_loop())
+        connection = Connection(config, ServerState(), LIMITS, asyncio.get_running_loop(), InvalidRequests())
         transport = Transport()
         connection.connection_made(transport)
         await act(connection, transport, released)
@@ -142,3 +142,43 @@ def test_a_limit_of_zero_is_refused(name: str) -> None:
     """`body_bytes_per_ms` of 0 failed at the first body that came, and ended the check of all connections."""
     with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
         HttpLimits(**{name: 0})
+
+
+def test_invalid_requests_of_a_stranger_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Each logged a line."""
+    invalid = InvalidRequests()
+    for number in range(1_000):
+        invalid.count("192.0.2.1", number / 100)
+    for number in range(1_000):
+        invalid.count(f"198.51.100.{number}", 20)
+    assert len(caplog.messages) == 10
+    assert caplog.messages[0] == "refused an invalid HTTP request from 192.0.2.1"
+    invalid.tell(59)
+    assert len(caplog.messages) == 10
+    invalid.tell(60)
+    assert caplog.messages[10:] == [
+        "refused more invalid HTTP requests within a minute: 999 from 192.0.2.1, 991 from other addresses"
+    ]
+    invalid.tell(1_000)
+    invalid.count("192.0.2.1", 1_001)
+    assert len(caplog.messages) == 12
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "lines"),
+    [
+        (b"\x16\x03\x01\x02\0", b"400", 1),
+        (b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", b"200", 0),
+    ],
+)
+def test_what_a_stranger_sends_is_answered_and_told_once(
+    caplog: pytest.LogCaptureFixture, request_: bytes, status: bytes, lines: int
+) -> None:
+    async def act(connection: Connection, transport: Transport, released: asyncio.Event) -> None:
+        released.set()
+        connection.data_received(request_)
+        await settled()
+        assert transport.written.startswith(b"HTTP/1.1 " + status)
+
+    tried(act)
+    assert len(caplog.messages) == lines

@@ -102,10 +102,9 @@ class RecordView:
         if not paths:
             return self._key(record.key)
         key = self._guessed_key(record.key)
-        # A long with a schema id may be a value of that schema, for which the registry could not be asked. JSON within
-        # a text of JSON may begin with a space, which is an escape there.
+        # A long with a schema id may be a value of that schema, for which the registry could not be asked.
         has_no_fields = (key.format == "long" and key.schema_id is None) or (
-            key.format == "string" and not key.text.lstrip(' \t\r\n"\\nrt').startswith(("{", "["))
+            key.format == "string" and not _may_have_fields(key.text)
         )
         return key if has_no_fields and key.error is None else _hidden(key, paths)
 
@@ -166,6 +165,16 @@ class RecordView:
             key_hex=record.key.hex() if with_hex and record.key is not None else None,
             value_hex=record.value.hex() if with_hex and record.value is not None else None,
         )
+
+
+def _may_have_fields(text: str) -> bool:
+    """Whether a text is JSON with fields, or a text of JSON that holds such JSON. Its characters may be escapes."""
+    while (text := text.strip()).startswith('"'):
+        try:
+            text = json.loads(text)
+        except ValueError:  # somebody may still read it as JSON
+            return True
+    return text.startswith(("{", "[", "\\"))
 
 
 def _hidden(value: Decoded, paths: Sequence[Sequence[str]]) -> Decoded:

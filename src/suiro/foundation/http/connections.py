@@ -14,10 +14,12 @@ import logging
 import math
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import httptools
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -29,6 +31,9 @@ from suiro.foundation.http.tls_transport import TlsTransport
 
 LONGEST_CHECK_S = 1.0  # between two checks of all connections
 ACCEPT_PAUSE_S = 0.1  # after a failure, such as no descriptor left
+TELL_EVERY_S = 60.0
+ADDRESSES_TOLD = 10
+"""The most addresses whose invalid requests are told one by one. Those of others are counted together."""
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -40,9 +45,17 @@ logger = logging.getLogger(__name__)
 class Connection(HttpToolsProtocol):
     """Uvicorn's connection, plus the state it is in and since when."""
 
-    def __init__(self, config: Config, state: ServerState, limits: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        limits: HttpLimits,
+        loop: asyncio.AbstractEventLoop,
+        invalid: InvalidRequests,
+    ) -> None:
         super().__init__(config=config, server_state=state, app_state={}, _loop=loop)
         self._limits = limits
+        self._invalid = invalid
         self._waits_for = HEAD
         self._since = loop.time()
         self._answering = 0  # requests; more than one if the client pipelines
@@ -68,7 +81,16 @@ class Connection(HttpToolsProtocol):
             super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        """As uvicorn's, which logs a line for each invalid request."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # answered as if it were not there
+        except httptools.HttpParserError:
+            self._invalid.count(self.client[0] if self.client else "an unnamed address", self.loop.time())
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._waits_for == HEAD:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.max_head_bytes and not self.transport.is_closing():
@@ -155,6 +177,36 @@ async def _once_taken(flow: FlowControl, application: Any, scope: Scope, receive
     await application(scope, receive, send)
 
 
+class InvalidRequests:
+    """Tells of invalid requests: at most one line a minute of each address, and how many more there were."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._more: Counter[str] = Counter()
+        self._ends: float | None = None
+
+    def count(self, address: str, now: float) -> None:
+        self.tell(now)
+        if self._ends is None:
+            self._ends = now + TELL_EVERY_S
+        if address in self._told:
+            self._more[address] += 1
+        elif len(self._told) < ADDRESSES_TOLD:
+            self._told.add(address)
+            logger.warning("refused an invalid HTTP request from %s", address)
+        else:
+            self._more["other addresses"] += 1
+
+    def tell(self, now: float) -> None:
+        """Call it periodically."""
+        if self._ends is None or now < self._ends:
+            return
+        if self._more:
+            counted = ", ".join(f"{number} from {address}" for address, number in self._more.items())
+            logger.warning("refused more invalid HTTP requests within a minute: %s", counted)
+        self._told, self._more, self._ends = set(), Counter(), None
+
+
 class Connections:
     """Accepts connections from a listening socket until `close`."""
 
@@ -175,12 +227,14 @@ class Connections:
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], float] = {}  # start times, oldest first
         self._warned_at: float | None = None
+        self._invalid = InvalidRequests()
         listener.setblocking(False)
         connection_share(self)  # registers this server
         self._tasks = [self._loop.create_task(work()) for work in (self._accept, self._check_limits)]
 
     def close(self) -> None:
         give_share_back(self)
+        self._invalid.tell(math.inf)
         for task in (*self._tasks, *self._handshakes):
             task.cancel()
 
@@ -222,7 +276,7 @@ class Connections:
             peer.close()
 
     def _made(self) -> Connection:
-        return Connection(self._config, self._state, self._limits, self._loop)
+        return Connection(self._config, self._state, self._limits, self._loop, self._invalid)
 
     def _make_room(self) -> bool:
         place: Callable[[Connection], tuple[int, float]] = Connection.eviction_order
@@ -247,6 +301,7 @@ class Connections:
         while True:
             await asyncio.sleep(min(LONGEST_CHECK_S, shortest_ms / 2_000))
             now = self._loop.time()
+            self._invalid.tell(now)
             for connection in list(self._open):
                 connection.close_if_over_a_limit(now)
             self._limit_unsent()

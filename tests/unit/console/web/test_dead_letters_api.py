@@ -19,12 +19,15 @@ from suiro.client import Client, NewTopic
 from suiro.client.error_codes import error_for
 from suiro.console import dead_letters, redrives
 from suiro.console.dead_letters import Bound, Done, Letters, Selection, redrive_group
-from suiro.console.records import LogRecord
+from suiro.console.records import LogRecord, read_records
 from suiro.console.web import Masks
 from suiro.console.web.api import dead_letters as endpoints
 from suiro.protocol import records as protocol_records
+from suiro.protocol.crc32c import crc32c
 from suiro.protocol.messages import ErrorCode
+from suiro.protocol.record_batch import HEADER_SIZE, pack_header, read_header
 from suiro.protocol.records import Record, encode_batch
+from suiro.streams.sources import OF_AN_OPERATOR
 
 NewTopicFixture = Callable[..., str]
 
@@ -494,6 +497,62 @@ def test_a_name_that_nobody_may_look_at_holds_up_no_other(
     assert done.records == 1
     assert "no permission for the topic" in next(iter(done.refused))
     assert values(client, source) == [b"mine"]
+
+
+def test_source_records_are_read_together_and_a_damaged_one_stays_alone(
+    client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each took a request. A damaged one ended the plan, and the redrive of all others."""
+    source, dead = new_topic(), new_topic()
+    sizes = (400, 1, 599)
+    for size in sizes:
+        batch = encode_batch([Record(offset=at, timestamp=1, key=None, value=b"%d" % at) for at in range(size)])
+        if size == 1:  # its producer has written nonsense, with the checksum of it
+            payload = b"\x7e" + batch[HEADER_SIZE + 1 :]
+            batch = pack_header(read_header(batch), crc_tail=crc32c(payload)) + payload
+        client.produce({(source, 0): batch})
+    letters = [(b"%d" % at, (*of_streams(source, 0, at), OF_AN_OPERATOR)) for at in range(sum(sizes))]
+    put_aside(client, dead, *letters[::-1], *letters[:7])
+    fetches = []
+    fetch = client.fetch
+
+    def counted(offsets: Any, **more: Any) -> Any:
+        fetches.extend(place for place in offsets if place[0] == source)
+        return fetch(offsets, **more)
+
+    monkeypatch.setattr(client, "fetch", counted)
+    monkeypatch.setattr(redrives, "LETTERS_TOGETHER", 300)
+    plan = redrives.plan_redrive(client, dead, Selection())
+    assert plan.targets == {(source, 0): 1_006}
+    ((why, stay),) = plan.refused.items()
+    assert (stay, "its original record" in why, "damaged" in why) == (1, True, True)
+    assert len(fetches) < 40
+    done = redrives.redrive(client, dead, Selection(), by="me", transaction_records=10_000)
+    assert (done.records, done.refused) == (1_006, plan.refused)
+    sent = list(read_records(client, source, start={0: sum(sizes)}))
+    expected = [at if at < 400 else at - 401 for at in range(1_000) if at != 400]
+    assert sorted(int(one.value or b"") for one in sent) == sorted(expected)
+
+
+def test_few_source_records_are_held(
+    client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, dead = new_topic(), new_topic()
+    client.produce(
+        {(source, 0): encode_batch([Record(offset=at, timestamp=1, key=None, value=b"x" * 900) for at in range(50)])}
+    )
+    put_aside(client, dead, *[(b"7", (*of_streams(source, 0, at * 7 % 50), OF_AN_OPERATOR)) for at in range(50)])
+    monkeypatch.setattr(redrives, "ORIGINALS_BYTES", 2_500)
+    held = []
+    read = redrives._Targets._read
+
+    def looked_at(self: Any, *wanted: Any) -> None:
+        read(self, *wanted)
+        held.append(len([one for one in self._originals.values() if isinstance(one, LogRecord)]))
+
+    monkeypatch.setattr(redrives._Targets, "_read", looked_at)
+    assert redrives.plan_redrive(client, dead, Selection()).records == 50
+    assert max(held) <= 3
 
 
 def test_the_letters_of_each_group_are_its_own(api: Api, client: Client, new_topic: NewTopicFixture) -> None:

@@ -7,21 +7,25 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from support.waiting import wait_until
 
 from suiro import registry
 from suiro.client import EARLIEST, NO_LEADER, Fetched, ListedOffset, PartitionInfo, TopicInfo
 from suiro.clock import ManualClock
 from suiro.console import formats, pages, registry_waits
 from suiro.console.pages import LEADER_WAIT_MS
-from suiro.console.web import Masks
-from suiro.console.web.api import records
+from suiro.console.records import read_records
+from suiro.console.web import Masks, shared
+from suiro.console.web.api import records, tails
 from suiro.console.web.api.records import _Scan
 from suiro.console.web.endpoint import Call
+from suiro.console.web.events import KEEP_ALIVE
 from suiro.errors import (
     OffsetOutOfRangeError,
     RegistryRefusedError,
@@ -174,10 +178,10 @@ def test_a_partition_without_a_leader_hides_no_record_of_the_others() -> None:
     """Pages and tails of the whole topic failed after 20 s, until it had a leader again."""
     assert records._page(asking()).ranges == {0: (0, 0)}
     assert records._page(asking(positions="0:0,1:5")).ranges == {0: (0, 0)}
-    assert next(iter(records._tail(asking()).parts)) is not None  # type: ignore[arg-type]
+    assert next(iter(tails._tail(asking()).parts)) is not None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("endpoint", [records._page, records._tail])
+@pytest.mark.parametrize("endpoint", [records._page, tails._tail])
 def test_a_topic_without_any_leader_is_not_shown_as_empty(endpoint: Any) -> None:
     """Its page said that it has no records, and its tail asked for nothing, without a pause."""
     with pytest.raises(TransientError, match="2 of 2 partitions of t have no leader"):
@@ -187,7 +191,7 @@ def test_a_topic_without_any_leader_is_not_shown_as_empty(endpoint: Any) -> None
 def test_a_tail_follows_a_partition_once_it_has_a_leader() -> None:
     """It left that partition out until it was started again."""
     cluster = OneLed(1, -1)
-    parts: Any = iter(records._tail(asking(cluster)).parts)
+    parts: Any = iter(tails._tail(asking(cluster)).parts)
     next(parts)
     next(parts)
     assert cluster.fetched == [[("t", 0)]]
@@ -201,26 +205,84 @@ def test_a_tail_of_one_partition_stays_with_it() -> None:
     """A fetch that waits costs the node time at each write."""
     cluster = OneLed(1, 1, 1)
     call = asking(cluster, partition="1")
-    parts: Any = iter(records._tail(call).parts)
+    parts: Any = iter(tails._tail(call).parts)
     next(parts)
     next(parts)
     cluster.leaders.append(1)
-    call.console.clock.advance(records.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
+    call.console.clock.advance(tails.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
     next(parts)
     assert cluster.fetched == [[("t", 1)]] * 2
     assert cluster.waits_for_records == {0}
-    assert call.console.clock.monotonic_ms() == records.TAIL_LOOKS_MS + 2 * records.TAIL_WAIT_MS
+    assert call.console.clock.monotonic_ms() == tails.TAIL_LOOKS_MS + 2 * tails.TAIL_WAIT_MS
+
+
+def test_tabs_that_follow_the_same_ask_the_cluster_once() -> None:
+    """Each asked four times a second: with twenty, producers waited behind them."""
+    cluster = OneLed(1)
+    call = asking(cluster)
+    tabs: list[Any] = [iter(tails._tail(call).parts) for _ in range(20)]
+    for tab in tabs:
+        assert b'"dropped":0' in next(tab)
+    for tab in (*tabs, *tabs[:-1]):
+        assert b"event" not in next(tab)
+    cluster._records = 1
+    cluster.fetched.clear()
+    told = [next(tab) for tab in tabs]
+    assert b'"offset":0' in told[0]
+    assert set(told) == {told[0]}
+    assert len(cluster.fetched) == 1
+
+
+def test_what_a_tab_is_too_slow_for_is_counted() -> None:
+    cluster = OneLed(1)
+    call = asking(cluster)
+    quick, slow = iter(tails._tail(call).parts), iter(tails._tail(call).parts)
+    for tab in (quick, slow, quick, slow):
+        next(tab)  # type: ignore[call-overload]
+    cluster._records = 1
+    for _ in range(shared.KEPT + 2):
+        next(quick)  # type: ignore[call-overload]
+    assert b'"records":[],"dropped":1' in next(slow)  # type: ignore[call-overload]
+    assert next(slow) == KEEP_ALIVE  # type: ignore[call-overload]
+
+
+def test_tabs_that_follow_something_else_have_their_own_tail() -> None:
+    cluster = OneLed(1, 1)
+    call = asking(cluster)
+    others = [{"partition": "1"}, {"value": "hex"}, {"filter": "a == 1"}, {"filter": "a == 1"}]
+    calls = [call, *(replace(call, query=query) for query in others), replace(call, role=Role.VIEWER)]
+    tabs: list[Any] = [iter(tails._tail(one).parts) for one in calls]
+    for tab in tabs:
+        next(tab)
+        next(tab)
+    assert len(cluster.fetched) == len(tabs)
+    del tabs, tab
+    assert not tails._tails._streams
+
+
+def test_a_tail_that_fails_ends_for_all_tabs() -> None:
+    cluster = OneLed(1)
+    call = asking(cluster)
+    tabs: list[Any] = [iter(tails._tail(call).parts) for _ in range(2)]
+    for tab in (*tabs, *tabs, tabs[0]):
+        next(tab)
+    cluster.leaders.clear()
+    assert all(b"event: failed" in next(tab) for tab in tabs)
+    assert [next(tab, None) for tab in tabs] == [None, None]
+    cluster.leaders.append(1)
+    again: Any = iter(tails._tail(call).parts)
+    assert [b"dropped" in next(again), next(again)] == [True, KEEP_ALIVE]
 
 
 def test_a_tail_follows_new_partitions_from_their_first_record() -> None:
     """Their records never came."""
     cluster = OneLed(1, records=1)
     call = asking(cluster)
-    parts: Any = iter(records._tail(call).parts)
+    parts: Any = iter(tails._tail(call).parts)
     next(parts)
     next(parts)
     cluster.leaders += [1, -1]
-    call.console.clock.advance(records.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
+    call.console.clock.advance(tails.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
     assert b'"partition":1,"offset":0' in next(parts)
     cluster.leaders[2] = 1
     assert b'"partition":2,"offset":0' in next(parts)
@@ -233,11 +295,11 @@ def test_a_look_at_the_topic_takes_no_time_from_the_records(monkeypatch: pytest.
     found = cluster.metadata()
 
     def slow(topics: Any = None) -> dict[str, TopicInfo]:
-        call.console.clock.advance(records.STEP_MS + records.TAIL_WAIT_MS)
+        call.console.clock.advance(tails.STEP_MS + tails.TAIL_WAIT_MS)
         return found
 
     monkeypatch.setattr(cluster, "metadata", slow)
-    parts: Any = iter(records._tail(call).parts)
+    parts: Any = iter(tails._tail(call).parts)
     next(parts)
     monkeypatch.setattr(cluster, "_records", 1)
     assert b'"partition":0,"offset":0' in next(parts)
@@ -249,14 +311,14 @@ def test_a_tail_begins_anew_in_a_topic_that_is_created_again(is_behind: bool, be
     """It failed, or left out as many records as the topic before had."""
     cluster = OneLed(*before, records=1)
     call = asking(cluster)
-    parts: Any = iter(records._tail(call).parts)
+    parts: Any = iter(tails._tail(call).parts)
     next(parts)
     assert b"keep-alive" in next(parts)
     cluster.topic_id = uuid4()
     cluster.leaders = [1]
     cluster.is_behind = is_behind
     if not is_behind:
-        call.console.clock.advance(records.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
+        call.console.clock.advance(tails.TAIL_LOOKS_MS)  # type: ignore[attr-defined]
     told = [next(parts) for _ in range(2)]
     assert b'"partition":0,"offset":0' in b"".join(told)
 
@@ -361,7 +423,7 @@ def test_a_small_batch_that_becomes_a_large_value_is_not_parsed(bomb: str, kind:
 def test_a_page_and_a_tail_hold_few_large_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each of 200 partitions, and forty of a tail, were in memory at once, of 128 MiB each."""
     monkeypatch.setattr(pages, "HELD_BYTES", 1_500)
-    monkeypatch.setattr(records, "TAIL_BYTES", 1_500)
+    monkeypatch.setattr(tails, "TAIL_BYTES", 1_500)
     cluster = OneLed(1, 1, 1, 1, records=1)
     cluster.value = b"x" * 1_000
     page = records._page(asking(cluster, **{"from": "earliest"}))
@@ -369,7 +431,7 @@ def test_a_page_and_a_tail_hold_few_large_records(monkeypatch: pytest.MonkeyPatc
     assert {number: edges.after for number, edges in page.positions.items()} == {0: 1, 1: 1, 2: 0, 3: 0}
     cluster = OneLed(1, 1, 1, 1, records=0)
     cluster.value = b"x" * 1_000
-    parts: Any = iter(records._tail(asking(cluster)).parts)
+    parts: Any = iter(tails._tail(asking(cluster)).parts)
     next(parts)
     cluster._records = 1
     told = next(parts)
@@ -395,8 +457,74 @@ def test_retention_ends_neither_a_search_nor_a_file() -> None:
     assert (end["reason"], end["matched"], end["deleted"]) == ("end", 0, 1)
 
 
+class Losing(OneLed):
+    """It says of each offset that the records before the next one are deleted."""
+
+    def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
+        return {
+            place: ListedOffset(offset=0 if which == EARLIEST else 1 << 62, timestamp=-1, leader_epoch=-1)
+            for place, which in wanted.items()
+        }
+
+    def fetch(self, offsets: Mapping[Any, int], **more: Any) -> dict[Any, Fetched]:
+        ((place, at),) = offsets.items()
+        raise OffsetOutOfRangeError(*place, at, at + 1, 1 << 62)
+
+
+def test_a_broker_that_loses_records_without_end_holds_no_reader() -> None:
+    """Neither a search nor a reader of a whole topic ended, and whoever had asked could not leave."""
+    parts = iter(records._scan(asking(Losing(1))).parts)
+    assert all(b"progress" in next(parts) for _ in range(100))
+    with pytest.raises(OffsetOutOfRangeError):
+        list(read_records(Losing(1), "t", start={0: 0}))  # type: ignore[arg-type]
+
+
+class Long(OneLed):
+    """A partition of ten records, one a fetch."""
+
+    def __init__(self) -> None:
+        super().__init__(1, records=10)
+        self.asked: list[int] = []
+
+    def fetch(self, offsets: Mapping[Any, int], **more: Any) -> dict[Any, Fetched]:
+        ((place, at),) = offsets.items()
+        self.asked.append(at)
+        data = encode_batch([Record(offset=at, timestamp=1, key=None, value=b"{}")], base_offset=at)
+        return {
+            place: Fetched(
+                data=memoryview(data), aborted=(), high_watermark=10, last_stable_offset=10, log_start_offset=0
+            )
+        }
+
+
+def test_a_search_asks_for_what_follows_while_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is far away, or slow, and the search waited for each other."""
+    cluster = Long()
+    seen = []
+    look = records.Matching.look
+
+    def looked_at(self: Any, record: Any) -> Any:
+        seen.append(record.offset)
+        wait_until(lambda: min(record.offset + 1, 9) in cluster.asked, what="the next part is asked for")
+        return look(self, record)
+
+    monkeypatch.setattr(records.Matching, "look", looked_at)
+    *_, (_, end) = events_of(records._scan(asking(cluster)))
+    assert (end["matched"], seen, cluster.asked) == (10, list(range(10)), list(range(10)))
+
+
+def test_a_search_that_is_left_leaves_no_thread() -> None:
+    parts: Any = iter(records._export(asking(Long())).parts)
+    next(parts)
+    parts.close()
+    left: Any = iter(records._scan(asking(Long(), limit="1")).parts)
+    next(left)
+    left.close()
+    assert not [one for one in threading.enumerate() if one.name.startswith("console-fetch")]
+
+
 def test_retention_does_not_end_a_tail() -> None:
-    parts: Any = iter(records._tail(asking(Shortened(1, records=1))).parts)
+    parts: Any = iter(tails._tail(asking(Shortened(1, records=1))).parts)
     told = [next(parts) for _ in range(3)]
     assert b'"offset":2' in told[-1]
 
@@ -406,10 +534,10 @@ def test_a_tail_does_not_wait_for_records_that_are_there() -> None:
     cluster = Shortened(1, records=1)
     cluster.end = 5
     call = asking(cluster)
-    parts: Any = iter(records._tail(call).parts)
+    parts: Any = iter(tails._tail(call).parts)
     told = [next(parts) for _ in range(5)]
     assert b'"offset":4' in told[-1]
-    assert call.console.clock.monotonic_ms() <= 2 * records.TAIL_WAIT_MS
+    assert call.console.clock.monotonic_ms() <= 2 * tails.TAIL_WAIT_MS
 
 
 @pytest.mark.parametrize("endpoint", [records._scan, records._export])
@@ -479,7 +607,7 @@ def test_a_file_does_not_wait_for_a_schema_that_the_registry_refuses(
 def test_a_tail_goes_on_without_the_partition_that_loses_its_leader_and_then_where_it_was() -> None:
     """It failed after 20 s. To begin at the end once there is a leader again would leave records out."""
     cluster = OneLed(1, 1)
-    tail = records._tail(asking(cluster))
+    tail = tails._tail(asking(cluster))
     parts: Any = iter(tail.parts)
     next(parts)
     next(parts)
@@ -498,7 +626,7 @@ def test_a_tail_goes_on_without_the_partition_that_loses_its_leader_and_then_whe
 def test_a_tail_of_a_partition_without_a_leader_waits_for_it() -> None:
     cluster = OneLed(1, 1, 1)
     call = asking(cluster, partition="1")
-    parts: Any = iter(records._tail(call).parts)
+    parts: Any = iter(tails._tail(call).parts)
     next(parts)
     cluster.leaders[1] = -1
     next(parts)

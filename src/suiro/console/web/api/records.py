@@ -1,9 +1,10 @@
-"""Records: a page around an offset, a search, a tail, and a download."""
+"""Records: a page around an offset, a search, and a download."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -16,29 +17,28 @@ from suiro.console.records import (
     LogRecord,
     Start,
     behind_deleted,
-    bytes_of,
     chosen_of,
     parse_start,
-    records_of,
     start_offsets,
 )
 from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.console.web.endpoint import Call, Download, Endpoint, Events, NotFoundError, number_of
-from suiro.console.web.events import KEEP_ALIVE, event
+from suiro.console.web.events import event
 from suiro.console.web.record_files import FILE_FORMATS, FileFormat, Found
 from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.errors import (
+    CorruptRecordError,
     DeadlineExceededError,
     OffsetOutOfRangeError,
     RegistryUnavailableError,
     RetriableKafkaError,
     SuiroError,
     TransientError,
-    UnknownTopicError,
     UsageError,
 )
 from suiro.foundation.http import Role
 from suiro.foundation.types import TopicPartition
+from suiro.protocol.record_batch import iter_headers
 
 PAGE_RECORDS = 100
 PAGE_RECORDS_MAX = 1_000
@@ -46,33 +46,22 @@ PAGE_PARTITIONS_MAX = 200
 """The most partitions that are merged by time. Of a topic with more, one partition is shown at a time."""
 SCAN_RECORDS = 100
 SCAN_RECORDS_MAX = 10_000
-STEP_MS = 200
-"""The length of a step of a tail, without the wait for records. After each step, the reader may have disconnected."""
 SCAN_STEP_MS = 100
-"""The same of a search or a file. A search tells its progress twice a second, also while the console reads the state of
-ten thousand topics."""
+"""The length of a step of a search or a file. After each step, the reader may have disconnected. A search tells its
+progress twice a second, also while the console reads the state of ten thousand topics."""
 SCAN_FETCH_BYTES = 1024 * 1024
 REGISTRY_WAIT_MS = 60_000
 """The time that a file waits for the schema of a record."""
 EMPTY_FETCHES_MAX = 80
-"""The most fetches of a search without records, each of `TAIL_WAIT_MS`, although there were some when it began."""
-TAIL_RECORDS = 40
-"""The most records shown in each step: people read fewer. The others are counted."""
-TAIL_BEHIND_MAX = 2_000
-"""The most offsets by which a tail may be behind in one partition, before it continues near the end."""
-TAIL_LOOKED_AT = 200
-"""The same without a filter. Transaction markers and gaps of compaction count."""
-TAIL_BYTES = 64 * 1024 * 1024  # the most of one step
-TAIL_WAIT_MS = 250
-TAIL_LOOKS_MS = 10_000
-"""The time after which a tail looks for new partitions."""
+"""The most fetches of a search without records, each of `SCAN_WAIT_MS`, although there were some when it began."""
+SCAN_WAIT_MS = 250
 
-_WHERE = {
+WHERE = {
     "partition": "one partition; all, where it is not said",
     "key": "the format of keys: auto, string, json, avro, long, hex",
     "value": "the format of values",
 }
-_FILTER = {"filter": "a rule, as connectors have them: late > 15 and carrier != 'XX'"}
+FILTER = {"filter": "a rule, as connectors have them: late > 15 and carrier != 'XX'"}
 _FROM = {"from": "earliest, latest, an offset, -N, or a time in ISO 8601"}
 
 
@@ -111,7 +100,7 @@ def _page_of(call: Call, client: Client, info: TopicInfo) -> RecordsPage:
     topic = info.name
     view = RecordView(call, topic)
     limit = call.number("limit", PAGE_RECORDS, most=PAGE_RECORDS_MAX) or 1
-    chosen = _partitions(call, info)
+    chosen = partitions_of(call, info)
     if len(chosen) > PAGE_PARTITIONS_MAX:
         raise UsageError(
             f"topic {topic!r} has {len(chosen)} partitions, more than are shown together; give partition=N"
@@ -126,7 +115,7 @@ def _page_of(call: Call, client: Client, info: TopicInfo) -> RecordsPage:
         start = parse_start(call.query.get("from", "latest"))
         if start.kind == "last":  # the newest records of all partitions together
             start, direction, limit = Start(kind="latest"), "backward", min(limit, max(start.value, 1))
-        positions = _start_offsets(client, topic, chosen, start, read_committed=False)
+        positions = start_offsets_soon(client, topic, chosen, start, read_committed=False)
     page = read_page(client, topic, positions=positions, ranges=ranges, direction=direction, limit=limit)
     return RecordsPage(
         records=tuple(view.of(one) for one in page.entries),
@@ -134,7 +123,7 @@ def _page_of(call: Call, client: Client, info: TopicInfo) -> RecordsPage:
             partition: Edges(before=page.before[partition], after=page.after[partition]) for partition in positions
         },
         ranges=ranges,
-        leaderless=_leaderless(call, info),
+        leaderless=leaderless_of(call, info),
     )
 
 
@@ -145,7 +134,7 @@ def _direction(call: Call) -> Literal["forward", "backward"]:
     return "forward" if said == "forward" else "backward"
 
 
-def _partitions(call: Call, info: TopicInfo, *, whole: bool = False) -> list[int]:
+def partitions_of(call: Call, info: TopicInfo, *, whole: bool = False) -> list[int]:
     """The partition that is asked for, or all that have a leader. Raises `TransientError` if none has one; with `whole`
     if one has none."""
     wanted = call.number("partition")
@@ -162,8 +151,8 @@ def _partitions(call: Call, info: TopicInfo, *, whole: bool = False) -> list[int
     return led
 
 
-def _leaderless(call: Call, info: TopicInfo) -> tuple[int, ...]:
-    """Returns the partitions that `_partitions` leaves out."""
+def leaderless_of(call: Call, info: TopicInfo) -> tuple[int, ...]:
+    """Returns the partitions that `partitions_of` leaves out."""
     return () if "partition" in call.query else tuple(one.partition for one in info.partitions if one.leader < 0)
 
 
@@ -173,7 +162,7 @@ def _ranges(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, 
     return {partition: found[topic, partition] for partition in partitions}
 
 
-_start_offsets = partial(start_offsets, leader_wait_ms=LEADER_WAIT_MS)
+start_offsets_soon = partial(start_offsets, leader_wait_ms=LEADER_WAIT_MS)
 
 
 def _positions(text: str, known: Sequence[int]) -> dict[int, int]:
@@ -216,7 +205,7 @@ def entry_at(client: Client, topic: str, partition: int, offset: int) -> Any:
     return page.entries[0]
 
 
-class _Matching:
+class Matching:
     """Finds the records that a request asks for, as its user may see them."""
 
     def __init__(self, call: Call, topic: str, *, is_exact: bool = False) -> None:
@@ -247,6 +236,39 @@ class _Progress:
     share: float = 0.0
 
 
+class _Fetches:
+    """Fetches what follows on a thread while a search looks at what has come. Nobody else may use the client then."""
+
+    def __init__(self, client: Client, thread: ThreadPoolExecutor) -> None:
+        self._client = client
+        self._thread = thread
+        self._next: tuple[TopicPartition, int, Future[Fetched]] | None = None
+
+    def get(self, place: TopicPartition, at: int, end: int) -> Fetched:
+        if self._next is None or self._next[:2] != (place, at):
+            self._ask(place, at)
+        assert self._next is not None
+        waiting, self._next = self._next[2], None
+        fetched = waiting.result()
+        with suppress(CorruptRecordError):  # it is reported behind what is whole
+            following = max((header.next_offset for _, header in iter_headers(fetched.data)), default=end)
+            if at < following < end:
+                self._ask(place, following)
+        return fetched
+
+    def _ask(self, place: TopicPartition, at: int) -> None:
+        self._next = place, at, self._thread.submit(self._fetch, place, at)
+
+    def _fetch(self, place: TopicPartition, at: int) -> Fetched:
+        return self._client.fetch(
+            {place: at},
+            max_bytes=SCAN_FETCH_BYTES,
+            partition_max_bytes=SCAN_FETCH_BYTES,
+            max_wait_ms=SCAN_WAIT_MS,
+            leader_wait_ms=LEADER_WAIT_MS,
+        )[place]
+
+
 class _Scan:
     """Reads committed records from a start to the current end of the topic, partition by partition, so that the result
     is always the same. `steps` yields the records of each step. The rest of a partition that loses its leader meanwhile
@@ -260,7 +282,7 @@ class _Scan:
         self._topic = topic
         self._limit = limit
         self._is_exact = is_exact
-        self.matching = _Matching(call, topic, is_exact=is_exact)
+        self.matching = Matching(call, topic, is_exact=is_exact)
         self.view = self.matching.view
         wanted = self.matching.filter
         self._choose = None if wanted is None else self.view.choose(wanted)
@@ -270,10 +292,10 @@ class _Scan:
         with call.console.client() as client:
             info = topic_info(client, topic)
             self._topic_id = info.topic_id
-            chosen = _partitions(call, info, whole=True)
+            chosen = partitions_of(call, info, whole=True)
             start = parse_start(call.query.get("from", "earliest"))
-            self._starts = _start_offsets(client, topic, chosen, start)
-            ends = _start_offsets(client, topic, chosen, Start(kind="latest"))
+            self._starts = start_offsets_soon(client, topic, chosen, start)
+            ends = start_offsets_soon(client, topic, chosen, Start(kind="latest"))
         self._ends = ends
         self._total = sum(max(ends[one] - self._starts[one], 0) for one in chosen) or 1
         self._done = 0
@@ -281,16 +303,17 @@ class _Scan:
         self._found: list[Found] = []
 
     def steps(self) -> Iterator[list[Found]]:
-        with self._console.client() as client:
+        with self._console.client() as client, ThreadPoolExecutor(1, thread_name_prefix="console-fetch") as asking:
+            fetches = _Fetches(client, asking)
             self._until_ms = self._clock.monotonic_ms() + SCAN_STEP_MS
             for partition in self._starts:
-                yield from self._read(client, partition)
+                yield from self._read(fetches, partition)
                 if self._is_full:
                     break
                 self._done += self._ends[partition] - self._starts[partition]
             else:
                 self.progress.share = 1.0
-            now = client.metadata([self._topic]).get(self._topic)
+            now = asking.submit(client.metadata, [self._topic]).result().get(self._topic)
             if now is not None and now.topic_id != self._topic_id:
                 raise UsageError(f"topic {self._topic!r} was deleted and created again meanwhile; begin again")
         yield self._found
@@ -305,19 +328,13 @@ class _Scan:
         yield found
         self._until_ms = self._clock.monotonic_ms() + SCAN_STEP_MS
 
-    def _read(self, client: Client, partition: int) -> Iterator[list[Found]]:
+    def _read(self, fetches: _Fetches, partition: int) -> Iterator[list[Found]]:
         """Reads a partition to its end, or until enough is found."""
         place, start, end = (self._topic, partition), self._starts[partition], self._ends[partition]
         progress, at, empty = self.progress, start, 0
         while at < end:
             try:
-                fetched = client.fetch(
-                    {place: at},
-                    max_bytes=SCAN_FETCH_BYTES,
-                    partition_max_bytes=SCAN_FETCH_BYTES,
-                    max_wait_ms=TAIL_WAIT_MS,
-                    leader_wait_ms=LEADER_WAIT_MS,
-                )[place]
+                fetched = fetches.get(place, at, end)
             except RetriableKafkaError as error:
                 if error.code_name != NO_LEADER:
                     raise
@@ -328,6 +345,8 @@ class _Scan:
             except OffsetOutOfRangeError as error:
                 before, at = at, behind_deleted(error)
                 self.deleted += min(at, end) - before
+                # The log may lose records for ever, or say so.
+                yield from self._step()
                 continue
             progress.bytes += len(fetched.data)
             before = at
@@ -399,136 +418,6 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
         yield event("failed", {"message": str(error)})
 
 
-def _tail(call: Call) -> Events:
-    """Server-sent events: records as they come, so many as a person reads."""
-    topic = call.path["topic"]
-    matching = _Matching(call, topic)
-    with call.console.client() as client:
-        info = topic_info(client, topic)
-        positions = _start_offsets(client, topic, _partitions(call, info), Start(kind="latest"))
-    followed = _Followed(info, positions, _leaderless(call, info), is_whole="partition" not in call.query)
-    return Events(parts=_tailed(call, matching, followed))
-
-
-class _Followed:
-    """The partitions of a tail: the offset `at` which each is, and those that are `leaderless`. These are followed as
-    soon as they have a leader: from their offset, or else from their end. If the tail `is_whole`, it also follows new
-    partitions. It begins anew if the topic is created again."""
-
-    def __init__(
-        self, info: TopicInfo, positions: Mapping[int, int], leaderless: Sequence[int], *, is_whole: bool
-    ) -> None:
-        self._info = info
-        self._topic = info.name
-        self._is_whole = is_whole
-        self._looks_ms = 0
-        self.at = {(info.name, partition): offset for partition, offset in positions.items()}
-        self.leaderless = frozenset(leaderless)
-
-    def fetch(self, client: Client, clock: Clock) -> dict[TopicPartition, Fetched]:
-        """Returns what has come, within `LEADER_WAIT_MS` if a partition loses its leader."""
-        now_ms = clock.monotonic_ms()
-        try:
-            if now_ms >= self._looks_ms or self.leaderless:
-                self._looks_ms = now_ms + TAIL_LOOKS_MS
-                without = self._look_at_topic(client)
-                late = sorted(self.leaderless - without)
-                ends = _start_offsets(client, self._topic, late, Start(kind="latest"))
-                self.at.update({(self._topic, partition): end for partition, end in ends.items()})
-                self.leaderless &= without
-            asked = {place: offset for place, offset in self.at.items() if place[1] not in self.leaderless}
-            if not asked:
-                return {}
-            return client.fetch(
-                asked,
-                max_bytes=SCAN_FETCH_BYTES,
-                partition_max_bytes=SCAN_FETCH_BYTES,
-                max_wait_ms=0,
-                leader_wait_ms=LEADER_WAIT_MS,
-            )
-        except (OffsetOutOfRangeError, UnknownTopicError) as error:
-            before = self._info
-            self._look_at_topic(client)
-            if self._info.topic_id == before.topic_id:
-                if not isinstance(error, OffsetOutOfRangeError):
-                    raise
-                self.at[error.topic, error.partition] = behind_deleted(error)
-        except RetriableKafkaError as error:
-            if error.code_name != NO_LEADER:
-                raise
-            self._look_at_topic(client)
-        return {}
-
-    def _look_at_topic(self, client: Client) -> frozenset[int]:
-        """Returns the partitions without a leader. Those of which no offset is known stay `leaderless`."""
-        before, self._info = self._info, topic_info(client, self._topic)
-        count = len(self._info.partitions)
-        if self._info.topic_id != before.topic_id:
-            places = [(self._topic, partition) for partition in range(count)]
-            begun = dict.fromkeys(places if self._is_whole else self.at, 0)
-            self.at.clear()
-            self.at.update(begun)
-            self.leaderless = frozenset()
-        elif self._is_whole:
-            for partition in range(len(before.partitions), count):
-                self.at.setdefault((self._topic, partition), 0)
-        without = frozenset(one.partition for one in self._info.partitions if one.leader < 0)
-        known = {partition for _, partition in self.at}
-        self.leaderless = (self.leaderless - known) | (known & without)
-        return without
-
-
-def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[bytes]:
-    clock = call.console.clock
-    at = followed.at
-    view, is_filtered = matching.view, matching.filter is not None
-    behind_max = TAIL_BEHIND_MAX if is_filtered else TAIL_LOOKED_AT
-    is_behind = False
-    try:
-        yield event("records", {"records": [], "dropped": 0, "leaderless": sorted(followed.leaderless)})
-        while True:
-            last: deque[tuple[LogRecord, tuple[Decoded, Decoded] | None]] = deque(maxlen=TAIL_RECORDS)
-            seen = dropped = held = 0
-            before = matching.unclear, followed.leaderless
-            # A few steps a second are enough for people. The node looks at a fetch that waits at each write.
-            clock.sleep_ms(0 if is_behind else TAIL_WAIT_MS)
-            # The client is lent for one step, so that twenty tails can share clients.
-            with call.console.client() as client:
-                answers = followed.fetch(client, clock)
-            until = clock.monotonic_ms() + STEP_MS
-            for place, fetched in answers.items():
-                behind = fetched.last_stable_offset - behind_max
-                if at[place] < behind:
-                    dropped += behind - at[place]
-                    at[place] = behind
-                for record, following in records_of(*place, at[place], fetched, True):
-                    at[place] = following
-                    if record is None:
-                        continue
-                    held += bytes_of(record)
-                    if clock.monotonic_ms() >= until or held > TAIL_BYTES:
-                        dropped += 1
-                        continue
-                    found = matching.look(record) if is_filtered else None
-                    if found is not None or not is_filtered:
-                        seen += 1
-                        last.append((record, found))
-            is_behind = any(one.data and at[place] < one.last_stable_offset for place, one in answers.items())
-            # Without a filter, only records that are shown are decoded.
-            shown = [view.shown(record, *(found or view.key_and_value(record))) for record, found in last]
-            dropped += seen - len(shown)
-            has_news = seen or dropped or before != (matching.unclear, followed.leaderless)
-            told = {
-                "records": shown,
-                "dropped": dropped,
-                "leaderless": sorted(followed.leaderless),
-                **matching.unclear,
-            }
-            yield event("records", told) if has_news else KEEP_ALIVE
-    except SuiroError as error:
-        yield event("failed", {"message": str(error)})
-
-
 def _export(call: Call) -> Download:
     """Records as a file."""
     topic = call.path["topic"]
@@ -559,21 +448,20 @@ ENDPOINTS = (
         _page,
         query={
             **_FROM,
-            **_WHERE,
+            **WHERE,
             "positions": "PARTITION:OFFSET,... of the page before, in place of from",
             "direction": "forward or backward",
             "limit": f"at most {PAGE_RECORDS_MAX}",
         },
     ),
-    Endpoint("GET", "/topics/{topic}/record", Role.VIEWER, _one, query={**_WHERE, "offset": "its offset"}),
+    Endpoint("GET", "/topics/{topic}/record", Role.VIEWER, _one, query={**WHERE, "offset": "its offset"}),
     Endpoint(
         "GET",
         "/topics/{topic}/scan",
         Role.VIEWER,
         _scan,
-        query={**_FROM, **_WHERE, **_FILTER, "limit": f"at most {SCAN_RECORDS_MAX}"},
+        query={**_FROM, **WHERE, **FILTER, "limit": f"at most {SCAN_RECORDS_MAX}"},
     ),
-    Endpoint("GET", "/topics/{topic}/tail", Role.VIEWER, _tail, query={**_WHERE, **_FILTER}),
     Endpoint(
         "GET",
         "/topics/{topic}/export",
@@ -581,8 +469,8 @@ ENDPOINTS = (
         _export,
         query={
             **_FROM,
-            **_WHERE,
-            **_FILTER,
+            **WHERE,
+            **FILTER,
             "format": "jsonl or csv",
             "limit": "how many; all, where it is not said",
         },

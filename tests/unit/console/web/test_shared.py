@@ -1,0 +1,59 @@
+"""One stream for several readers, on threads of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from suiro.console.web.shared import KEPT, SharedStreams
+
+READERS = 8
+LAST = 2_000
+
+
+def test_each_part_is_made_once_and_comes_in_order() -> None:
+    streams: SharedStreams[int] = SharedStreams()
+    making = threading.Lock()
+    made: list[int] = []
+    all_here = threading.Barrier(READERS)
+
+    def parts() -> Iterator[int]:
+        for number in range(LAST):
+            assert making.acquire(blocking=False)  # never by two at once
+            made.append(number)
+            making.release()
+            yield number
+
+    def read() -> list[list[int]]:
+        mine = streams.follow("key", parts())
+        found = [list(next(mine))]
+        all_here.wait(60)
+        return [*found, *map(list, mine)]
+
+    with ThreadPoolExecutor(READERS) as threads:
+        found = [one.result() for one in [threads.submit(read) for _ in range(READERS)]]
+    assert made == list(range(LAST))
+    for of_reader in found:
+        numbers = [number for parts_ in of_reader for number in parts_]
+        assert numbers == sorted(set(numbers))
+        assert max(map(len, of_reader)) <= KEPT
+        assert numbers[-1] == LAST - 1
+    assert not streams._streams
+
+
+def test_an_error_reaches_one_reader_and_the_next_begins_anew() -> None:
+    streams: SharedStreams[int] = SharedStreams()
+
+    def failing() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    first, second = streams.follow("key", failing()), streams.follow("key", iter([7]))
+    assert next(first) == [1]
+    with pytest.raises(ValueError, match="broken"):
+        next(second)
+    assert next(first, None) is None
+    assert next(streams.follow("key", iter([7]))) == [7]
