@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.avro_text import Place
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
 from suiro.connect.postgres.encoding.encoded_rows import UnsupportedValueError
 from suiro.connect.postgres.encoding.names import quoted
@@ -20,10 +21,10 @@ from suiro.connect.postgres.encoding.schemas import (
     RELATION_QUERY,
     Relation,
     announced,
+    as_in_topic,
     changed_meanings,
     key_schema,
     value_schema,
-    with_depths,
     with_earlier_types,
 )
 from suiro.connect.postgres.encoding.types import TYPES_QUERY, Column, Rules, types_of
@@ -83,7 +84,7 @@ class Tables:
         self.live: dict[int, TableSchema] = {}
         self._announced: dict[int, RelationMessage] = {}
         self._last_announced: dict[str, int] = {}  # oids by topic: tables may have exchanged their names
-        self._depths: dict[str, dict[str, int]] = {}  # of arrays that were not as deep as declared, by table and column
+        self._depths: dict[str, dict[Place, int]] = {}  # of arrays that were not as deep as declared, by table
 
     def look(self) -> list[Table]:
         """Reads the published tables. Raises `ConfigError` if two of them would be written to one topic."""
@@ -183,8 +184,7 @@ class Tables:
         """Returns the schema with the current types, or None if they have not changed. Postgres does not announce that
         a composite type was altered."""
         before = self.live[oid].relation
-        is_same = self._types(before.columns, self._database) == before.types
-        if is_same and self._with_depths(before) == before:
+        if self._as_in_topic(replace(before, types=self._types(before.columns, self._database))) == before:
             return None
         announced = self.announce(self._announced.pop(oid))
         return None if announced is None else announced[0]
@@ -198,13 +198,13 @@ class Tables:
     def note_depth(self, error: UnsupportedValueError) -> None:
         """Notes the depth of an array, which its column may not have."""
         known = self._depths.setdefault(error.table, {})
-        known[error.column] = max(known.get(error.column, 0), error.depth)
+        known[error.place] = max(known.get(error.place, 0), error.depth)
 
-    def _with_depths(self, relation: Relation) -> Relation:
-        if all(one.kind != "array" for one in relation.types.values()):
+    def _as_in_topic(self, relation: Relation) -> Relation:
+        if all(one.kind not in ("array", "composite") for one in relation.types.values()):
             return relation
         latest = self._latest(f"{self._options.topic(relation.schema, relation.name)}-value")
-        return with_depths(relation, self._rules, latest=latest, met=self._depths.get(relation.full_name, {}))
+        return as_in_topic(relation, self._rules, latest=latest, met=self._depths.get(relation.full_name, {}))
 
     def forget_announcements(self) -> None:
         """Called when the stream starts again: it announces every table before its first change."""
@@ -218,7 +218,7 @@ class Tables:
 
     def _table_schema(self, relation: Relation, *, is_final: bool) -> TableSchema:
         topic = self._options.topic(relation.schema, relation.name)
-        relation = self._with_depths(relation)
+        relation = self._as_in_topic(relation)
         value = value_schema(relation, self._rules)
         key_id, _ = self._register(f"{topic}-key", key_schema(relation, self._rules), relation)
         value_id = self._register_value(topic, value, relation) if is_final else 0
