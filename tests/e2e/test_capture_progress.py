@@ -48,6 +48,9 @@ class Told:
         found: dict[str, Any] = httpx.get(self._url, timeout=30).json()
         return found
 
+    def restart(self) -> None:
+        httpx.post(self._url.replace("/status", "/restart"), timeout=30).raise_for_status()
+
     def capture(self) -> dict[str, Any]:
         found: dict[str, Any] = self.status()["capture"] or {"tables": [], "schema_changes": []}
         return found
@@ -149,3 +152,18 @@ def test_a_table_that_changes_is_told(start: Start, connection: Connection, pref
     connection.execute("insert into t values (3, 'three', 'more')")
     again.reaches(lambda: again.status()["records"] >= 1, "a record")
     assert again.capture()["schema_changes"] == []
+
+
+def test_a_restarted_connector_begins_no_new_snapshot_again(
+    start: Start, connection: Connection, tmp_path: Path
+) -> None:
+    connection.execute("create table small (id int primary key); insert into small values (1), (2)")
+    with (tmp_path / "connectors.toml").open("a") as file:
+        file.write('snapshot = "new"\n')
+    running = start()
+    running.reaches(lambda: running.table("public.small")["rows"] == 2, "the rows")
+    running.reaches(lambda: running.table("public.small")["state"] == "complete", "the snapshot")
+    running.restart()
+    running.reaches(lambda: running.table("public.small")["rows"] == 0, "the next session")
+    running.reaches(lambda: running.table("public.small")["state"] == "complete", "its position")
+    assert running.table("public.small")["rows"] == 0
