@@ -35,7 +35,7 @@ from suiro.connect.positions import (
     transactional_id,
 )
 from suiro.connect.record_spans import sink_spans
-from suiro.connect.schema_fields import fields_reader
+from suiro.connect.schema_fields import Fields, fields_reader
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
@@ -425,12 +425,8 @@ class _Running:
                 raw_key=raw_key,
                 raw_value=raw_value,
                 fields=None if fields is None else fields.types,
-                json_texts={
-                    name: place
-                    for one in (fields, key_fields)
-                    if one is not None
-                    for name, place in one.json_texts.items()
-                },
+                names=_both(fields, key_fields, "names"),
+                json_texts=_both(fields, key_fields, "json_texts"),
             )
             if reason:
                 self._reject(record, reason)
@@ -490,3 +486,9 @@ class _Running:
         at = self._positions()
         progress.offsets = {f"{topic}-{partition}": offset for (topic, partition), offset in at.items()}
         progress.lag = sum(max(0, end - at[target]) for target, end in self._ends.items())
+
+
+def _both(fields: Fields | None, key_fields: Fields | None, what: str) -> dict[str, Any]:
+    return {
+        name: one for found in (fields, key_fields) if found is not None for name, one in getattr(found, what).items()
+    }

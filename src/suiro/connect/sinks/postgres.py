@@ -236,6 +236,7 @@ class PostgresSink:
             return self._with_json(record, self._key_of(record)), None
         if not isinstance(value, dict):
             raise _Refused(f"the value is {type(value).__name__}, not an object")
+        value = _renamed(value, record.names)
         unknown = value.keys() - self._types.keys()
         if unknown:
             if self._settings.unknown_fields == "fail":
@@ -283,6 +284,7 @@ class PostgresSink:
             except ValueError:
                 pass
         if isinstance(key, dict):
+            key = _renamed(key, record.names)
             if any(key.get(name) is None for name in names):
                 raise _Refused(f"the key has no {', '.join(names)}")
             return {name: key[name] for name in names}
@@ -437,6 +439,18 @@ def _is_of_a_record(error: Exception) -> bool:
 def _named(*names: str) -> sql.Identifier:
     """Returns an identifier for a statement with parameters, in which % is doubled."""
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
+
+
+def _renamed(value: Any, names: Mapping[str, tuple[str, Any]]) -> Any:
+    """Returns a value that a capture wrote, with the names of Postgres. `names`: see `Fields.names`."""
+    if not names:
+        return value
+    if isinstance(value, list):
+        return [_renamed(one, names) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = ((*names.get(name, (name, {})), one) for name, one in value.items())
+    return {column: _renamed(one, within) for column, within, one in found}
 
 
 def _array_text(value: Any) -> str:
