@@ -51,6 +51,9 @@ class Told:
     def restart(self) -> None:
         httpx.post(self._url.replace("/status", "/restart"), timeout=30).raise_for_status()
 
+    def metrics(self) -> str:
+        return httpx.get(f"{self.process.url}/metrics", timeout=30).text
+
     def capture(self) -> dict[str, Any]:
         found: dict[str, Any] = self.status()["capture"] or {"tables": [], "schema_changes": []}
         return found
@@ -167,3 +170,10 @@ def test_a_restarted_connector_begins_no_new_snapshot_again(
     running.reaches(lambda: running.table("public.small")["rows"] == 0, "the next session")
     running.reaches(lambda: running.table("public.small")["state"] == "complete", "its position")
     assert running.table("public.small")["rows"] == 0
+
+
+def test_the_metrics_of_a_capture_are_those_of_its_process(start: Start, connection: Connection, prefix: str) -> None:
+    connection.execute("create table small (id int primary key); insert into small values (1), (2)")
+    running = start()
+    running.reaches(lambda: running.table("public.small")["state"] == "complete", "the snapshot")
+    assert f'suiro_capture_snapshot_rows_total{{name="{prefix}.suiro_{prefix}"}} 2.0' in running.metrics()

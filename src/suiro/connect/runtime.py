@@ -91,6 +91,11 @@ class Runtime:
         chosen = self._supervised.values() if name is None else [self._named(name)]
         return [supervised.status() for supervised in chosen]
 
+    def capture_metrics(self) -> list[tuple[str, Any]]:
+        """Returns the names of the captures that have run, and the `CaptureStatus` of each."""
+        found = (supervised.capture_metrics for supervised in self._supervised.values())
+        return [one for one in found if one is not None]
+
     def pause(self, name: str) -> None:
         """Returns immediately; the state becomes PAUSED when everything is closed."""
         self._named(name).want(paused=True)
@@ -187,6 +192,10 @@ class _Supervised:
                 "retry_at_ms": self._retry_at_ms,
                 "capture": None if progress.capture is None else progress.capture(),
             }
+
+    @property
+    def capture_metrics(self) -> tuple[str, Any] | None:
+        return self._progress.capture_metrics
 
     def _datasets(self) -> Datasets:
         known = getattr(self._connector.task, "datasets", None)

@@ -57,6 +57,7 @@ class PostgresCaptureTask:
             traces=context.traces,
         )
         context.progress.capture = capture.progress
+        context.progress.capture_metrics = (capture.options.name, capture.status)
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(capture, context, ended), daemon=True)
         watching.start()
