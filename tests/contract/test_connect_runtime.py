@@ -414,6 +414,19 @@ def test_partitions_that_are_added_are_read_from_their_start(
 
 
 @NODE_ONLY
+def test_a_sink_waits_for_a_topic_that_is_created_later(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    with running(tmp_path, bootstrap, sink(unique, unique)) as runtime:
+        told = reaches(runtime, unique, lambda at: at["error"], "what it waits for")
+        assert f"topic '{unique}' does not exist" in told["error"]
+        assert (told["state"], told["restarts"]) == ("RUNNING", 0)
+        client.create_topics([NewTopic(unique, 1)])
+        send(client, unique, [1])
+        told = reaches(runtime, unique, lambda at: at["records"] == 1, "the record")
+        assert (told["error"], told["restarts"]) == (None, 0)
+
+
 def test_a_failing_connector_leaves_the_others_alone_and_recovers(
     tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
 ) -> None:
@@ -430,6 +443,7 @@ def test_a_failing_connector_leaves_the_others_alone_and_recovers(
         Gathering.broken.discard(bad)
         runtime.restart(bad)
         reaches(runtime, bad, lambda at: at["records"] == 2, "the bad one's two records")
+        reaches(runtime, bad, lambda at: at["error"] is None, "the end of its error")
     assert Gathering.taken[bad] == [(None, 1), (None, 2)]
 
 

@@ -341,7 +341,7 @@ def test_arrays_of_another_depth_within_composite_types(scene: CaptureScene, con
     capture.ready()
     scene.wait_same(connection, "t", rows, ["k"])
     connection.execute("insert into t values (3, null, row(array[[row('{{{5}}}', 3)::leg]], '{c}'), null)")
-    connection.execute("insert into t values (4, null, null, array[row(null, '{{d},{NULL}}')::trip]), (5, '({6},6)')")
+    connection.execute("insert into t values (4, null, null, array[row(null, '{{d},{NULL}}')::trip]), (5, '({6},6)', null, null)")
     scene.wait_same(connection, "t", rows, ["k"])
     capture.kill()
     connection.execute("insert into t values (6, '({{7}},7)', row(null, '{e}'), null)")

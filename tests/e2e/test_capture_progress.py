@@ -177,3 +177,17 @@ def test_the_metrics_of_a_capture_are_those_of_its_process(start: Start, connect
     running = start()
     running.reaches(lambda: running.table("public.small")["state"] == "complete", "the snapshot")
     assert f'suiro_capture_snapshot_rows_total{{name="{prefix}.suiro_{prefix}"}} 2.0' in running.metrics()
+
+
+def test_a_capture_that_cannot_go_on_is_tried_less_and_less_often(
+    start: Start, connection: Connection, tmp_path: Path
+) -> None:
+    """Each session commits its position first, which counted as progress. The status had no error in between."""
+    connection.execute("create table small (id int primary key, at time); insert into small values (1, '12:00')")
+    running = start()
+    running.reaches(lambda: running.table("public.small")["state"] == "complete", "the snapshot")
+    connection.execute("alter table small alter at type text; insert into small values (2, '12:00')")
+    running.reaches(lambda: running.status()["restarts"] >= 3, "three restarts")
+    assert "SchemaRefusedError" in running.status()["error"]
+    log = (tmp_path / "connect.log").read_text()
+    assert [f"restarts in {wait_ms} ms" in log for wait_ms in (500, 1000, 2000)] == [True, True, True]

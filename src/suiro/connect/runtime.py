@@ -23,7 +23,7 @@ from suiro.clock import Clock, SystemClock
 from suiro.connect.configuration import Configuration, Connector
 from suiro.connect.datasets import Report
 from suiro.connect.task import Ended, Progress, TaskContext
-from suiro.errors import FatalError, UsageError
+from suiro.errors import FatalError, SuiroError, UsageError
 from suiro.telemetry import Datasets, EventSender, Traces
 
 FIRST_BACKOFF_MS = 500
@@ -138,6 +138,7 @@ class _Supervised:
         self._context: TaskContext | None = None  # of the current run
         self._state = "PAUSED" if connector.paused else "RUNNING"
         self._error: str | None = None
+        self._failed_at = 0  # the number of commits then: the next one ends the error
         self._retry_at_ms: int | None = None
         self._retry_ends_ms = 0  # the same by the monotonic clock
         self._restarts = 0
@@ -188,7 +189,7 @@ class _Supervised:
                 "lag": progress.lag,
                 "offsets": dict(progress.offsets),
                 "restarts": self._restarts,
-                "error": self._error,
+                "error": progress.waits_for or (self._error if progress.commits == self._failed_at else None),
                 "retry_at_ms": self._retry_at_ms,
                 "capture": None if progress.capture is None else progress.capture(),
             }
@@ -263,6 +264,7 @@ class _Supervised:
             _log.info("%s: while it was being stopped: %s", self._connector.name, failure)
             return
         self._error = f"{type(failure).__name__}: {failure}"
+        self._failed_at = self._progress.commits
         self._restarts += 1
         if isinstance(failure, FatalError):
             self._state = "FAILED"
@@ -276,6 +278,6 @@ class _Supervised:
             self._connector.name,
             self._backoff_ms,
             self._error,
-            exc_info=None if isinstance(failure, UsageError) else failure,
+            exc_info=None if isinstance(failure, SuiroError) else failure,
         )
         self._backoff_ms = min(self._backoff_ms * 2, LONGEST_BACKOFF_MS)

@@ -51,6 +51,7 @@ GATHER_BYTES = 32 * 1024 * 1024  # of records that linger; decoded, they are sev
 LARGEST_FETCH_BYTES = 1 << 30
 TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
+LOOK_FOR_TOPICS_S = 1.0
 COMMIT_AGAIN_MS = 600_000
 """Brokers forget the offsets of a group without members some days after their commit (offsets.retention.minutes), even
 for a partition that has had no record since. Also for offsets behind aborted records and markers."""
@@ -172,7 +173,7 @@ class _Running:
     def loop(self) -> None:
         clock = self._context.clock
         self._producer.init()
-        partitions = self._partitions()
+        partitions = self._wait_for_partitions()
         topic_ids = self._ids.now
         self._sink.open()
         self._begin(partitions)
@@ -190,6 +191,23 @@ class _Running:
                 look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
                 if self._partitions() != partitions or self._ids.now != topic_ids:
                     raise Ended("partitions were added, or a topic was created again")
+
+    def _wait_for_partitions(self) -> list[TopicPartition]:
+        """Waits until the topics exist: a source of the same file may create them in a moment. Raises `Ended` after a
+        stop."""
+        progress = self._context.progress
+        while True:
+            try:
+                found = self._partitions()
+            except UnknownTopicError as error:
+                if progress.waits_for != str(error):
+                    progress.waits_for = str(error)
+                    _log.warning("%s waits: %s", self._context.name, error)
+                if self._context.stopping.wait(LOOK_FOR_TOPICS_S):
+                    raise Ended("stopped while it waited for a topic") from None
+                continue
+            progress.waits_for = None
+            return found
 
     def _partitions(self) -> list[TopicPartition]:
         found = self._client.metadata(self._settings.topics)

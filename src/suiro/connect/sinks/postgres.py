@@ -166,9 +166,14 @@ class PostgresSink:
     def _transaction(self) -> Iterator[None]:
         version = self._connected.info.server_version
         no_limits = (f"SET LOCAL {name} = 0" for name, since in _NO_LIMITS.items() if version >= since)
-        with self._connected.transaction():
-            self._connected.execute("; ".join((_LIMIT_OF_LOCKS, *no_limits)).encode())
-            yield
+        try:
+            with self._connected.transaction():
+                self._connected.execute("; ".join((_LIMIT_OF_LOCKS, *no_limits)).encode())
+                yield
+        except psycopg.OperationalError as error:
+            raise TransientError(f"{self._name}: lost Postgres, or it cannot go on: {_first_line(error)}") from error
+        except psycopg.Error as error:
+            raise UsageError(f"{self._name}: Postgres says: {_first_line(error)}") from error
 
     def _server_network(self, network: Mapping[str, Any]) -> bytes:
         """Returns statements with which the server notices within the same time as this side that the other one is
@@ -227,7 +232,7 @@ class PostgresSink:
         except (psycopg.Error, RecursionError) as error:
             if not _is_of_a_record(error):
                 raise
-            raise _Refused(str(error).strip().partition("\n")[0]) from error
+            raise _Refused(_first_line(error)) from error
 
     def _row(self, record: SinkRecord) -> tuple[dict[str, Any], dict[str, Any] | None]:
         names = self._settings.key
@@ -240,7 +245,10 @@ class PostgresSink:
         unknown = value.keys() - self._types.keys()
         if unknown:
             if self._settings.unknown_fields == "fail":
-                raise _Refused(f"table {self._settings.table} has no column for {', '.join(sorted(unknown))}")
+                raise _Refused(
+                    f"table {self._settings.table} has no column for {', '.join(sorted(unknown))}; add it, or set "
+                    'unknown_fields = "ignore"'
+                )
             value = {name: item for name, item in value.items() if name not in unknown}
         if any(value.get(name) is None for name in names):
             value = value | self._key_of(record)
@@ -426,6 +434,10 @@ class PostgresSink:
     def _connected(self) -> psycopg.Connection[Any]:
         assert self._connection is not None
         return self._connection
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _is_of_a_record(error: Exception) -> bool:

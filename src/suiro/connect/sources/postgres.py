@@ -77,5 +77,6 @@ class PostgresCaptureTask:
                 capture.stop()
                 ended.wait()
             progress.records = records + capture.status.records
-            progress.commits = commits + capture.status.kafka_transactions
+            # A session begins with a commit of its position alone, which is no progress if each fails at one place.
+            progress.commits = commits + (capture.status.kafka_transactions if capture.status.records else 0)
             progress.lag = capture.status.lag_bytes

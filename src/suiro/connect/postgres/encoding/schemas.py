@@ -309,21 +309,33 @@ def _is_another(old: Any, new: Any) -> bool:
     no other type as a record."""
     if isinstance(old, dict) and isinstance(new, dict):
         return any(_is_another(old[name], new[name]) for name in old.keys() & new.keys())
-    return not isinstance(old, dict) and not isinstance(new, dict) and bool(old != new)
+    if isinstance(old, dict) or isinstance(new, dict) or None in (old, new):
+        return False
+    return new[0] in _READ_AS.get(old[0], (old[0],)) and bool(old[1:] != new[1:])
+
+
+_READ_AS = {
+    "int": ("int", "long", "float", "double"),
+    "long": ("long", "float", "double"),
+    "float": ("float", "double"),
+    "bytes": ("bytes", "string"),
+    "string": ("string", "bytes"),
+}
+"""As what Avro reads values of a type. The registry refuses other changes itself."""
 
 
 def _meaning(kind: Any) -> Any:
-    """Returns what values mean beyond their Avro type, of a record by fields; None for nothing."""
+    """Returns the Avro type and what values mean beyond it, of a record by fields; None for a null."""
     if isinstance(kind, list):
         return next((_meaning(branch) for branch in kind if branch != "null"), None)
     if not isinstance(kind, dict):
-        return None
+        return (kind, None, None)
     if kind["type"] == "array":
         return _meaning(kind["items"])
     if kind["type"] == "record":
         return {field["name"]: _meaning(field["type"]) for field in kind["fields"]}
     logical = kind.get("logicalType")
-    return None if logical in (None, "uuid") else (logical, kind.get("scale"))
+    return (kind["type"], None if logical == "uuid" else logical, kind.get("scale"))
 
 
 def _record(
