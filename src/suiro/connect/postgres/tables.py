@@ -299,7 +299,8 @@ def _refusal(
     column = f"{relation.full_name}.{first}" if first else f"{relation.full_name}.<column>"
     return (
         f"table {relation.full_name} changed and subject {subject} refuses its new schema: {'; '.join(changes)}. "
-        f"The registry says: {error}. Choose: undo the change of the table; capture the column as text (as_text = "
+        "Choose: undo the change of the table; capture the column as text (as_text = "
         f"{column}) if it was a string before; or let the subject take it (PUT /config/{subject} with compatibility "
-        "NONE, after you have informed its readers), then start the capture again: it continues with this change"
+        "NONE, after you have informed its readers), then start the capture again: it continues with this change. The "
+        f"registry says: {error}"
     )
