@@ -341,7 +341,9 @@ def test_arrays_of_another_depth_within_composite_types(scene: CaptureScene, con
     capture.ready()
     scene.wait_same(connection, "t", rows, ["k"])
     connection.execute("insert into t values (3, null, row(array[[row('{{{5}}}', 3)::leg]], '{c}'), null)")
-    connection.execute("insert into t values (4, null, null, array[row(null, '{{d},{NULL}}')::trip]), (5, '({6},6)', null, null)")
+    connection.execute(
+        "insert into t values (4, null, null, array[row(null, '{{d},{NULL}}')::trip]), (5, '({6},6)', null, null)"
+    )
     scene.wait_same(connection, "t", rows, ["k"])
     capture.kill()
     connection.execute("insert into t values (6, '({{7}},7)', row(null, '{e}'), null)")
@@ -377,6 +379,28 @@ def test_composite_types_are_renamed(scene: CaptureScene, connection: Connection
     assert (values[3]["a"]["all_parts"], values[3]["b"], values[3]["c"]) == (
         [{"n": 5, "at": None}], {"n": 6, "at": None}, {"m": "c"}
     )  # fmt: skip
+    assert capture.stop() == 0
+
+
+def test_a_table_that_gets_its_key_after_rows(scene: CaptureScene, connection: Connection) -> None:
+    """The log has rows that nothing names. The capture ended there, at each start again."""
+    connection.execute("create table t (k int primary key, n int); insert into t values (1, 1)")
+    capture = scene.start()
+    capture.ready()
+    connection.execute("create table u (k int not null, n int); insert into u values (1, 1), (2, 2)")
+    wait_until(lambda: capture.process.poll() is not None, 60, "the end of the capture")
+    assert 'ALTER TABLE "public"."u" ADD PRIMARY KEY' in capture.said()
+    connection.execute("insert into u values (3, 3); alter table u add primary key (k)")
+    connection.execute("insert into u values (4, 4); update u set n = 5 where k = 1; delete from u where k = 2")
+    capture = scene.start()
+    capture.ready()
+    scene.wait_same(connection, "u", "u", ["k"])
+    # The key of a table that was read goes and comes.
+    with connection.transaction():
+        connection.execute("alter table t drop constraint t_pkey; insert into t values (2, 2)")
+        connection.execute("alter table t add primary key (k)")
+    connection.execute("insert into t values (3, 3)")
+    scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0
 
 

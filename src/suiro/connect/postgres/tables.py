@@ -7,6 +7,7 @@ stops with `SchemaRefusedError`.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import RelationMessage
 from suiro.connect.postgres.encoding.schemas import (
     RELATION_QUERY,
+    KeylessTableError,
     Relation,
     announced,
     as_in_topic,
@@ -34,6 +36,8 @@ from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table, TableDroppedError, published_tables, read_table
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
+
+logger = logging.getLogger(__name__)
 
 
 class SchemaRefusedError(UsageError):
@@ -146,10 +150,9 @@ class Tables:
 
     def announce(self, message: RelationMessage) -> tuple[TableSchema, bool] | None:
         """Returns the schema from here on and whether it differs from the topic's last one; None if the table is not
-        captured."""
+        captured, or has no key here, so that its changes cannot be written."""
         if not self.is_wanted(message.schema, message.name):
-            self.live.pop(message.oid, None)  # it may have had another name before
-            self._announced.pop(message.oid, None)
+            self._leave_out(message.oid)
             return None
         known = self.live.get(message.oid)
         if known is not None and self._announced.get(message.oid) == message:
@@ -168,7 +171,15 @@ class Tables:
             names = {column.name for column in columns}
             if facts is not None and facts.key_is_unique and set(facts.key) <= names:
                 key = facts.key
-        relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
+        try:
+            relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
+        except KeylessTableError as error:
+            if self._options.snapshot == "never":
+                raise
+            # It has got a key since, or the next look at the tables ends the capture until it has one.
+            logger.info("%s", error)
+            self._leave_out(message.oid)
+            return None
         topic = self._options.topic(relation.schema, relation.name)
         relation = with_earlier_types(relation, row=row, versions=self._versions(f"{topic}-value"))
         rival = self._by_topic.get(topic)
@@ -179,6 +190,11 @@ class Tables:
         self._announced[message.oid] = message
         self._last_announced[schema.topic] = message.oid
         return schema, True
+
+    def _leave_out(self, oid: int) -> None:
+        """It may have had another name or a key before."""
+        self.live.pop(oid, None)
+        self._announced.pop(oid, None)
 
     def look_at_types(self, oid: int) -> TableSchema | None:
         """Returns the schema with the current types, or None if they have not changed. Postgres does not announce that

@@ -47,6 +47,10 @@ from pg_catalog.pg_class c where c.oid = %(relation)s::oid
 """The columns of a table (name, declared dimensions, number, type), and the numbers of its primary key."""
 
 
+class KeylessTableError(UsageError):
+    """Nothing in the log names a row of a table."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
     """A table: its columns, in the order in which pgoutput and a snapshot send them, and its key.
@@ -106,7 +110,7 @@ def announced(
     if not wanted or not set(wanted) <= set(flagged):
         table = f"{message.schema}.{message.name}"
         why = f"its replica identity does not cover the key {', '.join(key)}" if key else "it has no primary key"
-        raise UsageError(
+        raise KeylessTableError(
             f"nothing in the WAL names a row of {table}: {why}. Give it a primary key, or ALTER TABLE {table} REPLICA "
             "IDENTITY USING INDEX <a unique index over NOT NULL columns>, or REPLICA IDENTITY FULL (then the whole row "
             "is the key, or name the key)"
