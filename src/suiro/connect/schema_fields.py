@@ -117,8 +117,8 @@ def _of_capture(kind: Any, named: Mapping[str, Any], seen: dict[str, dict[str, A
     if not isinstance(kind, dict):
         return next((found for one in kind if (found := _of_capture(one, named, seen, entry))), {})
     fields = (one for one in kind.get("fields", ()) if "postgres.type" in one)
-    found = (entry(one, _of_capture(one["type"], named, seen, entry)) for one in fields)
-    return {name: one for name, one in found if one} or _of_capture(kind.get("items", ()), named, seen, entry)
+    entries = (entry(one, _of_capture(one["type"], named, seen, entry)) for one in fields)
+    return {name: one for name, one in entries if one} or _of_capture(kind.get("items", ()), named, seen, entry)
 
 
 def _column(one: Mapping[str, Any]) -> str:
