@@ -447,6 +447,16 @@ def test_a_failing_connector_leaves_the_others_alone_and_recovers(
     assert Gathering.taken[bad] == [(None, 1), (None, 2)]
 
 
+def test_an_error_ends_when_there_is_nothing_to_commit(
+    tmp_path: Path, bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("suiro.connect.runtime.IS_WELL_MS", 500)
+    Counting.failures[unique] = 1
+    with running(tmp_path, bootstrap, source(unique, unique, 6)) as runtime:
+        reaches(runtime, unique, lambda at: at["restarts"] == 1, "the failure")
+        reaches(runtime, unique, lambda at: at["error"] is None and at["state"] == "RUNNING", "the end of its error")
+
+
 def test_a_restart_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     behind_ms = 0
     wall_ms = SystemClock.wall_ms

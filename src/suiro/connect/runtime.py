@@ -28,6 +28,8 @@ from suiro.telemetry import Datasets, EventSender, Traces
 
 FIRST_BACKOFF_MS = 500
 LONGEST_BACKOFF_MS = 60_000
+IS_WELL_MS = 60_000
+"""A connector without anything to commit has no error any more when it has run for so long."""
 
 _log = logging.getLogger(__name__)
 
@@ -139,6 +141,7 @@ class _Supervised:
         self._state = "PAUSED" if connector.paused else "RUNNING"
         self._error: str | None = None
         self._failed_at = 0  # the number of commits then: the next one ends the error
+        self._runs_since_ms = 0
         self._retry_at_ms: int | None = None
         self._retry_ends_ms = 0  # the same by the monotonic clock
         self._restarts = 0
@@ -189,10 +192,16 @@ class _Supervised:
                 "lag": progress.lag,
                 "offsets": dict(progress.offsets),
                 "restarts": self._restarts,
-                "error": progress.waits_for or (self._error if progress.commits == self._failed_at else None),
+                "error": progress.waits_for or self._lasting_error(),
                 "retry_at_ms": self._retry_at_ms,
                 "capture": None if progress.capture is None else progress.capture(),
             }
+
+    def _lasting_error(self) -> str | None:
+        """Returns the last error, unless the connector has committed since, or runs for a while."""
+        runs_for_ms = SystemClock().monotonic_ms() - self._runs_since_ms
+        is_over = self._progress.commits != self._failed_at or (self._state == "RUNNING" and runs_for_ms >= IS_WELL_MS)
+        return None if is_over else self._error
 
     @property
     def capture_metrics(self) -> tuple[str, Any] | None:
@@ -243,6 +252,7 @@ class _Supervised:
                     self._again = False
                     self._retry_at_ms = None
                     self._state = "RUNNING"
+                    self._runs_since_ms = SystemClock().monotonic_ms()
                     self._context = self._make_context(self._connector.name, self._progress)
                     return True
             return False
