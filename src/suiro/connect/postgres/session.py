@@ -341,9 +341,10 @@ class Session:
                 "lag_bytes": status.lag_bytes,
             }
             logger.warning(
-                "slot %s holds %d bytes of Postgres's log; the alert is at %d",
+                "slot %s holds %d bytes of Postgres's log, %s the alert at %d",
                 options.slot,
                 status.lag_bytes,
+                "above" if above else "and is back below",
                 options.lag_alert_bytes,
             )
             self._control.on_event(said)
