@@ -421,6 +421,9 @@ def test_a_sink_waits_for_a_topic_that_is_created_later(
         told = reaches(runtime, unique, lambda at: at["error"], "what it waits for")
         assert f"topic '{unique}' does not exist" in told["error"]
         assert (told["state"], told["restarts"]) == ("RUNNING", 0)
+        runtime.pause(unique)
+        reaches(runtime, unique, lambda at: at["state"] == "PAUSED" and at["error"] is None, "the pause")
+        runtime.resume(unique)
         client.create_topics([NewTopic(unique, 1)])
         send(client, unique, [1])
         told = reaches(runtime, unique, lambda at: at["records"] == 1, "the record")

@@ -204,6 +204,7 @@ class _Running:
                     progress.waits_for = str(error)
                     _log.warning("%s waits: %s", self._context.name, error)
                 if self._context.stopping.wait(LOOK_FOR_TOPICS_S):
+                    progress.waits_for = None
                     raise Ended("stopped while it waited for a topic") from None
                 continue
             progress.waits_for = None
