@@ -16,7 +16,10 @@ from suiro.broker.metrics.families import FAMILIES
 from suiro.broker.settings.kafka_settings import ALTERABLE
 from suiro.cli.commands import COMMANDS, parsers_of
 from suiro.config import NodeSettings
+from suiro.connect.control import METRICS as CONNECTOR_METRICS
+from suiro.connect.control import STATE_METRIC
 from suiro.connect.postgres.encoding import types
+from suiro.connect.postgres.status import CaptureStatus
 from suiro.spark import connector
 from suiro.spark.metrics import HELP as QUERY_HELP
 from suiro.spark.metrics import kind_of
@@ -189,6 +192,17 @@ suiro run delays.py --metrics 127.0.0.1:9405
 |---|---|---|
 """
 
+CONNECT_METRICS = """
+## Metrics of connectors and captures
+
+`suiro connect run` serves `/metrics` on the address of its HTTP API. The metrics of a connector have the label
+`connector`. Those of a capture have the label `name` (`TOPIC_PREFIX.SLOT`); `suiro capture postgres --metrics
+HOST:PORT` serves only them. They begin again when a connector is restarted.
+
+| metric | kind | meaning |
+|---|---|---|
+"""
+
 
 def metrics() -> str:
     known = {field.name.replace("_", ".") for field in dataclasses.fields(NodeSettings)}
@@ -204,6 +218,12 @@ def metrics() -> str:
     lines += [QUERY_METRICS.rstrip("\n")]
     for name, text in QUERY_HELP.items():
         lines.append(f"| `suiro_query_{name}` | {kind_of(name)} | {text} |")
+    lines += [CONNECT_METRICS.rstrip("\n")]
+    for _, name, kind, text in [*CONNECTOR_METRICS, STATE_METRIC]:
+        lines.append(f"| `{name}` | {kind} | {text} |")
+    for one in dataclasses.fields(CaptureStatus):
+        kind, text = one.metadata["kind"], one.metadata["text"]
+        lines.append(f"| `suiro_capture_{one.name}{'_total' * (kind == 'counter')}` | {kind} | {text} |")
     return "\n".join(lines) + "\n"
 
 

@@ -414,6 +414,22 @@ def test_partitions_that_are_added_are_read_from_their_start(
 
 
 @NODE_ONLY
+def test_a_sink_waits_for_a_topic_that_is_created_later(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    with running(tmp_path, bootstrap, sink(unique, unique)) as runtime:
+        told = reaches(runtime, unique, lambda at: at["error"], "what it waits for")
+        assert f"topic '{unique}' does not exist" in told["error"]
+        assert (told["state"], told["restarts"]) == ("RUNNING", 0)
+        runtime.pause(unique)
+        reaches(runtime, unique, lambda at: at["state"] == "PAUSED" and at["error"] is None, "the pause")
+        runtime.resume(unique)
+        client.create_topics([NewTopic(unique, 1)])
+        send(client, unique, [1])
+        told = reaches(runtime, unique, lambda at: at["records"] == 1, "the record")
+        assert (told["error"], told["restarts"]) == (None, 0)
+
+
 def test_a_failing_connector_leaves_the_others_alone_and_recovers(
     tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
 ) -> None:
@@ -430,7 +446,18 @@ def test_a_failing_connector_leaves_the_others_alone_and_recovers(
         Gathering.broken.discard(bad)
         runtime.restart(bad)
         reaches(runtime, bad, lambda at: at["records"] == 2, "the bad one's two records")
+        reaches(runtime, bad, lambda at: at["error"] is None, "the end of its error")
     assert Gathering.taken[bad] == [(None, 1), (None, 2)]
+
+
+def test_an_error_ends_when_there_is_nothing_to_commit(
+    tmp_path: Path, bootstrap: str, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("suiro.connect.runtime.IS_WELL_MS", 500)
+    Counting.failures[unique] = 1
+    with running(tmp_path, bootstrap, source(unique, unique, 6)) as runtime:
+        reaches(runtime, unique, lambda at: at["restarts"] == 1, "the failure")
+        reaches(runtime, unique, lambda at: at["error"] is None and at["state"] == "RUNNING", "the end of its error")
 
 
 def test_a_restart_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,17 @@ def test_a_snapshot_that_is_killed_goes_on_where_it_was(scene: CaptureScene, con
     assert capture.stop() == 0
 
 
+def test_a_request_for_a_snapshot_that_nobody_serves(
+    scene: CaptureScene, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection.execute("create table t (id int primary key)")
+    with pytest.raises(ConfigError, match=r"table public\.no_such does not exist"):
+        request_snapshot(scene.options["dsn"], topic_prefix=scene.prefix, table="no_such")
+    assert "no slot" not in caplog.text
+    request_snapshot(scene.options["dsn"], topic_prefix="another", table="t")
+    assert "no slot suiro_another" in caplog.text
+
+
 @pytest.mark.soak  # CI's time
 def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key, name text)")

@@ -328,6 +328,82 @@ def test_arrays_of_another_depth_than_declared(scene: CaptureScene, connection: 
     assert capture.stop() == 0
 
 
+def test_arrays_of_another_depth_within_composite_types(scene: CaptureScene, connection: Connection) -> None:
+    connection.execute(
+        "create domain names as text[]; create type leg as (stops int[], n int);"
+        "create type trip as (legs leg[], a names);"
+        "create table t (k int primary key, l leg, t trip, u trip[]);"
+        """insert into t values (1, '({1},1)', row(array['({2},2)'::leg], '{a}'), array[row(null, '{b}')::trip]);"""
+        "insert into t values (2, '(\"{{1,2},{3,4}}\",1)', null, null)"
+    )
+    rows = "(select k, to_json(l) as l, to_json(t) as t, to_json(u) as u from t) rows"
+    capture = scene.start(tables="t")
+    capture.ready()
+    scene.wait_same(connection, "t", rows, ["k"])
+    connection.execute("insert into t values (3, null, row(array[[row('{{{5}}}', 3)::leg]], '{c}'), null)")
+    connection.execute(
+        "insert into t values (4, null, null, array[row(null, '{{d},{NULL}}')::trip]), (5, '({6},6)', null, null)"
+    )
+    scene.wait_same(connection, "t", rows, ["k"])
+    capture.kill()
+    connection.execute("insert into t values (6, '({{7}},7)', row(null, '{e}'), null)")
+    capture = scene.start(tables="t")
+    scene.wait_same(connection, "t", rows, ["k"])
+    assert capture.stop() == 0
+
+
+def test_composite_types_are_renamed(scene: CaptureScene, connection: Connection) -> None:
+    """The registry would refuse a record of another name, and readers would not know it."""
+    connection.execute(
+        "create type part as (n int, at timestamptz); create type whole as (p part, all_parts part[]);"
+        "create table t (k int primary key, a whole, b part);"
+        "insert into t values (1, row(row(1, '2024-01-01 00:00:00Z'), null), row(2, null))"
+    )
+    capture = scene.start(tables="t")
+    capture.ready()
+    capture.kill()
+    connection.execute("insert into t values (2, null, row(3, null))")
+    connection.execute("create schema other; alter type part rename to piece; alter type whole set schema other")
+    connection.execute("create type part as (m text); alter table t add c part")
+    connection.execute(
+        "insert into t values (3, row(row(4, null), array[row(5, null)::piece]), row(6, null), row('c'))"
+    )
+    capture = scene.start(tables="t")
+    topic = f"{scene.prefix}.public.t"
+    wait_until(lambda: capture.process.poll() is not None or len(scene.topics.records(topic)) >= 3, 60, "rows")
+    assert capture.process.poll() is None, capture.said()[-2000:]
+    values = {
+        value["k"]: value for value in map(scene.topics.decoded, (r["value"] for r in scene.topics.records(topic)))
+    }
+    assert values[2]["b"] == {"n": 3, "at": None}
+    assert (values[3]["a"]["all_parts"], values[3]["b"], values[3]["c"]) == (
+        [{"n": 5, "at": None}], {"n": 6, "at": None}, {"m": "c"}
+    )  # fmt: skip
+    assert capture.stop() == 0
+
+
+def test_a_table_that_gets_its_key_after_rows(scene: CaptureScene, connection: Connection) -> None:
+    """The log has rows that nothing names. The capture ended there, at each start again."""
+    connection.execute("create table t (k int primary key, n int); insert into t values (1, 1)")
+    capture = scene.start()
+    capture.ready()
+    connection.execute("create table u (k int not null, n int); insert into u values (1, 1), (2, 2)")
+    wait_until(lambda: capture.process.poll() is not None, 60, "the end of the capture")
+    assert 'ALTER TABLE "public"."u" ADD PRIMARY KEY' in capture.said()
+    connection.execute("insert into u values (3, 3); alter table u add primary key (k)")
+    connection.execute("insert into u values (4, 4); update u set n = 5 where k = 1; delete from u where k = 2")
+    capture = scene.start()
+    capture.ready()
+    scene.wait_same(connection, "u", "u", ["k"])
+    # The key of a table that was read goes and comes.
+    with connection.transaction():
+        connection.execute("alter table t drop constraint t_pkey; insert into t values (2, 2)")
+        connection.execute("alter table t add primary key (k)")
+    connection.execute("insert into t values (3, 3)")
+    scene.wait_same(connection, "t", "t", ["k"])
+    assert capture.stop() == 0
+
+
 def test_types_that_were_dropped_before_the_stream_comes_to_them(scene: CaptureScene, connection: Connection) -> None:
     """The catalogue has neither them, nor how deep an array in a column was that was dropped or renamed. Nor has the
     topic's latest schema, if a capture is killed when it has registered it."""

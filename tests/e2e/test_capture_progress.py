@@ -48,6 +48,12 @@ class Told:
         found: dict[str, Any] = httpx.get(self._url, timeout=30).json()
         return found
 
+    def restart(self) -> None:
+        httpx.post(self._url.replace("/status", "/restart"), timeout=30).raise_for_status()
+
+    def metrics(self) -> str:
+        return httpx.get(f"{self.process.url}/metrics", timeout=30).text
+
     def capture(self) -> dict[str, Any]:
         found: dict[str, Any] = self.status()["capture"] or {"tables": [], "schema_changes": []}
         return found
@@ -149,3 +155,39 @@ def test_a_table_that_changes_is_told(start: Start, connection: Connection, pref
     connection.execute("insert into t values (3, 'three', 'more')")
     again.reaches(lambda: again.status()["records"] >= 1, "a record")
     assert again.capture()["schema_changes"] == []
+
+
+def test_a_restarted_connector_begins_no_new_snapshot_again(
+    start: Start, connection: Connection, tmp_path: Path
+) -> None:
+    connection.execute("create table small (id int primary key); insert into small values (1), (2)")
+    with (tmp_path / "connectors.toml").open("a") as file:
+        file.write('snapshot = "new"\n')
+    running = start()
+    running.reaches(lambda: running.table("public.small")["rows"] == 2, "the rows")
+    running.reaches(lambda: running.table("public.small")["state"] == "complete", "the snapshot")
+    running.restart()
+    running.reaches(lambda: running.table("public.small")["rows"] == 0, "the next session")
+    running.reaches(lambda: running.table("public.small")["state"] == "complete", "its position")
+    assert running.table("public.small")["rows"] == 0
+
+
+def test_the_metrics_of_a_capture_are_those_of_its_process(start: Start, connection: Connection, prefix: str) -> None:
+    connection.execute("create table small (id int primary key); insert into small values (1), (2)")
+    running = start()
+    running.reaches(lambda: running.table("public.small")["state"] == "complete", "the snapshot")
+    assert f'suiro_capture_snapshot_rows_total{{name="{prefix}.suiro_{prefix}"}} 2.0' in running.metrics()
+
+
+def test_a_capture_that_cannot_go_on_is_tried_less_and_less_often(
+    start: Start, connection: Connection, tmp_path: Path
+) -> None:
+    """Each session commits its position first, which counted as progress. The status had no error in between."""
+    connection.execute("create table small (id int primary key, at time); insert into small values (1, '12:00')")
+    running = start()
+    running.reaches(lambda: running.table("public.small")["state"] == "complete", "the snapshot")
+    connection.execute("alter table small alter at type text; insert into small values (2, '12:00')")
+    running.reaches(lambda: running.status()["restarts"] >= 3, "three restarts")
+    assert "SchemaRefusedError" in running.status()["error"]
+    log = (tmp_path / "connect.log").read_text()
+    assert [f"restarts in {wait_ms} ms" in log for wait_ms in (500, 1000, 2000)] == [True, True, True]

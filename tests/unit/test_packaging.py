@@ -107,7 +107,7 @@ def _systemd(tool: str, *arguments: str, units: Path) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["suiro-node", "suiro-registry", "suiro-console", "suiro-app@delays"])
+@pytest.mark.parametrize("name", ["suiro-node", "suiro-registry", "suiro-console", "suiro-connect", "suiro-app@delays"])
 def test_systemd_takes_the_unit_and_finds_it_guarded(name: str, units: Path) -> None:
     unit = f"{name}.service"
     said = _systemd("systemd-analyze", "verify", "--man=no", unit, units=units)
@@ -121,6 +121,7 @@ def test_all_units_are_checked(units: Path) -> None:
         "suiro-node",
         "suiro-registry",
         "suiro-console",
+        "suiro-connect",
         "suiro-app@delays",
     }
 

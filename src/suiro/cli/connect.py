@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +29,7 @@ def run(file: _File, while_stdin_is_open: WhileStdinIsOpen = False) -> None:
     """Run all connectors of FILE until SIGTERM or SIGINT. One JSON line on stdout has the address of the HTTP API."""
     from suiro.connect import Runtime, push_connect_metrics, read_configuration, serve_control
     from suiro.foundation.http import Tls, Users
+    from suiro.foundation.readiness import say_ready
     from suiro.foundation.stopping import Stopping
     from suiro.telemetry import sender_to, traces_to
 
@@ -55,8 +55,7 @@ def run(file: _File, while_stdin_is_open: WhileStdinIsOpen = False) -> None:
     names = [connector.name for connector in configuration.connectors]
     address = f"[{host}]" if ":" in host else host
     scheme = "http" if settings.tls_certificate is None else "https"
-    print(json.dumps({"ready": True, "url": f"{scheme}://{address}:{control.port}", "connectors": names}))
-    sys.stdout.flush()
+    say_ready({"url": f"{scheme}://{address}:{control.port}", "connectors": names, "pid": os.getpid()})
     stopping.wait()
     stopped = runtime.stop()
     for telemetry in (lineage, traces):

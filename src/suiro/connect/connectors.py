@@ -131,8 +131,7 @@ class LagReporter(Protocol):
 class SinkRecord:
     """A committed record. `key` and `value` are decoded by the connector's formats; None is null. `raw_key` and
     `raw_value` are their bytes. `fields`: the fields of the value's schema, with the types of `columns`; None if the
-    format has no schema. `json_texts`: fields of key and value in which a capture wrote a json or jsonb as text: true,
-    or for a composite type the same of its fields."""
+    format has no schema. `names` and `json_texts`: of key and value, see `schema_fields.Fields`."""
 
     topic: str
     partition: int
@@ -144,6 +143,7 @@ class SinkRecord:
     raw_key: bytes | None
     raw_value: bytes | None
     fields: Mapping[str, str] | None = None
+    names: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     json_texts: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from suiro.connect.postgres.status import capture_families
 from suiro.connect.runtime import Runtime, UnknownConnectorError
 from suiro.foundation.http import (
     ROUTING_ERRORS,
@@ -42,6 +43,9 @@ METRICS: tuple[tuple[str, str, Kind, str], ...] = (
     ("restarts", "suiro_connect_restarts_total", "counter", "Starts after a failure."),
     ("lag", "suiro_connect_lag", "gauge", "What is not stored yet: records of a sink, a source's own units."),
 )
+STATE_METRIC: tuple[str, str, Kind, str] = (
+    "state", "suiro_connect_state", "gauge", "1 for the state that a connector is in."
+)  # fmt: skip
 
 
 def serve_control(
@@ -71,7 +75,7 @@ def serve_control(
         return Response(status_code=202)
 
     async def metrics(request: Request) -> Response:
-        return Response(render(_metrics(runtime.status())), media_type=CONTENT_TYPE)
+        return Response(render(_metrics(runtime)), media_type=CONTENT_TYPE)
 
     def guarded(endpoint: Any, role: Role = Role.VIEWER) -> Any:
         async def checked(request: Request) -> Response:
@@ -116,18 +120,21 @@ def serve_control(
 
 def push_connect_metrics(runtime: Runtime, otlp: str | None) -> MetricsPush | None:
     """Pushes the metrics by OTLP. Returns None if no endpoint is configured."""
-    return push_metrics(lambda: _metrics(runtime.status()), otlp, "suiro-connect")
+    return push_metrics(lambda: _metrics(runtime), otlp, "suiro-connect")
 
 
-def _metrics(status: list[dict[str, Any]]) -> Iterator[Metric]:
+def _metrics(runtime: Runtime) -> Iterator[Metric]:
+    status = runtime.status()
     for key, name, kind, text in METRICS:
         metric = family(kind, name, text, ["connector"])
         for item in status:
             if item[key] is not None:
                 metric.add_metric([item["name"]], item[key])
         yield metric
-    states = family("gauge", "suiro_connect_state", "1 for the state that a connector is in.", ["connector", "state"])
+    _, name, kind, text = STATE_METRIC
+    states = family(kind, name, text, ["connector", "state"])
     for item in status:
         for state in STATES:
             states.add_metric([item["name"], state], item["state"] == state)
     yield states
+    yield from capture_families(runtime.capture_metrics())

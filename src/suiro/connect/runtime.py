@@ -23,11 +23,13 @@ from suiro.clock import Clock, SystemClock
 from suiro.connect.configuration import Configuration, Connector
 from suiro.connect.datasets import Report
 from suiro.connect.task import Ended, Progress, TaskContext
-from suiro.errors import FatalError, UsageError
+from suiro.errors import FatalError, SuiroError, UsageError
 from suiro.telemetry import Datasets, EventSender, Traces
 
 FIRST_BACKOFF_MS = 500
 LONGEST_BACKOFF_MS = 60_000
+IS_WELL_MS = 60_000
+"""A connector without anything to commit has no error any more when it has run for so long."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +93,11 @@ class Runtime:
         chosen = self._supervised.values() if name is None else [self._named(name)]
         return [supervised.status() for supervised in chosen]
 
+    def capture_metrics(self) -> list[tuple[str, Any]]:
+        """Returns the names of the captures that have run, and the `CaptureStatus` of each."""
+        found = (supervised.capture_metrics for supervised in self._supervised.values())
+        return [one for one in found if one is not None]
+
     def pause(self, name: str) -> None:
         """Returns immediately; the state becomes PAUSED when everything is closed."""
         self._named(name).want(paused=True)
@@ -133,6 +140,8 @@ class _Supervised:
         self._context: TaskContext | None = None  # of the current run
         self._state = "PAUSED" if connector.paused else "RUNNING"
         self._error: str | None = None
+        self._failed_at = 0  # the number of commits then: the next one ends the error
+        self._runs_since_ms = 0
         self._retry_at_ms: int | None = None
         self._retry_ends_ms = 0  # the same by the monotonic clock
         self._restarts = 0
@@ -183,10 +192,20 @@ class _Supervised:
                 "lag": progress.lag,
                 "offsets": dict(progress.offsets),
                 "restarts": self._restarts,
-                "error": self._error,
+                "error": progress.waits_for or self._lasting_error(),
                 "retry_at_ms": self._retry_at_ms,
                 "capture": None if progress.capture is None else progress.capture(),
             }
+
+    def _lasting_error(self) -> str | None:
+        """Returns the last error, unless the connector has committed since, or runs for a while."""
+        runs_for_ms = SystemClock().monotonic_ms() - self._runs_since_ms
+        is_over = self._progress.commits != self._failed_at or (self._state == "RUNNING" and runs_for_ms >= IS_WELL_MS)
+        return None if is_over else self._error
+
+    @property
+    def capture_metrics(self) -> tuple[str, Any] | None:
+        return self._progress.capture_metrics
 
     def _datasets(self) -> Datasets:
         known = getattr(self._connector.task, "datasets", None)
@@ -233,6 +252,7 @@ class _Supervised:
                     self._again = False
                     self._retry_at_ms = None
                     self._state = "RUNNING"
+                    self._runs_since_ms = SystemClock().monotonic_ms()
                     self._context = self._make_context(self._connector.name, self._progress)
                     return True
             return False
@@ -254,6 +274,7 @@ class _Supervised:
             _log.info("%s: while it was being stopped: %s", self._connector.name, failure)
             return
         self._error = f"{type(failure).__name__}: {failure}"
+        self._failed_at = self._progress.commits
         self._restarts += 1
         if isinstance(failure, FatalError):
             self._state = "FAILED"
@@ -267,6 +288,6 @@ class _Supervised:
             self._connector.name,
             self._backoff_ms,
             self._error,
-            exc_info=None if isinstance(failure, UsageError) else failure,
+            exc_info=None if isinstance(failure, SuiroError) else failure,
         )
         self._backoff_ms = min(self._backoff_ms * 2, LONGEST_BACKOFF_MS)

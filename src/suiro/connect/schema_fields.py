@@ -19,14 +19,18 @@ from suiro.registry.codecs.avro_limits import decimal_digits
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """`json_texts`: the fields in which a capture wrote a json or jsonb of Postgres as text: true, or for a record of a
-    composite type the same of its fields."""
+    """`names`: the columns of Postgres that a capture wrote under other names, as Avro allows fewer, each with the same
+    of the record that it may have. `json_texts`: the columns whose json or jsonb a capture wrote as text: true, or for
+    a record of a composite type the same of its fields."""
 
     types: Mapping[str, str]
+    names: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     json_texts: Mapping[str, Any] = field(default_factory=dict)
 
 
 FieldsReader = Callable[[bytes], Fields]
+_Entry = Callable[[Mapping[str, Any], Any], tuple[str, Any]]
+"""(a field that a capture wrote, the entries of its type) -> (the name of its entry, the entry or nothing)."""
 
 SCHEMAS_MAX = 1_000
 """The limit of schemas whose fields are cached: writers to the topic choose the schemas."""
@@ -91,26 +95,36 @@ def _avro(schema: Any) -> Fields:
         return Fields({})
     named = schema.get("__named_schemas", {})
     types = {one["name"]: _avro_type(one["type"], named) for one in schema["fields"]}
-    return Fields(types, _json_texts(schema, named, {}))
+    return Fields(types, _of_capture(schema, named, {}, _name), _of_capture(schema, named, {}, _json_text))
 
 
-def _json_texts(kind: Any, named: Mapping[str, Any], seen: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Returns `Fields.json_texts` of a type, which may be an array of records. `seen`: those of types by name. Writers
-    to the topic choose the schema: a record may be within itself, and twice within each of many."""
+def _of_capture(kind: Any, named: Mapping[str, Any], seen: dict[str, dict[str, Any]], entry: _Entry) -> dict[str, Any]:
+    """Returns the entries of a type, which may be an array of records. `seen`: those of types by name. Writers to the
+    topic choose the schema: a record may be within itself, and twice within each of many."""
     if isinstance(kind, str):
         if kind not in seen:
             seen[kind] = {}
-            seen[kind] = _json_texts(named.get(kind, ()), named, seen)
+            seen[kind] = _of_capture(named.get(kind, ()), named, seen, entry)
         return seen[kind]
     if not isinstance(kind, dict):
-        return next((found for one in kind if (found := _json_texts(one, named, seen))), {})
-    found = {
-        one["name"]: one.get("postgres.base", one["postgres.type"]) in _JSON_OF_POSTGRES
-        or _json_texts(one["type"], named, seen)
-        for one in kind.get("fields", ())
-        if "postgres.type" in one
-    }
-    return {name: one for name, one in found.items() if one} or _json_texts(kind.get("items", ()), named, seen)
+        return next((found for one in kind if (found := _of_capture(one, named, seen, entry))), {})
+    fields = (one for one in kind.get("fields", ()) if "postgres.type" in one)
+    entries = (entry(one, _of_capture(one["type"], named, seen, entry)) for one in fields)
+    return {name: one for name, one in entries if one} or _of_capture(kind.get("items", ()), named, seen, entry)
+
+
+def _column(one: Mapping[str, Any]) -> str:
+    name = one.get("postgres.name")
+    return name if isinstance(name, str) else str(one["name"])
+
+
+def _name(one: Mapping[str, Any], within: Any) -> tuple[str, Any]:
+    column = _column(one)
+    return one["name"], (column, within) if within or column != one["name"] else None
+
+
+def _json_text(one: Mapping[str, Any], within: Any) -> tuple[str, Any]:
+    return _column(one), one.get("postgres.base", one["postgres.type"]) in _JSON_OF_POSTGRES or within
 
 
 def _avro_type(kind: Any, named: Mapping[str, Any]) -> str:

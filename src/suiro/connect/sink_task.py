@@ -35,7 +35,7 @@ from suiro.connect.positions import (
     transactional_id,
 )
 from suiro.connect.record_spans import sink_spans
-from suiro.connect.schema_fields import fields_reader
+from suiro.connect.schema_fields import Fields, fields_reader
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
@@ -51,6 +51,7 @@ GATHER_BYTES = 32 * 1024 * 1024  # of records that linger; decoded, they are sev
 LARGEST_FETCH_BYTES = 1 << 30
 TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
+LOOK_FOR_TOPICS_S = 1.0
 COMMIT_AGAIN_MS = 600_000
 """Brokers forget the offsets of a group without members some days after their commit (offsets.retention.minutes), even
 for a partition that has had no record since. Also for offsets behind aborted records and markers."""
@@ -174,7 +175,7 @@ class _Running:
     def loop(self) -> None:
         clock = self._context.clock
         self._producer.init()
-        partitions = self._partitions()
+        partitions = self._wait_for_partitions()
         topic_ids = self._ids.now
         self._sink.open()
         self._begin(partitions)
@@ -192,6 +193,24 @@ class _Running:
                 look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
                 if self._partitions() != partitions or self._ids.now != topic_ids:
                     raise Ended("partitions were added, or a topic was created again")
+
+    def _wait_for_partitions(self) -> list[TopicPartition]:
+        """Waits until the topics exist: a source of the same file may create them in a moment. Raises `Ended` after a
+        stop."""
+        progress = self._context.progress
+        while True:
+            try:
+                found = self._partitions()
+            except UnknownTopicError as error:
+                if progress.waits_for != str(error):
+                    progress.waits_for = str(error)
+                    _log.warning("%s waits: %s", self._context.name, error)
+                if self._context.stopping.wait(LOOK_FOR_TOPICS_S):
+                    progress.waits_for = None
+                    raise Ended("stopped while it waited for a topic") from None
+                continue
+            progress.waits_for = None
+            return found
 
     def _partitions(self) -> list[TopicPartition]:
         found = self._client.metadata(self._settings.topics)
@@ -428,12 +447,8 @@ class _Running:
                 raw_key=raw_key,
                 raw_value=raw_value,
                 fields=None if fields is None else fields.types,
-                json_texts={
-                    name: place
-                    for one in (fields, key_fields)
-                    if one is not None
-                    for name, place in one.json_texts.items()
-                },
+                names=_both(fields, key_fields, "names"),
+                json_texts=_both(fields, key_fields, "json_texts"),
             )
             if reason:
                 self._reject(record, reason)
@@ -493,3 +508,9 @@ class _Running:
         at = self._positions()
         progress.offsets = {f"{topic}-{partition}": offset for (topic, partition), offset in at.items()}
         progress.lag = sum(max(0, end - at[target]) for target, end in self._ends.items())
+
+
+def _both(fields: Fields | None, key_fields: Fields | None, what: str) -> dict[str, Any]:
+    return {
+        name: one for found in (fields, key_fields) if found is not None for name, one in getattr(found, what).items()
+    }

@@ -29,7 +29,9 @@ class Progress:
     commits: int = 0
     lag: int | None = None  # records that a sink has not stored; for a source, in its own units
     offsets: dict[str, int] = field(default_factory=dict)  # of a sink: {"topic-partition": next offset}
+    waits_for: str | None = None  # of a sink: a topic that does not exist yet
     capture: Callable[[], Mapping[str, Any]] | None = None  # of a capture: its snapshots and schema changes
+    capture_metrics: tuple[str, Any] | None = None  # of a capture: its name and its `CaptureStatus`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

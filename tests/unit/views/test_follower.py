@@ -164,3 +164,19 @@ def test_without_room_for_a_thread_it_is_tried_again(follower: Follower, monkeyp
     follower.start()
     wait_until(lambda: refused and follower.pid not in (None, *refused), what="another child")
     follower.stop()
+
+
+def test_a_folder_that_it_may_not_use_is_a_lasting_failure(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The version stayed in construction without end."""
+
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "follower.log"))
+
+    monkeypatch.setattr("suiro.views.pipeline.follower.process.start_command", refuses)
+    monkeypatch.setattr("suiro.views.pipeline.follower.FIRST_PAUSE_S", 0.01)
+    follower.start()
+    wait_until(lambda: follower.failures >= 3, what="three failures")
+    assert "follower.log" in str(follower.error)
+    follower.stop()

@@ -81,6 +81,7 @@ class PostgresCapture:
     """Runs until `stop`, which may be called from any thread or signal handler.
 
     `on_event` gets what the command prints: `{"event": "ready", ...}` once all tables are read and changes flow.
+    `snapshot`: what the next session begins with. A new snapshot begins once, and later sessions continue it.
     `traces` gets spans of captured transactions; the caller closes it.
     """
 
@@ -95,7 +96,7 @@ class PostgresCapture:
         self._wakeup_sender.setblocking(False)
         self._clock = SystemClock()
         self._schema_changes = SchemaChanges(self._clock, self._note_schema_change)
-        self._snapshot = options.snapshot
+        self.snapshot = options.snapshot
         self._is_ready = False
         self._tables: Tables | None = None  # of the last session
         self._running: Session | None = None  # the current session, or the last one
@@ -218,7 +219,7 @@ class PostgresCapture:
                     f"({', '.join(options.tables) or 'all'}): create them first, or add them to it"
                 )
             start, exported = self._start(database, replication, facts, timeline, position)
-            if exported is None and (position is None or self._snapshot == "new"):
+            if exported is None and (position is None or self.snapshot == "new"):
                 start = self._skip_unpublished(database, facts, start, is_new_publication=is_new_publication)
             source: dict[str, str | int] = {
                 "system": system,
@@ -241,8 +242,8 @@ class PostgresCapture:
             session = Session(resources, control, source=source, position=start, parts=parts)
             stack.callback(session.close)
             self._running = session
-            session.begin_snapshots(self._snapshot if position is None or self._snapshot == "new" else "resume")
-            self._snapshot = "initial" if self._snapshot == "new" else self._snapshot
+            session.begin_snapshots(self.snapshot if position is None or self.snapshot == "new" else "resume")
+            self.snapshot = "initial" if self.snapshot == "new" else self.snapshot
             if exported is not None:
                 session.read_exported(exported)
             replication.close()
@@ -270,7 +271,7 @@ class PostgresCapture:
                 before = position["timeline"]
                 check_timeline(options.slot, replication, before=before, now=timeline, position=known)
         except DataLossError as error:
-            if self._snapshot != "new":
+            if self.snapshot != "new":
                 raise
             logger.warning("%s", error)
             if state is not None:
@@ -289,7 +290,7 @@ class PostgresCapture:
             return start
         # An earlier start may have created the publication and ended before it advanced the slot.
         is_older = is_new_publication or (
-            self._snapshot != "never" and may_be_older(database, self.options.slot, self.options.publication)
+            self.snapshot != "never" and may_be_older(database, self.options.slot, self.options.publication)
         )
         if not is_older:
             return start
@@ -329,7 +330,7 @@ class PostgresCapture:
         return created.result()
 
     def _check_source(self, position: dict[str, Any] | None, system: str, database: str) -> None:
-        if position is None or self._snapshot == "new":
+        if position is None or self.snapshot == "new":
             return
         if (position.get("system"), position.get("database")) != (system, database):
             raise ConfigError(

@@ -322,7 +322,7 @@ class Changes:
             return
         announced = self._tables.announce(message)
         if announced is None:
-            self._snapshots.restart_renamed_table(oid)
+            self._snapshots.restart_incomplete_table(oid)
             return
         schema, is_new = announced
         if self._snapshots.is_behind(schema.relation.full_name):

@@ -18,6 +18,7 @@ from typing import Any
 
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import Database
+from suiro.errors import ConfigError
 from suiro.foundation.nesting import parse_json
 
 PREFIX = "suiro"
@@ -27,11 +28,31 @@ logger = logging.getLogger(__name__)
 
 
 def request_snapshot(dsn: str, *, topic_prefix: str, table: str, slot: str = "") -> None:
-    """Requests a new snapshot of the table while changes flow. Keys that the table no longer has get tombstones."""
+    """Requests a new snapshot of the table while changes flow. Keys that the table no longer has get tombstones. Raises
+    `ConfigError` for a table that does not exist. Nothing answers for the capture, so a wrong prefix is a warning."""
     options = CaptureOptions(
         dsn=dsn, bootstrap_servers="", registry="", topic_prefix=topic_prefix, slot=slot, tables=(table,)
     )
     with Database(dsn) as database:
+        found = database.row(
+            "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            " where n.nspname || '.' || c.relname = %s and c.relkind in ('r', 'p')),"
+            " exists (select from pg_replication_slots where slot_name = %s)",
+            (options.tables[0], options.slot),
+            what=f"look for table {options.tables[0]}",
+        )
+        has_table, has_slot = found or (False, False)
+        if not has_table:
+            raise ConfigError(
+                f"table {options.tables[0]} does not exist in this database; name it as schema.table, in the case of "
+                "the database and without quotes"
+            )
+        if not has_slot:
+            logger.warning(
+                "there is no slot %s on this server, so no capture reads this request, unless it reads from a standby; "
+                "is its topic prefix, or its slot, another one?",
+                options.slot,
+            )
         _emit(database, {"capture": options.name, "snapshot": options.tables[0]})
 
 

@@ -148,6 +148,8 @@ def changed_column(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Describes how the type of a column changed, by two fields of Avro schemas."""
     was, now = old.get("postgres.type"), new.get("postgres.type")
     if was == now:
+        if _avro(old) == _avro(new):
+            return f"column {new['name']!r} ({now}) has other attributes, or arrays of another depth"
         # Another value of `as_text` or `decimals`.
         return f"column {new['name']!r} ({now}) was captured as {_avro(old)} and is captured as {_avro(new)}"
     return f"column {new['name']!r} was {was} and is {now}"

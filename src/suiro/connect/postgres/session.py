@@ -16,7 +16,7 @@ from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.log_messages import emit_heartbeat
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import Database, LockNotAvailableError, lsn_text
-from suiro.connect.postgres.server.slot import advance_slot, read_slot, release_slot
+from suiro.connect.postgres.server.slot import LOST, advance_slot, read_slot, release_slot
 from suiro.connect.postgres.server.slot_peek import peek_changes
 from suiro.connect.postgres.server.stream import ReplicationStream
 from suiro.connect.postgres.snapshot.exported import read_exported
@@ -326,9 +326,7 @@ class Session:
         if slot is None or slot.loss:
             why = "it was dropped" if slot is None else slot.loss
             raise DataLossError(
-                f"slot {options.slot} is lost: {why}. Changes since {self.position_text} are lost to this capture. "
-                "Choose: start it once with --snapshot new, which reads every table again and removes from the topics "
-                "what is gone"
+                f"slot {options.slot} is lost: {why}. The capture has read it up to {self.position_text}. {LOST}"
             )
         end = self._database.wal_position()
         status.lag_bytes = max(0, end - slot.confirmed_lsn)
@@ -344,9 +342,10 @@ class Session:
             }
             logger.log(
                 logging.WARNING if above else logging.INFO,
-                "slot %s holds %d bytes of Postgres's log; the alert is at %d",
+                "slot %s holds %d bytes of Postgres's log, %s the alert at %d",
                 options.slot,
                 status.lag_bytes,
+                "above" if above else "and is back below",
                 options.lag_alert_bytes,
             )
             self._control.on_event(said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -44,16 +44,18 @@ def serve_capture_metrics(status: CaptureStatus, name: str, host: str, port: int
     """Serves /metrics and returns its URL."""
     from suiro.foundation.http import serve_metrics_page
 
-    return serve_metrics_page(lambda: _families(status, name), host, port)
+    return serve_metrics_page(lambda: capture_families([(name, status)]), host, port)
 
 
 def push_capture_metrics(status: CaptureStatus, name: str, otlp: str | None) -> MetricsPush | None:
     """Pushes the same metrics by OTLP. Returns None if no endpoint is configured."""
-    return push_metrics(lambda: _families(status, name), otlp, "suiro-capture")
+    return push_metrics(lambda: capture_families([(name, status)]), otlp, "suiro-capture")
 
 
-def _families(status: CaptureStatus, name: str) -> Iterator[Metric]:
-    for one in fields(status):
+def capture_families(captures: Sequence[tuple[str, CaptureStatus]]) -> Iterator[Metric]:
+    """Returns the metrics of captures, by their names."""
+    for one in fields(CaptureStatus) if captures else ():
         metric = family(one.metadata["kind"], f"suiro_capture_{one.name}", one.metadata["text"], ["name"])
-        metric.add_metric([name], float(getattr(status, one.name)))
+        for name, status in captures:
+            metric.add_metric([name], float(getattr(status, one.name)))
         yield metric

@@ -7,23 +7,26 @@ stops with `SchemaRefusedError`.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.avro_text import Place
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
 from suiro.connect.postgres.encoding.encoded_rows import UnsupportedValueError
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import RelationMessage
 from suiro.connect.postgres.encoding.schemas import (
     RELATION_QUERY,
+    KeylessTableError,
     Relation,
     announced,
+    as_in_topic,
     changed_meanings,
     key_schema,
     value_schema,
-    with_depths,
     with_earlier_types,
 )
 from suiro.connect.postgres.encoding.types import TYPES_QUERY, Column, Rules, types_of
@@ -33,6 +36,8 @@ from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table, TableDroppedError, published_tables, read_table
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
+
+logger = logging.getLogger(__name__)
 
 
 class SchemaRefusedError(UsageError):
@@ -83,7 +88,7 @@ class Tables:
         self.live: dict[int, TableSchema] = {}
         self._announced: dict[int, RelationMessage] = {}
         self._last_announced: dict[str, int] = {}  # oids by topic: tables may have exchanged their names
-        self._depths: dict[str, dict[str, int]] = {}  # of arrays that were not as deep as declared, by table and column
+        self._depths: dict[str, dict[Place, int]] = {}  # of arrays that were not as deep as declared, by table
 
     def look(self) -> list[Table]:
         """Reads the published tables. Raises `ConfigError` if two of them would be written to one topic."""
@@ -145,10 +150,9 @@ class Tables:
 
     def announce(self, message: RelationMessage) -> tuple[TableSchema, bool] | None:
         """Returns the schema from here on and whether it differs from the topic's last one; None if the table is not
-        captured."""
+        captured, or has no key here, so that its changes cannot be written."""
         if not self.is_wanted(message.schema, message.name):
-            self.live.pop(message.oid, None)  # it may have had another name before
-            self._announced.pop(message.oid, None)
+            self._leave_out(message.oid)
             return None
         known = self.live.get(message.oid)
         if known is not None and self._announced.get(message.oid) == message:
@@ -167,7 +171,15 @@ class Tables:
             names = {column.name for column in columns}
             if facts is not None and facts.key_is_unique and set(facts.key) <= names:
                 key = facts.key
-        relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
+        try:
+            relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
+        except KeylessTableError as error:
+            if self._options.snapshot == "never":
+                raise
+            # It has got a key since, or the next look at the tables ends the capture until it has one.
+            logger.info("%s", error)
+            self._leave_out(message.oid)
+            return None
         topic = self._options.topic(relation.schema, relation.name)
         relation = with_earlier_types(relation, row=row, versions=self._versions(f"{topic}-value"))
         rival = self._by_topic.get(topic)
@@ -179,12 +191,16 @@ class Tables:
         self._last_announced[schema.topic] = message.oid
         return schema, True
 
+    def _leave_out(self, oid: int) -> None:
+        """It may have had another name or a key before."""
+        self.live.pop(oid, None)
+        self._announced.pop(oid, None)
+
     def look_at_types(self, oid: int) -> TableSchema | None:
         """Returns the schema with the current types, or None if they have not changed. Postgres does not announce that
         a composite type was altered."""
         before = self.live[oid].relation
-        is_same = self._types(before.columns, self._database) == before.types
-        if is_same and self._with_depths(before) == before:
+        if self._as_in_topic(replace(before, types=self._types(before.columns, self._database))) == before:
             return None
         announced = self.announce(self._announced.pop(oid))
         return None if announced is None else announced[0]
@@ -198,13 +214,13 @@ class Tables:
     def note_depth(self, error: UnsupportedValueError) -> None:
         """Notes the depth of an array, which its column may not have."""
         known = self._depths.setdefault(error.table, {})
-        known[error.column] = max(known.get(error.column, 0), error.depth)
+        known[error.place] = max(known.get(error.place, 0), error.depth)
 
-    def _with_depths(self, relation: Relation) -> Relation:
-        if all(one.kind != "array" for one in relation.types.values()):
+    def _as_in_topic(self, relation: Relation) -> Relation:
+        if all(one.kind not in ("array", "composite") for one in relation.types.values()):
             return relation
         latest = self._latest(f"{self._options.topic(relation.schema, relation.name)}-value")
-        return with_depths(relation, self._rules, latest=latest, met=self._depths.get(relation.full_name, {}))
+        return as_in_topic(relation, self._rules, latest=latest, met=self._depths.get(relation.full_name, {}))
 
     def forget_announcements(self) -> None:
         """Called when the stream starts again: it announces every table before its first change."""
@@ -218,7 +234,7 @@ class Tables:
 
     def _table_schema(self, relation: Relation, *, is_final: bool) -> TableSchema:
         topic = self._options.topic(relation.schema, relation.name)
-        relation = self._with_depths(relation)
+        relation = self._as_in_topic(relation)
         value = value_schema(relation, self._rules)
         key_id, _ = self._register(f"{topic}-key", key_schema(relation, self._rules), relation)
         value_id = self._register_value(topic, value, relation) if is_final else 0
@@ -299,7 +315,8 @@ def _refusal(
     column = f"{relation.full_name}.{first}" if first else f"{relation.full_name}.<column>"
     return (
         f"table {relation.full_name} changed and subject {subject} refuses its new schema: {'; '.join(changes)}. "
-        f"The registry says: {error}. Choose: undo the change of the table; capture the column as text (as_text = "
+        "Choose: undo the change of the table; capture the column as text (as_text = "
         f"{column}) if it was a string before; or let the subject take it (PUT /config/{subject} with compatibility "
-        "NONE, after you have informed its readers), then start the capture again: it continues with this change"
+        "NONE, after you have informed its readers), then start the capture again: it continues with this change. The "
+        f"registry says: {error}"
     )

@@ -166,9 +166,14 @@ class PostgresSink:
     def _transaction(self) -> Iterator[None]:
         version = self._connected.info.server_version
         no_limits = (f"SET LOCAL {name} = 0" for name, since in _NO_LIMITS.items() if version >= since)
-        with self._connected.transaction():
-            self._connected.execute("; ".join((_LIMIT_OF_LOCKS, *no_limits)).encode())
-            yield
+        try:
+            with self._connected.transaction():
+                self._connected.execute("; ".join((_LIMIT_OF_LOCKS, *no_limits)).encode())
+                yield
+        except psycopg.OperationalError as error:
+            raise TransientError(f"{self._name}: lost Postgres, or it cannot go on: {_first_line(error)}") from error
+        except psycopg.Error as error:
+            raise UsageError(f"{self._name}: Postgres says: {_first_line(error)}") from error
 
     def _server_network(self, network: Mapping[str, Any]) -> bytes:
         """Returns statements with which the server notices within the same time as this side that the other one is
@@ -227,7 +232,7 @@ class PostgresSink:
         except (psycopg.Error, RecursionError) as error:
             if not _is_of_a_record(error):
                 raise
-            raise _Refused(str(error).strip().partition("\n")[0]) from error
+            raise _Refused(_first_line(error)) from error
 
     def _row(self, record: SinkRecord) -> tuple[dict[str, Any], dict[str, Any] | None]:
         names = self._settings.key
@@ -236,10 +241,14 @@ class PostgresSink:
             return self._with_json(record, self._key_of(record)), None
         if not isinstance(value, dict):
             raise _Refused(f"the value is {type(value).__name__}, not an object")
+        value = _renamed(value, record.names)
         unknown = value.keys() - self._types.keys()
         if unknown:
             if self._settings.unknown_fields == "fail":
-                raise _Refused(f"table {self._settings.table} has no column for {', '.join(sorted(unknown))}")
+                raise _Refused(
+                    f"table {self._settings.table} has no column for {', '.join(sorted(unknown))}; add it, or set "
+                    'unknown_fields = "ignore"'
+                )
             value = {name: item for name, item in value.items() if name not in unknown}
         if any(value.get(name) is None for name in names):
             value = value | self._key_of(record)
@@ -283,6 +292,7 @@ class PostgresSink:
             except ValueError:
                 pass
         if isinstance(key, dict):
+            key = _renamed(key, record.names)
             if any(key.get(name) is None for name in names):
                 raise _Refused(f"the key has no {', '.join(names)}")
             return {name: key[name] for name in names}
@@ -426,6 +436,10 @@ class PostgresSink:
         return self._connection
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
 def _is_of_a_record(error: Exception) -> bool:
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return error.diag.source_function == _CHECKS_ROWS
@@ -437,6 +451,18 @@ def _is_of_a_record(error: Exception) -> bool:
 def _named(*names: str) -> sql.Identifier:
     """Returns an identifier for a statement with parameters, in which % is doubled."""
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
+
+
+def _renamed(value: Any, names: Mapping[str, tuple[str, Any]]) -> Any:
+    """Returns a value that a capture wrote, with the names of Postgres. `names`: see `Fields.names`."""
+    if not names:
+        return value
+    if isinstance(value, list):
+        return [_renamed(one, names) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = ((*names.get(name, (name, {})), one) for name, one in value.items())
+    return {column: _renamed(one, within) for column, within, one in found}
 
 
 def _array_text(value: Any) -> str:

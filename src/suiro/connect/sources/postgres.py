@@ -25,7 +25,7 @@ from suiro.foundation.settings import SettingError, check_names, read_settings
 from suiro.telemetry import Datasets
 
 LOOK_S = 0.2
-_OF_THE_FILE = ("bootstrap_servers", "registry", "kafka_settings")
+OF_THE_FILE = ("bootstrap_servers", "registry", "kafka_settings")
 """Options that section [connect] gives."""
 
 
@@ -34,7 +34,7 @@ class PostgresCaptureTask:
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._capture: PostgresCapture | None = None
-        check_names(settings, {item.name: item for item in fields(CaptureOptions) if item.name not in _OF_THE_FILE})
+        check_names(settings, {item.name: item for item in fields(CaptureOptions) if item.name not in OF_THE_FILE})
         given = {"topic_prefix": about.name, **settings, "bootstrap_servers": "", "registry": ""}
         options = read_settings(CaptureOptions, given)
         if options.state_directory is not None:
@@ -57,12 +57,14 @@ class PostgresCaptureTask:
             traces=context.traces,
         )
         context.progress.capture = capture.progress
+        context.progress.capture_metrics = (capture.options.name, capture.status)
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(capture, context, ended), daemon=True)
         watching.start()
         try:
             capture.run()
         finally:
+            self._options = replace(self._options, snapshot=capture.snapshot)  # a restart begins no new one again
             ended.set()
             watching.join()
 
@@ -75,5 +77,6 @@ class PostgresCaptureTask:
                 capture.stop()
                 ended.wait()
             progress.records = records + capture.status.records
-            progress.commits = commits + capture.status.kafka_transactions
+            # A session begins with a commit of its position alone, which is no progress if each fails at one place.
+            progress.commits = commits + (capture.status.kafka_transactions if capture.status.records else 0)
             progress.lag = capture.status.lag_bytes

@@ -134,7 +134,8 @@ class Follower:
             except PermissionError as error:
                 self._fail(FatalError(f"the follower cannot be started: {error}"))
             except (OSError, RuntimeError) as error:  # no process, or no thread, as many as there are
-                self._fail(TransientError(f"the follower cannot be started: {error}"))
+                kind = FatalError if isinstance(error, PermissionError) else TransientError
+                self._fail(kind(f"the follower cannot be started: {error}"))
             if self._stopping.is_set():
                 return
             with self._lock:

@@ -143,6 +143,13 @@ def test_changes_of_type_that_avro_lets_pass_and_gets_wrong(
     assert reads(schema(*after), schema(*before))
 
 
+def test_a_change_of_type_that_avro_refuses_is_the_registrys_to_refuse() -> None:
+    """The capture advised to register the schema, which the registry did not take."""
+    before, after = (value_schema(relation(("at", kind)), RULES) for kind in (1083, TEXT))
+    assert not reads(after, before)
+    assert changed_meanings(before, after) == []
+
+
 def test_a_composite_type_may_get_and_lose_attributes_of_any_type() -> None:
     """Those with a logical type were a change of meaning, and so was a type whose first column was dropped."""
 

@@ -18,6 +18,9 @@ from suiro.protocol.fields import put_varint
 
 Encode = Callable[[bytes], bytes]
 
+Place = tuple[int, str]
+"""An attribute, by the oid of its composite type and its name; or 0 and a column."""
+
 MICROS_INFINITY = (1 << 63) - 1
 """Timestamp `infinity`; its negative less one is `-infinity`, as in Postgres itself."""
 
@@ -41,7 +44,11 @@ _ESCAPED_IN_QUOTES = re.compile(rb'[\\"](.)', re.DOTALL)
 
 
 class ConversionError(ValueError):
-    """The Avro type of the column cannot hold the value. The message says why."""
+    """The Avro type of the column cannot hold the value. The message says why. `place`: where in a composite type, if
+    the value has arrays there, and `depth` is theirs."""
+
+    place: Place | None = None
+    depth = 0
 
 
 def varint(value: int) -> bytes:
@@ -265,6 +272,25 @@ def array_encoder(element: Encode, *, dimensions: int, delimiter: str, is_mixed:
 
 def _dimensions(declared: int) -> str:
     return f"it has not {declared} dimension{'s' * (declared > 1)}, as its column is declared with"
+
+
+def array_depth(text: bytes) -> int:
+    array = text[text.find(b"{") :]  # behind its bounds
+    return len(array) - len(array.lstrip(b"{"))
+
+
+def attribute_encoder(encode: Encode, place: Place) -> Encode:
+    """Encodes the arrays of an attribute. The error for a value says where it is, and how deep."""
+
+    def encode_attribute(text: bytes) -> bytes:
+        try:
+            return encode(text)
+        except ConversionError as error:
+            if error.place is None:
+                error.place, error.depth = place, array_depth(text)
+            raise
+
+    return encode_attribute
 
 
 def composite_encoder(name: str, fields: Sequence[Encode | int]) -> Encode:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from suiro.connect.postgres.encoding.avro_text import Place
 from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
 from suiro.errors import UsageError
 
@@ -19,10 +20,11 @@ _Int32s = npt.NDArray[np.int32]
 
 
 class UnsupportedValueError(UsageError):
-    """The Avro type of a column cannot hold a value. The message names the column and the choices. `depth`: of the
-    value, if the column has arrays."""
+    """The Avro type of a column cannot hold a value. The message names the column and the choices. `place` and `depth`:
+    of the arrays that the value may have."""
 
-    table = column = ""
+    table = ""
+    place: Place = (0, "")
     depth = 0
 
 

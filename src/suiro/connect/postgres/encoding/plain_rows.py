@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import EllipsisType
 
-from suiro.connect.postgres.encoding.avro_text import ConversionError
+from suiro.connect.postgres.encoding.avro_text import ConversionError, array_depth
 from suiro.connect.postgres.encoding.copy_binary import binary_to_avro
 from suiro.connect.postgres.encoding.encoded_rows import (
     EncodedRows,
@@ -119,10 +119,11 @@ class PlainRows:
             f"{self._column(column)} holds {shown!r}: {error}. Change the value, or capture the column as text:"
             f" as_text = {name}"
         )
-        unsupported.table, unsupported.column = self.relation.full_name, self.relation.columns[column].name
-        if depth_of_array(self.encodings[column].avro):
-            array = value[value.find(b"{") :]  # behind its bounds
-            unsupported.depth = len(array) - len(array.lstrip(b"{"))
+        unsupported.table = self.relation.full_name
+        if error.place is not None:
+            unsupported.place, unsupported.depth = error.place, error.depth
+        elif depth_of_array(self.encodings[column].avro):
+            unsupported.place, unsupported.depth = (0, self.relation.columns[column].name), array_depth(value)
         return unsupported
 
     def _column(self, column: int) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from suiro.connect.postgres.encoding.avro_text import Place
 from suiro.connect.postgres.encoding.names import avro_name, avro_names
 from suiro.connect.postgres.encoding.pgoutput import RelationMessage
 from suiro.connect.postgres.encoding.types import (
@@ -21,13 +22,16 @@ from suiro.connect.postgres.encoding.types import (
     Column,
     ColumnEncoding,
     Encodings,
+    PgType,
     Rules,
     Types,
     avro_field,
     depth_of_array,
+    element_of_array,
     encoding_of_avro,
     has_mixed_depths,
     is_built_in,
+    record_name,
     type_name,
 )
 from suiro.errors import UsageError
@@ -43,13 +47,18 @@ from pg_catalog.pg_class c where c.oid = %(relation)s::oid
 """The columns of a table (name, declared dimensions, number, type), and the numbers of its primary key."""
 
 
+class KeylessTableError(UsageError):
+    """Nothing in the log names a row of a table."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
     """A table: its columns, in the order in which pgoutput and a snapshot send them, and its key.
 
     `key` has positions in `columns`, in ascending order. `nullable_key`: no constraint keeps nulls out of the key (with
     replica identity full and no unique key, the whole row is the key). `earlier`: columns whose types were dropped
-    since, as fields of the value's schema that they had; a record in them is defined wherever it is used.
+    since, as fields of the value's schema that they had; a record in them is defined wherever it is used. `records`:
+    names that composite types had in the topic before they were renamed, by oid.
     """
 
     oid: int
@@ -60,6 +69,7 @@ class Relation:
     nullable_key: bool = False
     types: Types = field(default_factory=dict)
     earlier: Mapping[str, Any] = field(default_factory=dict)
+    records: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
@@ -100,7 +110,7 @@ def announced(
     if not wanted or not set(wanted) <= set(flagged):
         table = f"{message.schema}.{message.name}"
         why = f"its replica identity does not cover the key {', '.join(key)}" if key else "it has no primary key"
-        raise UsageError(
+        raise KeylessTableError(
             f"nothing in the WAL names a row of {table}: {why}. Give it a primary key, or ALTER TABLE {table} REPLICA "
             "IDENTITY USING INDEX <a unique index over NOT NULL columns>, or REPLICA IDENTITY FULL (then the whole row "
             "is the key, or name the key)"
@@ -155,27 +165,64 @@ def with_earlier_types(
     )
 
 
-def with_depths(
-    relation: Relation, rules: Rules, *, latest: Mapping[str, Any] | None, met: Mapping[str, int]
+def as_in_topic(
+    relation: Relation, rules: Rules, *, latest: Mapping[str, Any] | None, met: Mapping[Place, int]
 ) -> Relation:
-    """Returns a table with the depths of the arrays that its topic has, if they are not those that are declared.
+    """Returns a table with what its topic has besides the catalogue: depths of arrays that are not those that are
+    declared, and the names of records. With another name, readers would not know the record of a type that was renamed.
 
-    latest: the schema of the topic's values. met: depths of values, by column.
+    latest: the schema of the topic's values. met: depths of values.
     """
-    fields = _fields_of(latest) if latest is not None else {}
+    types = relation.types
+    arrays, names = _known_of(relation, latest)
+    plain = Encodings(types, rules, lambda record, _: (record, False))
 
-    def fitted(column: Column, encoding: ColumnEncoding) -> Column:
-        depth = depth_of_array(encoding.avro)
-        known = fields[column.name]["type"][1] if column.name in fields else None
-        deepest = max(depth, depth_of_array(known), met.get(column.name, 0))
-        is_mixed = has_mixed_depths(known) or not {depth_of_array(known), met.get(column.name, 0)} <= {
-            0,
-            depth,
-        }
+    def fitted(column: Column, place: Place, encoding: ColumnEncoding) -> Column:
+        depth, known, of_value = depth_of_array(encoding.avro), arrays.get(place), met.get(place, 0)
+        is_mixed = has_mixed_depths(known) or not {depth_of_array(known), of_value} <= {0, depth}
+        deepest = max(depth, depth_of_array(known), of_value)
         return replace(column, deepest=deepest) if depth and is_mixed else column
 
+    def with_attributes(known: PgType) -> PgType:
+        fields = (
+            one if isinstance(one, int) else fitted(one, (known.oid, one.name), plain.of(one)) for one in known.fields
+        )
+        return replace(known, fields=tuple(fields))
+
     columns = zip(relation.columns, encodings_of(relation, rules), strict=True)
-    return replace(relation, columns=tuple(fitted(column, encoding) for column, encoding in columns))
+    return replace(
+        relation,
+        columns=tuple(fitted(column, (0, column.name), encoding) for column, encoding in columns),
+        types={oid: with_attributes(known) if known.fields else known for oid, known in types.items()},
+        records={oid: name for oid, name in names.items() if name != record_name(types[oid])},
+    )
+
+
+def _known_of(relation: Relation, latest: Mapping[str, Any] | None) -> tuple[dict[Place, Any], dict[int, str]]:
+    """Returns the arrays that a topic has, and the names of the records of composite types, by oid."""
+    arrays: dict[Place, Any] = {}
+    names: dict[int, str] = {}
+
+    def look(place: Place, oid: int, avro: Any) -> None:
+        known = relation.types.get(oid)
+        if known is None or not isinstance(avro, dict):
+            return
+        if known.kind == "domain":
+            look(place, known.base, avro)
+        elif known.kind == "array" and avro["type"] == "array":
+            arrays.setdefault(place, avro)
+            look(place, known.element, element_of_array(avro))
+        elif known.kind == "composite" and avro["type"] == "record" and oid not in names:
+            names[oid] = avro["name"]
+            look_at_all(oid, known.fields, _fields_of(avro))
+
+    def look_at_all(owner: int, columns: Sequence[Column | int], fields: Mapping[str, Any]) -> None:
+        for one in columns:
+            if isinstance(one, Column) and one.name in fields:
+                look((owner, one.name), one.type, fields[one.name]["type"][1])
+
+    look_at_all(0, relation.columns, _fields_of(latest) if latest is not None else {})
+    return arrays, names
 
 
 def _may_be_of(column: Column, field: Mapping[str, Any], types: Types) -> bool:
@@ -233,7 +280,7 @@ def encodings_of(relation: Relation, rules: Rules, *, namespace: str = "") -> li
     seen: dict[str, int] = {}
 
     def name(record: str, oid: int) -> tuple[str, bool]:
-        full = f"{namespace}.{record}"
+        full = f"{namespace}.{relation.records.get(oid, record)}"
         while seen.get(full, oid) != oid:  # type c of schema a_b, and b_c of a
             full += "_"
         is_first = full not in seen
@@ -266,21 +313,33 @@ def _is_another(old: Any, new: Any) -> bool:
     no other type as a record."""
     if isinstance(old, dict) and isinstance(new, dict):
         return any(_is_another(old[name], new[name]) for name in old.keys() & new.keys())
-    return not isinstance(old, dict) and not isinstance(new, dict) and bool(old != new)
+    if isinstance(old, dict) or isinstance(new, dict) or None in (old, new):
+        return False
+    return new[0] in _READ_AS.get(old[0], (old[0],)) and bool(old[1:] != new[1:])
+
+
+_READ_AS = {
+    "int": ("int", "long", "float", "double"),
+    "long": ("long", "float", "double"),
+    "float": ("float", "double"),
+    "bytes": ("bytes", "string"),
+    "string": ("string", "bytes"),
+}
+"""As what Avro reads values of a type. The registry refuses other changes itself."""
 
 
 def _meaning(kind: Any) -> Any:
-    """Returns what values mean beyond their Avro type, of a record by fields; None for nothing."""
+    """Returns the Avro type and what values mean beyond it, of a record by fields; None for a null."""
     if isinstance(kind, list):
         return next((_meaning(branch) for branch in kind if branch != "null"), None)
     if not isinstance(kind, dict):
-        return None
+        return (kind, None, None)
     if kind["type"] == "array":
         return _meaning(kind["items"])
     if kind["type"] == "record":
         return {field["name"]: _meaning(field["type"]) for field in kind["fields"]}
     logical = kind.get("logicalType")
-    return None if logical in (None, "uuid") else (logical, kind.get("scale"))
+    return (kind["type"], None if logical == "uuid" else logical, kind.get("scale"))
 
 
 def _record(

@@ -19,7 +19,7 @@
 | `uuid` | `string`, `uuid` | |
 | `json`, `jsonb` | `string` | |
 | enums | `string` | the label. Not an Avro enum: `ALTER TYPE ... ADD VALUE` is not announced in the WAL, and a reader with yesterday's schema could not read today's label |
-| arrays | `array` | elements nullable; nested as deep as declared (`int[][]`: two). Postgres does not hold values to the declared depth: when the first one has another, the schema gets a version whose items are elements or arrays. Within composites, and for arrays of domains over arrays, such a value stops capture. Lower bounds are left out |
+| arrays | `array` | elements nullable; nested as deep as declared (`int[][]`: two). Postgres does not hold values to the declared depth: when the first one has another, the schema gets a version whose items are elements or arrays. For arrays of domains over arrays, such a value stops capture. Lower bounds are left out |
 | composites | `record` | all attributes nullable |
 | domains | as the base type | |
 | ranges, multiranges | `string` | `[2024-01-01,2024-02-01)` |
@@ -251,8 +251,8 @@ class Encodings:
         return PRINTED
 
     def _composite(self, known: PgType) -> ColumnEncoding:
-        full_name, is_first = self.name(f"{avro_name(known.schema)}_{avro_name(known.name)}", known.oid)
-        encodings = [one if isinstance(one, int) else self.of(one) for one in known.fields]
+        full_name, is_first = self.name(record_name(known), known.oid)
+        encodings = [one if isinstance(one, int) else self._attribute(known, one) for one in known.fields]
         avro: Any = full_name
         if is_first:
             alive = [
@@ -270,6 +270,12 @@ class Encodings:
             known.name, [one if isinstance(one, int) else one.encode for one in encodings]
         )
         return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
+
+    def _attribute(self, known: PgType, attribute: Column) -> ColumnEncoding:
+        encoding = self.of(attribute)
+        if depth_of_array(encoding.avro) == 0:
+            return encoding
+        return replace(encoding, encode=avro_text.attribute_encoder(encoding.encode, (known.oid, attribute.name)))
 
 
 def _array(inner: ColumnEncoding, depth: int, delimiter: str, *, deepest: int = 0) -> ColumnEncoding:
@@ -299,11 +305,9 @@ _OF_AVRO = {
 def encoding_of_avro(avro: Any, name: Name) -> ColumnEncoding:
     """How a column was written, by the type in a schema of an earlier time, where each record is defined."""
     if isinstance(avro, dict) and avro["type"] == "array":
-        items, depth = avro["items"], depth_of_array(avro)
-        while isinstance(items, dict):
-            items = items["items"]
+        depth = depth_of_array(avro)
         deepest = depth if has_mixed_depths(avro) else 0
-        return _array(encoding_of_avro(items[1], name), depth, ",", deepest=deepest)
+        return _array(encoding_of_avro(element_of_array(avro), name), depth, ",", deepest=deepest)
     if isinstance(avro, dict) and avro["type"] == "record":
         full_name, is_first = name(avro["name"], 0)
         encodings = [encoding_of_avro(field["type"][1], name) for field in avro["fields"]]
@@ -326,10 +330,22 @@ def depth_of_array(avro: Any) -> int:
     return 1 + depth_of_array(items)
 
 
+def element_of_array(avro: Any) -> Any:
+    items = avro["items"]
+    while isinstance(items, dict):
+        items = items["items"]
+    return items[1]
+
+
 def has_mixed_depths(avro: Any) -> bool:
     """Whether the type is an array whose items may be elements or arrays."""
     is_array = isinstance(avro, dict) and avro["type"] == "array"
     return is_array and isinstance(avro["items"], list) and len(avro["items"]) == 3
+
+
+def record_name(known: PgType) -> str:
+    """Returns the name of a composite type's record, unless the topic has it with another one."""
+    return f"{avro_name(known.schema)}_{avro_name(known.name)}"
 
 
 def avro_field(

@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 RELEASE_TIMEOUT_S = 60.0
 RELEASE_POLL_S = 0.05
-_LOST = (
-    "Changes since then are lost to this capture. Choose: run it once with --snapshot new, which reads every table "
-    "again and deletes from the topics the rows that no longer exist"
+LOST = (
+    'Changes since then are lost to this capture. Choose: start it once with --snapshot new, or snapshot = "new" in a '
+    "file of connectors, which reads every table again and deletes from the topics the rows that no longer exist"
 )
 
 
@@ -83,7 +83,7 @@ def check_timeline(name: str, replication: Any, *, before: int, now: int, positi
         raise DataLossError(
             f"the capture read the log up to {lsn_text(position)}, and this server has it only up to {lsn_text(end)}, "
             f"where its timeline {before} ended at a promotion: slot {name} would leave out what was written since. "
-            f"{_LOST}"
+            f"{LOST}"
         )
 
 
@@ -104,7 +104,7 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
         if position is not None:
             raise DataLossError(
                 f"slot {name} does not exist any more, but the capture has a position ({lsn_text(position)}). "
-                f"{_LOST}; or restore the slot from where it was"
+                f"{LOST}; or restore the slot from where it was"
             )
         return
     if state.plugin != "pgoutput" or state.database != database:
@@ -114,7 +114,7 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
         )
     if state.loss:
         raise DataLossError(
-            f"slot {name} is invalidated ({state.loss}). {_LOST}, after "
+            f"slot {name} is invalidated ({state.loss}). {LOST}, after "
             f"SELECT pg_drop_replication_slot('{name}'); and see max_slot_wal_keep_size and "
             "idle_replication_slot_timeout for why"
         )
@@ -123,12 +123,12 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
     if state.confirmed_lsn > position:
         raise DataLossError(
             f"slot {name} is at {lsn_text(state.confirmed_lsn)}, past this capture's position "
-            f"{lsn_text(position)}: something else read from it. {_LOST}"
+            f"{lsn_text(position)}: something else read from it. {LOST}"
         )
     if position > end:
         raise DataLossError(
             f"the capture's position {lsn_text(position)} lies past the end of Postgres's log ({lsn_text(end)}): the "
-            f"database was restored from a backup, or is another one. {_LOST}"
+            f"database was restored from a backup, or is another one. {LOST}"
         )
 
 

@@ -207,12 +207,12 @@ class Snapshots:
                 logger.info("table %s was another one for a while: it is read again", name)
                 self.restart(name, lost_changes=True)
 
-    def restart_renamed_table(self, oid: int) -> None:
-        """Called when the stream brings changes of a table under a name that is not captured. They are not written, so
-        its topic lacks them when it has its captured name again."""
+    def restart_incomplete_table(self, oid: int) -> None:
+        """Called when the stream brings changes of a table under a name that is not captured, or from when it had no
+        key. They are not written, so its topic lacks them when it has its captured name, or a key, again."""
         for name, state in list(self.states.items()):
             if state.oid == oid and self._options.snapshot != "never":
-                logger.info("table %s had another name for a while: it is read again", name)
+                logger.info("table %s had another name, or no key, for a while: it is read again", name)
                 self.restart(name, lost_changes=True)
 
     def _log_end(self) -> int:
