@@ -213,7 +213,8 @@ def _explain(app: Path, emit: str) -> None:
     from suiro.streams.explanation import explain as explained
 
     _, topology = load_topology(app)
-    print(topology.describe(), explained(topology, emit=emit), sep="\n")
+    print(topology.describe(), "On Spark, where a foreign-key join or a global table changes the numbers:", sep="\n")
+    print(explained(topology, emit=emit))
 
 
 def _serve(address: str, streams: Any) -> None:

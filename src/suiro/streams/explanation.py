@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from suiro.streams.blocks import block_plan
+from suiro.streams.errors import TopologyError
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import SubTopology, Topology
@@ -22,6 +23,10 @@ def explain(topology: Topology, *, emit: str = "micro-batch") -> str:
     >>> print(explain(builder.build()))
     """
     settings = TaskSettings(coalesces=emit != "every")
+    try:
+        topology.in_order()
+    except TopologyError as error:
+        return f"does not run on Spark: {error}"
     return "\n".join(line for sub in topology.sub_topologies for line in _lines(topology, sub, settings))
 
 

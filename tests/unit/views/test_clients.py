@@ -198,7 +198,7 @@ def test_waiting_for_a_version_that_was_never_deployed_is_told() -> None:
         blocking(Host((200, {"versions": [{"version": 2, "state": "ready"}]})), "wait_until_built", "delays", 3)
 
 
-@pytest.mark.parametrize("url", ["http://a..b", "http://a\x00b"])
+@pytest.mark.parametrize("url", ["http://a..b", "http://a\x00b", "127.0.0.1:8085", "localhost:8085", "ftp://a"])
 def test_what_is_no_url_is_named(url: str) -> None:
     for client in (Views, AsyncViews):
         with pytest.raises(UsageError, match="is no URL of a host of views"):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+from suiro.errors import ConfigError
 from suiro.streams.errors import TopologyError
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.topology.nodes import (
@@ -111,6 +112,20 @@ def _is_async(given: Any) -> bool:
 def is_policy(given: str) -> bool:
     """Tells whether this is a policy for records that cannot be read or processed."""
     return given in ("fail", "skip") or (given.startswith("dead-letter:") and given != "dead-letter:")
+
+
+def check_policies(**policies: str) -> None:
+    """Raises `ConfigError` if the setting of one of these names is no policy."""
+    for name, policy in policies.items():
+        if not is_policy(policy):
+            raise ConfigError(f'{name}={policy!r} is none of "fail", "skip" and "dead-letter:<topic>"')
+
+
+def dead_letter_topics(topology: Topology, *policies: str) -> tuple[str, ...]:
+    """Returns the topics of these policies, and of those of the topology's sources."""
+    sources = [node.operator for node in topology.nodes if isinstance(node.operator, Source)]
+    every = (*policies, *(source.on_deserialization_error or "" for source in sources))
+    return tuple(dict.fromkeys(one.removeprefix("dead-letter:") for one in every if one.startswith("dead-letter:")))
 
 
 def check_topology(topology: Topology) -> None:
