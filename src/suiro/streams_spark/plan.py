@@ -30,7 +30,7 @@ from suiro.streams.topology.nodes import (
     StreamAggregate,
     ToStream,
 )
-from suiro.streams.topology.topology import SubTopology, Topology
+from suiro.streams.topology.topology import SubTopology, Topology, in_order
 
 IN_SOURCE_TASKS = 0
 _DAY_MS = 24 * 3600 * 1000
@@ -199,7 +199,7 @@ def plan(topology: Topology, application_id: str, partition_counts: Mapping[str,
 
 def _levels(topology: Topology, writers: Mapping[str, SubTopology]) -> dict[int, int]:
     levels: dict[int, int] = {}
-    for sub in topology.in_order():
+    for sub in in_order(topology):
         above = [levels[writers[node.name].number] for node in sub.inputs if isinstance(node.operator, Repartition)]
         in_source = not above and not sub.is_stateful and not any(map(_needs_partition_time, sub.inputs))
         levels[sub.number] = IN_SOURCE_TASKS if in_source else 1 + max(above, default=0)
