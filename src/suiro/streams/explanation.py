@@ -36,13 +36,13 @@ def _lines(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Iter
         yield f"sub-topology {sub.number}: on columns"
         yield from (f"  {line}" for line in columnar.explain())
         return
-    yield f"sub-topology {sub.number}: over blocks of values, not on columns, for {columnar}"
+    yield f"sub-topology {sub.number}: over blocks of values, not on columns ({columnar})"
     for node in sub.inputs:
         if isinstance(node.operator, Repartition):
             yield f"  {node.name}: bytes to values, a block at a time"
     for unit in block_plan(topology, sub).units:
         if unit.is_island:
-            yield f"  {', '.join(unit.nodes)}: record by record, for {unit.why}"
+            yield f"  {', '.join(unit.nodes)}: record by record, because {unit.why}"
             for name in unit.nodes:
                 if isinstance(topology.node(name).operator, AsyncCall):
                     yield f"    {name}: one call at a time; put it above them, or repartition() between"
