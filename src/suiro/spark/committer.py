@@ -30,6 +30,7 @@ from suiro.spark.decide import (
     MissingMarker,
     Plan,
     Produce,
+    Replaced,
     Restore,
     Suppress,
     Verdict,
@@ -207,6 +208,8 @@ class Committer:
                 outcome = self._once(micro_batch)
                 self._waiting.over()
                 return outcome
+            except ReplacedError:
+                raise
             except FencedError:
                 self.counts.fences += 1
                 ended += 1
@@ -254,6 +257,9 @@ class Committer:
                     self._held = None
                 case Suppress() | Restore():
                     return verdict
+                case Replaced(marker):
+                    self._held = None
+                    raise replaced(self._destination.application_id, marker)
                 case Fail(reason):
                     self._held = None
                     raise FatalError(f"{self._destination.transactional_id}: {reason}")
