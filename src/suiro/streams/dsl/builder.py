@@ -65,7 +65,7 @@ class StreamsBuilder:
         """
         consumed, given = self._consumed(consumed, key, value, timestamp, None, name)
         several = isinstance(topics, Iterable) and not isinstance(topics, str)
-        names = tuple(sorted(topics, key=str)) if several else (topics,)
+        names: tuple[Any, ...] = tuple(sorted(topics, key=str)) if several else (topics,)
         source = self._source(names, consumed, on_deserialization_error)
         node = self._graph.add_processor("KSTREAM-SOURCE-", given, source, [])
         return KStream(self._graph, node, key=source.key, value=source.value)
@@ -189,7 +189,7 @@ class StreamsBuilder:
         check_topology(topology)
         return topology
 
-    def _source(self, topics: tuple[str, ...], consumed: Consumed, on_error: str | None) -> Source:
+    def _source(self, topics: tuple[Any, ...], consumed: Consumed, on_error: str | None) -> Source:
         for topic in topics:
             if not isinstance(topic, str) or not topic:
                 raise TopologyError(f"a topic is {topic!r}; give its name, or a list of names")
