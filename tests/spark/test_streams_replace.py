@@ -90,6 +90,21 @@ def test_the_new_topology_takes_over_at_the_offsets_of_the_old_one(
     assert len(again.send(input_of(name, 200, 210))[f"{name}.words"]) == 210
 
 
+def test_an_application_that_was_started_again_and_has_written_nothing_hears_of_it_as_well(
+    run: Run, name: str, tmp_path: Path
+) -> None:
+    """Nobody has fenced it then."""
+    first = run(counted(name, "", changed=False), name, directory=tmp_path / "old", before=input_of(name, 0, 10))
+    first.finish()
+    first.close()
+    old = run(counted(name, "", changed=False), name, directory=tmp_path / "old")
+    new = run(counted(name, "new ", changed=True), name, directory=tmp_path / "new", replace=True)
+    new.streams.process_all_available()
+    assert len(new.send(input_of(name, 10, 20))[f"{name}.words"]) == 20
+    with pytest.raises(ReplacedError, match=f"application '{name}' was replaced"):
+        old.streams.await_termination(60)
+
+
 @pytest.mark.soak  # CI's time
 @settings(max_examples=1, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.lists(drawn(), min_size=10, max_size=10).filter(is_varied))

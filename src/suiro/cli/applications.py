@@ -328,7 +328,7 @@ def _what_to_do(found: Upgrade, new: Path) -> str:
     if found.carries_over:
         return (
             "the state carries over: stop the application and start the new file, with the same application id and "
-            "state directory"
+            "state directory. Functions are not compared: the new ones get the rows that the old ones made"
         )
     if found.names_suffice:
         return f"the state carries over once {new} has the names above"

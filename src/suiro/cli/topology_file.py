@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from traceback import TracebackException
+from traceback import TracebackException, walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,15 @@ class UserCodeError(Exception):
 
 
 def load_topology(path: Path) -> tuple[ModuleType, Topology]:
-    """Returns the file as a module, and its topology. Raises `SuiroError`, and `UserCodeError` for errors of the
-    file."""
+    """Returns the file as a module, and its topology. Raises `SuiroError`, with the line of the file, and
+    `UserCodeError` for errors of the file."""
     try:
         module = load_module(path)
         return module, topology_of(module)
-    except SuiroError:
+    except SuiroError as error:
+        calls = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
+        if lines := [line for file, line in calls if Path(file) == path.resolve()]:
+            error.args = (f"{path.name}, line {lines[-1]}: {error}",)
         raise
     except Exception as error:
         raise UserCodeError(path, error) from error

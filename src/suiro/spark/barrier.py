@@ -42,7 +42,7 @@ from suiro.spark.committer import (
     read_marker,
     taken_over,
 )
-from suiro.spark.decide import Fail, Plan, Produce, Restore, Suppress
+from suiro.spark.decide import Fail, Plan, Produce, Replaced, Restore, Suppress
 from suiro.spark.waiting import AWAY, Waiting
 
 Reach = Callable[[str, int], None]
@@ -90,9 +90,8 @@ def open_transaction(cluster: KafkaCluster, destination: Destination, plan: Plan
     except SuiroError as error:
         return Ticket(failure=error)
     verdict = destination.decide(marker, plan)
-    if isinstance(verdict, Fail):
-        failure = FatalError(f"{destination.transactional_id}: {verdict.reason}")
-        return Ticket(identity=identity, protocol=transactions.protocol, failure=failure)
+    if isinstance(verdict, Replaced | Fail):
+        return Ticket(identity=identity, protocol=transactions.protocol, failure=destination.refusal(verdict))
     return Ticket(identity=identity, protocol=transactions.protocol, verdict=verdict)
 
 

@@ -21,7 +21,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from suiro.clock import Clock, SystemClock
-from suiro.errors import AbortableError, FatalError, FencedError, ReplacedError, TransientError, UsageError
+from suiro.errors import AbortableError, FatalError, FencedError, ReplacedError, SuiroError, TransientError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.spark.decide import (
     Fail,
@@ -30,6 +30,7 @@ from suiro.spark.decide import (
     MissingMarker,
     Plan,
     Produce,
+    Replaced,
     Restore,
     Suppress,
     Verdict,
@@ -154,6 +155,12 @@ class Destination:
             begins_after=self.begins_after,
         )
 
+    def refusal(self, verdict: Replaced | Fail) -> SuiroError:
+        """The error for a micro-batch that must not be written."""
+        if isinstance(verdict, Replaced):
+            return replaced(self.application_id, verdict.marker)
+        return FatalError(f"{self.transactional_id}: {verdict.reason}")
+
     @property
     def group(self) -> str:
         """A named sink has its own group, so that two queries of an application do not share markers."""
@@ -207,6 +214,8 @@ class Committer:
                 outcome = self._once(micro_batch)
                 self._waiting.over()
                 return outcome
+            except ReplacedError:
+                raise
             except FencedError:
                 self.counts.fences += 1
                 ended += 1
@@ -254,9 +263,9 @@ class Committer:
                     self._held = None
                 case Suppress() | Restore():
                     return verdict
-                case Fail(reason):
+                case Replaced() | Fail():
                     self._held = None
-                    raise FatalError(f"{self._destination.transactional_id}: {reason}")
+                    raise self._destination.refusal(verdict)
                 case _:
                     assert_never(verdict)
 

@@ -9,6 +9,7 @@ The marker travels inside the transaction, as metadata of a committed offset: it
 | other lineage | N = 0 | by policy: fail (default), begin: a new checkpoint of the same application |
 | the same, of a topology | N = 0 | produce, if it is the marker that the start saw; else fail |
 | other lineage | N > 0 | fail: checkpoint and marker do not belong together |
+| the same, of a topology | N > 0 | replaced: when it started, the marker was of its lineage |
 | batch N - 1 | its end is N's start | produce |
 | batch N | same end offsets | suppress: committed before, only Spark does not know |
 | anything else | | fail: the checkpoint was rolled back or edited |
@@ -122,11 +123,18 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """Another start of the application, with another state directory, has taken its place."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     reason: str
 
 
-Verdict = Produce | Suppress | Restore | Fail
+Verdict = Produce | Suppress | Restore | Replaced | Fail
 
 
 def decide(
@@ -147,6 +155,8 @@ def decide(
             return Produce() if marker.to_metadata() == begins_after else _went_on(marker)
         if number == 0:
             return Produce() if missing_checkpoint is MissingCheckpoint.BEGIN else _begins_beside(marker)
+        if begins_after is not None:
+            return Replaced(marker)
         return Fail(
             f"the checkpoint (query {plan.lineage}, micro-batch {number}) and the marker in Kafka (query "
             f"{marker.lineage}, micro-batch {marker.batch_id}) belong to different lineages: another query uses this "

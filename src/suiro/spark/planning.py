@@ -241,7 +241,10 @@ class Planner:
                     "read"
                 )
             if first < earliest[place]:
-                self._lost(f"{_name(place)} begins at {earliest[place]} now; offsets from {first} were planned")
+                self._lost(
+                    f"{_name(place)} begins at {earliest[place]} now; offsets from {first} were planned. Records "
+                    "were deleted, perhaps by retention, which goes by their timestamps (retention.ms of the topic)"
+                )
                 first = earliest[place]
             if reachable[place] < stop or first > stop:
                 self._lost(f"{_name(place)} ends at {reachable[place]}; offsets {first} to {stop} were planned")

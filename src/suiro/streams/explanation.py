@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from suiro.streams.blocks import block_plan
+from suiro.streams.errors import TopologyError
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
-from suiro.streams.topology.topology import SubTopology, Topology
+from suiro.streams.topology.topology import SubTopology, Topology, in_order
 from suiro.streams.vectorised.plan import columnar_form_of
 from suiro.streams.vectorised.stateless import Reason
 
@@ -22,6 +23,10 @@ def explain(topology: Topology, *, emit: str = "micro-batch") -> str:
     >>> print(explain(builder.build()))
     """
     settings = TaskSettings(coalesces=emit != "every")
+    try:
+        in_order(topology)
+    except TopologyError as error:
+        return f"does not run on Spark: {error}"
     return "\n".join(line for sub in topology.sub_topologies for line in _lines(topology, sub, settings))
 
 
@@ -31,13 +36,13 @@ def _lines(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Iter
         yield f"sub-topology {sub.number}: on columns"
         yield from (f"  {line}" for line in columnar.explain())
         return
-    yield f"sub-topology {sub.number}: over blocks of values, not on columns, for {columnar}"
+    yield f"sub-topology {sub.number}: over blocks of values, not on columns ({columnar})"
     for node in sub.inputs:
         if isinstance(node.operator, Repartition):
             yield f"  {node.name}: bytes to values, a block at a time"
     for unit in block_plan(topology, sub).units:
         if unit.is_island:
-            yield f"  {', '.join(unit.nodes)}: record by record, for {unit.why}"
+            yield f"  {', '.join(unit.nodes)}: record by record, because {unit.why}"
             for name in unit.nodes:
                 if isinstance(topology.node(name).operator, AsyncCall):
                     yield f"    {name}: one call at a time; put it above them, or repartition() between"

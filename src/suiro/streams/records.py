@@ -17,7 +17,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """`timestamp` is event time in ms since the epoch. Between table operators `value` is a `Change`."""
+    """`timestamp` is event time in ms since the epoch. Between table operators `value` is a `Change`. `with_key`,
+    `with_value`, `with_timestamp` and `with_headers` return a copy with another one."""
 
     key: Any
     value: Any

@@ -261,9 +261,12 @@ class Task:
             self.drop("processing error")
             self._outputs.dead_letter(policy.removeprefix("dead-letter:"), record, place, error)
         else:
-            where = f"{place.topic}-{place.partition} offset {place.offset}" if place else "a punctuation or earlier"
+            where = "of a punctuation or earlier"
+            if place is not None:
+                at = f"{place.topic}-{place.partition}"
+                where = f"of {at} offset {place.offset}" if place.offset >= 0 else f"that came by {at}"
             raise ProcessingError(
-                f"operator {node.name} failed on a record of {where}, key {record.key!r}, timestamp "
+                f"operator {node.name} failed on a record {where}, key {record.key!r}, timestamp "
                 f"{record.timestamp}: {described(error)}. Fix the function, or set "
                 'on_processing_error to "skip" or "dead-letter:<topic>"'
             ) from error

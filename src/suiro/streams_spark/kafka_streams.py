@@ -26,10 +26,9 @@ from suiro.errors import ConfigError, UsageError
 from suiro.foundation.files import home_folder
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
-from suiro.streams.dsl.checks import is_policy
+from suiro.streams.dsl.checks import check_policies, dead_letter_topics
 from suiro.streams.dsl.registries import registry_for_run
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.reports import RunCounts
 
@@ -112,12 +111,7 @@ class KafkaStreams:
                 f"state_dir={str(state_dir)!r} is a URL; it has to be a directory: one that driver and executors see "
                 "under the same name, such as a mounted bucket or NFS"
             )
-        for name, policy in (
-            ("on_processing_error", on_processing_error),
-            ("on_deserialization_error", on_deserialization_error),
-        ):
-            if not is_policy(policy):
-                raise ConfigError(f'{name}={policy!r} is none of "fail", "skip" and "dead-letter:<topic>"')
+        check_policies(on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error)
         self.topology = registry_for_run(topology, schema_registry_url)
         self.application_id = application_id
         self.state_dir = Path(state_dir) if state_dir is not None else default_state_dir()
@@ -147,6 +141,7 @@ class KafkaStreams:
 
     @property
     def checkpoint(self) -> Path:
+        """The directory of this application in `state_dir`."""
         return self.state_dir / self.application_id
 
     def check_settings(self) -> None:
@@ -245,6 +240,7 @@ class KafkaStreams:
 
     @property
     def state(self) -> State:
+        """CREATED, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING or ERROR; FOLLOWING until `replace` has taken over."""
         if self._follower is not None and self._state == "RUNNING":
             if self._follower.is_at_it:
                 return "FOLLOWING"
@@ -278,12 +274,9 @@ class KafkaStreams:
     @property
     def dead_letter_topics(self) -> tuple[str, ...]:
         """Topics that get records which cannot be decoded or processed."""
-        policies = [self._task_settings.on_processing_error, self._on_deserialization_error]
-        for node in self.topology.nodes:
-            if isinstance(node.operator, Source):
-                policies.append(node.operator.on_deserialization_error or "")
-        found = [one.removeprefix("dead-letter:") for one in policies if one.startswith("dead-letter:")]
-        return tuple(dict.fromkeys(found))
+        return dead_letter_topics(
+            self.topology, self._task_settings.on_processing_error, self._on_deserialization_error
+        )
 
     @property
     def rows_at_nodes(self) -> Mapping[str, int]:

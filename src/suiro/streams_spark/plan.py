@@ -25,7 +25,7 @@ from suiro.streams.topology.nodes import (
     Repartition,
     Source,
 )
-from suiro.streams.topology.topology import SubTopology, Topology
+from suiro.streams.topology.topology import SubTopology, Topology, in_order
 
 IN_SOURCE_TASKS = 0
 _DAY_MS = 24 * 3600 * 1000
@@ -173,7 +173,7 @@ def plan(topology: Topology, application_id: str, partition_counts: Mapping[str,
     """`partition_counts`: of every source topic. Raises `TopologyError` for what cannot be run."""
     subs = topology.sub_topologies
     writers = {node.name: sub for sub in subs for node in sub.outputs if isinstance(node.operator, Repartition)}
-    levels = _levels(subs, writers)
+    levels = _levels(topology, writers)
     tasks = _task_counts(subs, writers, partition_counts)
     _check_co_partitioning(subs, partition_counts, tasks)
     return Plan(
@@ -192,28 +192,12 @@ def plan(topology: Topology, application_id: str, partition_counts: Mapping[str,
     )
 
 
-def _levels(subs: tuple[SubTopology, ...], writers: Mapping[str, SubTopology]) -> dict[int, int]:
+def _levels(topology: Topology, writers: Mapping[str, SubTopology]) -> dict[int, int]:
     levels: dict[int, int] = {}
-    open_: list[int] = []
-
-    def level(sub: SubTopology) -> int:
-        if sub.number in levels:
-            return levels[sub.number]
-        if sub.number in open_:
-            names = ", ".join(node.name for node in sub.inputs)
-            raise TopologyError(
-                f"records of {names} come back to the operators they passed: a path leads through a repartition into "
-                "its own sub-topology. Write to a topic and read it again where the path comes back"
-            )
-        open_.append(sub.number)
-        above = [level(writers[node.name]) for node in sub.inputs if isinstance(node.operator, Repartition)]
-        open_.pop()
+    for sub in in_order(topology):
+        above = [levels[writers[node.name].number] for node in sub.inputs if isinstance(node.operator, Repartition)]
         in_source = not above and not sub.is_stateful and not any(map(_needs_partition_time, sub.inputs))
         levels[sub.number] = IN_SOURCE_TASKS if in_source else 1 + max(above, default=0)
-        return levels[sub.number]
-
-    for sub in subs:
-        level(sub)
     return levels
 
 

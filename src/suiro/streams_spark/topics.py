@@ -28,7 +28,7 @@ def require_topics(
     missing = [topic for topic in dict.fromkeys((*read, *written)) if topic not in there]
     if missing and not create:
         said = [
-            f"{verb} topic {', '.join(map(repr, sorted(gone)))}"
+            f"{verb} {'topics' if len(gone) > 1 else 'topic'} {', '.join(map(repr, sorted(gone)))}"
             for verb, topics in (("reads", read), ("writes", written))
             if (gone := set(topics) & set(missing))
         ]

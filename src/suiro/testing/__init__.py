@@ -20,13 +20,19 @@ from suiro.extras import on_first_use
 if TYPE_CHECKING:
     from suiro.testing.batch_cuts import BatchesDifferError
     from suiro.testing.node_under_test import NodeUnderTest
-    from suiro.testing.topology_test_driver import TopologyTestDriver
+    from suiro.testing.topology_test_driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
 
-__all__ = ["BatchesDifferError", "TopologyTestDriver", "node"]
+__all__ = ["BatchesDifferError", "TestInputTopic", "TestOutputTopic", "TopologyTestDriver", "node"]
 
 
 # The package is a pytest plugin, and pytest imports it at every start.
-__getattr__ = on_first_use(__name__, {"batch_cuts": "BatchesDifferError", "topology_test_driver": "TopologyTestDriver"})
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "batch_cuts": "BatchesDifferError",
+        "topology_test_driver": "TestInputTopic TestOutputTopic TopologyTestDriver",
+    },
+)
 
 
 class node:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from suiro.errors import UsageError
 from suiro.registry import MOCK_SCHEME
+from suiro.streams.dsl.checks import check_policies, dead_letter_topics
 from suiro.streams.dsl.registries import with_registry, with_registry_of
 from suiro.streams.durations import milliseconds
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Headers, Record
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import Source
+from suiro.streams.topology.nodes import Sink, Source
 from suiro.streams.topology.topology import Topology
 from suiro.testing.batch_cuts import BatchCuts
 
@@ -65,9 +66,11 @@ class TopologyTestDriver:
         `cuts`: when the driver is closed, functions of `map_batches` are called again with their records, cut into
         batches in so many ways, drawn from the seed, or into batches of these sizes, repeated. They must give the
         results of each record alone (`BatchesDifferError`)."""
+        check_policies(on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error)
         self._registry_url = schema_registry_url or f"{MOCK_SCHEME}topology-test-driver-{next(_drivers)}"
         topology = with_registry(topology, self._registry_url)
         self._topology = topology
+        self._dead_letter_topics = dead_letter_topics(topology, on_processing_error, on_deserialization_error)
         self._wall_clock_ms = initial_wall_clock_time_ms
         self._cuts = None if cuts is None else BatchCuts(cuts, cuts_seed)
         self._interpreter = (Interpreter if self._cuts is None else self._cuts.interpreter)(
@@ -101,7 +104,12 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, *, key: Serde | None = None, value: Serde | None = None
     ) -> TestOutputTopic:
-        """Reads keys and values with these serdes. Without them, they are those that the topology gave to the sink."""
+        """Reads keys and values with these serdes. Without them, they are those that the topology gave to the sink.
+        Raises `UsageError` if the topology does not write the topic."""
+        written = (*self._topology.sink_topics, *self._dead_letter_topics)
+        chosen = any(isinstance(node.operator, Sink) and callable(node.operator.topic) for node in self._topology.nodes)
+        if topic not in written and not chosen:
+            raise UsageError(f"the topology does not write topic {topic!r}; it writes {', '.join(written) or 'none'}")
         return TestOutputTopic(self, topic, self._bound(key, is_key=True), self._bound(value))
 
     @property
@@ -117,18 +125,23 @@ class TopologyTestDriver:
         self._interpreter.advance_wall_clock(self._wall_clock_ms)
 
     def get_state_store(self, name: str) -> Any:
+        """Returns a store of any kind, with the methods that it has for processors: a test may also write to it."""
         return self._interpreter.store(name)
 
     def get_key_value_store(self, name: str) -> Any:
+        """Returns the store of a table, of a global table, or of `add_state_store`."""
         return self._store_of(name, "key-value", "global")
 
     def get_versioned_key_value_store(self, name: str) -> Any:
+        """Returns the store of a versioned table."""
         return self._store_of(name, "versioned")
 
     def get_window_store(self, name: str) -> Any:
+        """Returns the store of an aggregate in time or sliding windows, or of a join of streams."""
         return self._store_of(name, "window")
 
     def get_session_store(self, name: str) -> Any:
+        """Returns the store of an aggregate in sessions."""
         return self._store_of(name, "session")
 
     @property
@@ -137,6 +150,7 @@ class TopologyTestDriver:
         return self._interpreter.dropped_total
 
     def close(self) -> None:
+        """Closes the processors. With `cuts`, checks the functions of `map_batches`."""
         self._interpreter.close()
         cuts, self._cuts = self._cuts, None
         if cuts is not None:
@@ -170,6 +184,9 @@ class TopologyTestDriver:
 
 
 class TestInputTopic:
+    """Made by `TopologyTestDriver.create_input_topic`. A record without a timestamp gets that of the record before it,
+    or `start_timestamp_ms`; `advance_time` moves it."""
+
     __test__ = False
 
     def __init__(
@@ -181,16 +198,16 @@ class TestInputTopic:
         self._timestamp_ms = start_timestamp_ms
 
     def pipe_input(self, key: Any, value: Any, timestamp_ms: int | None = None, headers: Headers = ()) -> None:
-        """Without a timestamp, the last one given (`advance_time` moves it)."""
-        if timestamp_ms is not None:
-            self._timestamp_ms = timestamp_ms
+        """Pipes a record, and runs everything that follows from it. `headers`: pairs of a name and bytes."""
         self.pipe_raw(
             None if key is None else self._key.serialize(self._topic, key),
             None if value is None else self._value.serialize(self._topic, value),
-            headers=headers,
+            timestamp_ms,
+            headers,
         )
 
     def pipe_key_value_list(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Pipes records with the same timestamp."""
         for key, value in pairs:
             self.pipe_input(key, value)
 
@@ -204,10 +221,13 @@ class TestInputTopic:
         interpreter.pipe(self._topic, self._timestamp_ms, key, value, tuple(headers))
 
     def advance_time(self, by: str | int) -> None:
+        """Moves the timestamp of the next records by a duration."""
         self._timestamp_ms += milliseconds(by, what="advance_time")
 
 
 class TestOutputTopic:
+    """Made by `TopologyTestDriver.create_output_topic`. Each record is read once."""
+
     __test__ = False
 
     def __init__(self, driver: TopologyTestDriver, topic: str, key: Serde | None, value: Serde | None) -> None:
@@ -216,19 +236,35 @@ class TestOutputTopic:
         self._key, self._value = key, value
 
     def read_record(self) -> Record:
+        """Returns the next record. Raises `UsageError` if there is none."""
         queue = self._driver._queue(self._topic)
         if not queue:
             raise UsageError(f"topic {self._topic!r} has no record that was not read yet")
         return self._decoded(queue.popleft())
 
+    def read_key_value(self) -> tuple[Any, Any]:
+        """As `read_record`, without timestamp and headers."""
+        record = self.read_record()
+        return record.key, record.value
+
+    def read_value(self) -> Any:
+        """As `read_record`; only the value."""
+        return self.read_record().value
+
     def read_records_to_list(self) -> list[Record]:
+        """Returns all records that were not read yet."""
         queue = self._driver._queue(self._topic)
         found = [self._decoded(item) for item in queue]
         queue.clear()
         return found
 
     def read_key_values_to_list(self) -> list[tuple[Any, Any]]:
+        """As `read_records_to_list`, without timestamps and headers."""
         return [(record.key, record.value) for record in self.read_records_to_list()]
+
+    def read_values_to_list(self) -> list[Any]:
+        """As `read_records_to_list`; only the values."""
+        return [record.value for record in self.read_records_to_list()]
 
     def read_key_values_to_map(self) -> dict[Any, Any]:
         """Returns the last value of each key."""
@@ -236,10 +272,12 @@ class TestOutputTopic:
 
     @property
     def is_empty(self) -> bool:
+        """Whether every record was read."""
         return not self._driver._queue(self._topic)
 
     @property
     def queue_size(self) -> int:
+        """How many records were not read yet."""
         return len(self._driver._queue(self._topic))
 
     def _decoded(self, found: Emitted) -> Record:

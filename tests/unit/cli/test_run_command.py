@@ -148,6 +148,16 @@ def test_what_the_file_itself_raises_is_shown_with_its_own_lines(tmp_path: Path,
     assert found.err.endswith("could not be loaded\n")
 
 
+def test_the_line_of_a_mistake_in_the_topology_is_named(tmp_path: Path) -> None:
+    """A file may have many lambdas."""
+    text = (
+        'def build(builder):\n    stream = builder.stream("a")\n    stream.map_values(lambda key, value: value).to("b")'
+    )
+    found = suiro("run", str(written(tmp_path, "streams_app_mistaken", text)), "--explain")
+    assert (found.code, found.out) == (1, "")
+    assert "streams_app_mistaken.py, line 3: the mapper of map_values is called with (value)" in found.err
+
+
 def test_a_lost_checkpoint_is_said_with_the_way_back(
     node: InProcessNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

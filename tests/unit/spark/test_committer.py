@@ -17,6 +17,7 @@ from suiro.errors import (
     FatalError,
     FencedError,
     RefusedError,
+    ReplacedError,
     TransientError,
 )
 from suiro.spark.committer import ATTEMPTS, MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
@@ -529,6 +530,18 @@ def test_a_new_checkpoint_of_the_same_application_begins_only_if_told_to() -> No
     assert marker_of(kafka).lineage == "other"
     with pytest.raises(FatalError, match="lineages"):
         Committer(kafka, APP, clock=ManualClock()).process(micro_batch(2, run="run-3"))
+
+
+def test_a_topology_that_wrote_nothing_since_its_start_says_that_it_was_replaced() -> None:
+    """It has no transactional id yet that the other one could fence."""
+    kafka, topology = KafkaDouble(), replace(APP, begins_after="")
+    Committer(kafka, topology, clock=ManualClock()).process(micro_batch(0))
+    other = replace(APP, begins_after=marker_of(kafka).to_metadata())
+    Committer(kafka, other, clock=ManualClock()).process(micro_batch(0, lineage="other", run="run-2"))
+    started = Committer(kafka, topology, clock=ManualClock())
+    with pytest.raises(ReplacedError, match="application 'app' was replaced"):
+        started.process(micro_batch(1, run="run-3"))
+    assert marker_of(kafka).lineage == "other"
 
 
 def test_a_missing_marker_follows_its_policy() -> None:

@@ -250,7 +250,7 @@ LOSSES = {
         Log({A0: (5, 20)}),
         at({A0: 2}),
         at({A0: 10}),
-        "begins at 5",
+        "begins at 5 now.*retention, which goes by their timestamps",
         [span(0, 5, 10)],
     ),
     "the end is gone": (Log({A0: (0, 8)}), at({A0: 2}), at({A0: 10}), "ends at 8", [span(0, 2, 8)]),

@@ -14,6 +14,7 @@ from suiro.spark.decide import (
     MissingMarker,
     Plan,
     Produce,
+    Replaced,
     Restore,
     Suppress,
     decide,
@@ -48,6 +49,12 @@ def test_another_lineage_may_only_begin_at_its_first_micro_batch() -> None:
     assert isinstance(verdict, Fail)
     assert "query-b" in verdict.reason
     assert "query-a" in verdict.reason
+
+
+def test_of_a_topology_another_lineage_has_replaced_it() -> None:
+    """Its start has refused the state directory of another one."""
+    other = marker(7, lineage="query-b")
+    assert decide(other, plan(8), begins_after="") == Replaced(other)
 
 
 def test_and_there_only_if_somebody_said_so() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
+from functools import partial, wraps
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ from suiro.streams import (
     TopologyError,
     WallclockTimestampExtractor,
     col,
+    serdes,
 )
 from suiro.streams.durations import LONGEST_MS
 from suiro.streams_spark.plan import plan
@@ -62,6 +66,71 @@ def test_empty() -> None:
 def test_functions_of_a_wrong_kind(build: Callable[[Any], Any]) -> None:
     with refused(r"callable"):
         build(StreamsBuilder().stream("in"))
+
+
+async def awaits_two(key: str, value: str) -> str:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("build", "called_with"),
+    [
+        (lambda stream: stream.map_values(lambda key, value: value), "the mapper of map_values is called with (value)"),
+        (lambda stream: stream.filter(lambda value: True), "the predicate of filter is called with (key, value)"),
+        (lambda stream: stream.map_values_async(awaits_two), "the mapper of map_values_async is called with (value)"),
+        (
+            lambda stream: stream.group_by_key().aggregate(int, lambda total, value: total),
+            "the aggregator of aggregate is called with (key, value, aggregate)",
+        ),
+        (lambda stream: stream.process(lambda context: None), "the supplier of process is called with ()"),
+        (lambda stream: stream.to(lambda key: "x"), "the topic of to() is called with (key, value, record)"),
+        (
+            lambda stream: stream.to_table().join(stream.to_table(), joined, foreign_key=lambda key, value: key),
+            "the foreign_key of a join is called with (value)",
+        ),
+        (lambda stream: stream.to_table().join(stream.to_table(), max, foreign_key=str.replace), "str.replace"),
+    ],
+)
+def test_functions_of_other_parameters(build: Callable[[Any], Any], called_with: str) -> None:
+    """The application would start, and stop at its first record."""
+    with refused(re.escape(called_with)):
+        build(StreamsBuilder().stream("in"))
+
+
+def test_functions_whose_parameters_are_not_known_or_enough() -> None:
+    @wraps(by_value)  # its signature is that of what it wraps
+    def wrapped(value: str) -> str:
+        return by_value("", value)
+
+    stream = StreamsBuilder().stream("in")
+    stream.map_values(int).map_values(wrapped).map_values(itemgetter("a")).map_values(partial(by_value, ""))
+    stream.group_by_key().aggregate(dict, lambda *given: given[-1])
+    stream.group_by_key().reduce(max)
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (lambda b: b.stream(re.compile("in.*")), r"a topic is re.compile\('in.\*'\); give its name"),
+        (lambda b: b.stream("in", serdes.string), "is no Consumed; give Consumed.with_"),
+        (lambda b: b.stream("in").group_by_key().count(materialized="counts"), r"give Materialized.as_\('counts'\)"),
+        (lambda b: b.table("in", materialized="rows"), r"give Materialized.as_\('rows'\)"),
+        (lambda b: b.stream("in").to("out", serdes.string), "is no Produced; give Produced.with_"),
+        (lambda b: b.stream("in").group_by_key("group"), r"'group' is no Grouped; give Grouped.as_\('group'\)"),
+        (
+            lambda b: b.stream("in", value=str).to("out"),
+            "serde of the value of KSTREAM-SOURCE-0000000000 is <class 'str'>",
+        ),
+        (lambda b: b.stream("in").to("out", key=type(serdes.string)), "serde of the key of KSTREAM-SINK-0000000001 is"),
+        (lambda b: b.add_state_store("s", key="string"), "serde of the key of store s is 'string'"),
+    ],
+)
+def test_options_of_a_wrong_kind(build: Callable[[StreamsBuilder], Any], why: str) -> None:
+    builder = StreamsBuilder()
+    with refused(why):
+        build(builder)
+        builder.stream("more").peek(print)
+        builder.build()
 
 
 @pytest.mark.parametrize("windows", [None, TimeWindows, "1 day", NEAR])

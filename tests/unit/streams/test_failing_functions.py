@@ -278,3 +278,15 @@ def test_an_extractor_that_gives_a_time_beyond_64_bits_is_told_with_the_record()
     run = Interpreter(builder.build())
     with pytest.raises(ProcessingError, match=r"in-0 offset 0, key 'k', which does not fit into 64 bits"):
         run.pipe("in", 5, b"k", b'{"at": 9223372036854775808}')
+
+
+def test_a_record_whose_offset_is_not_known_has_none_in_the_error() -> None:
+    """The one that let it go has another offset."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    counts = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size(10)).count()
+    closed = counts.suppress(Suppressed.until_window_closes())
+    closed.to_stream().map_values(lambda count: 1 // (count - 1), name="careless").to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("a", 1, 0)
+        with pytest.raises(ProcessingError, match=r"careless failed on a record that came by in-0, key .*'a'"):
+            driver.create_input_topic("in").pipe_input("b", 1, 10)

@@ -144,7 +144,7 @@ def test_a_stream_that_is_parted_and_merged_often_is_looked_at_once() -> None:
     (found,) = TopologyDatasets(topology, "h:1").now().outputs
     assert found.name == "out"
     builder = StreamsBuilder(key=serdes.string, value=serdes.json)
-    rules(builder).join(builder.table("rows"), left).to("out")
+    rules(builder).join(builder.table("rows"), left()).to("out")
     ((_, inputs),) = inputs_that_meet(builder.build())
     assert [item.topics for item in inputs if isinstance(item, Source)] == [("in",), ("rows",)]
 

@@ -11,7 +11,7 @@ from suiro.streams.dsl.checks import CoPartitioned, check_topology, inputs_above
 from suiro.streams.dsl.graph import Graph
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
-from suiro.streams.dsl.named import Consumed, Materialized, Name, name_of
+from suiro.streams.dsl.named import Consumed, Materialized, Name, name_of, options_of
 from suiro.streams.dsl.registries import with_serdes_placed
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
@@ -64,7 +64,8 @@ class StreamsBuilder:
         >>> flights = builder.stream("flights", key=serdes.string, value=serdes.json)
         """
         consumed, given = self._consumed(consumed, key, value, timestamp, None, name)
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        several = isinstance(topics, Iterable) and not isinstance(topics, str)
+        names: tuple[Any, ...] = tuple(topics) if several else (topics,)
         source = self._source(names, consumed, on_deserialization_error)
         node = self._graph.add_processor("KSTREAM-SOURCE-", given, source, [])
         return KStream(self._graph, node, key=source.key, value=source.value)
@@ -188,10 +189,10 @@ class StreamsBuilder:
         check_topology(topology)
         return topology
 
-    def _source(self, topics: tuple[str, ...], consumed: Consumed, on_error: str | None) -> Source:
+    def _source(self, topics: tuple[Any, ...], consumed: Consumed, on_error: str | None) -> Source:
         for topic in topics:
             if not isinstance(topic, str) or not topic:
-                raise TopologyError(f"a topic is {topic!r}; give its name")
+                raise TopologyError(f"a topic is {topic!r}; give its name, or a list of names")
         if isinstance(consumed.timestamp, type) or not (
             consumed.timestamp is None or callable(getattr(consumed.timestamp, "extract", consumed.timestamp))
         ):
@@ -222,8 +223,8 @@ class StreamsBuilder:
         materialized: Materialized | None,
         name: Name,
     ) -> tuple[Consumed, str | None]:
-        consumed = consumed or Consumed()
-        stored = materialized or Materialized()
+        consumed = options_of(consumed, Consumed)
+        stored = options_of(materialized, Materialized)
         return (
             Consumed(
                 key=key or consumed.key or stored.key,

@@ -7,8 +7,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+from suiro.errors import ConfigError
 from suiro.streams.errors import TopologyError
 from suiro.streams.expressions.expression import Expression
+from suiro.streams.serdes import Serde
 from suiro.streams.topology.nodes import (
     ForeignKeyRespond,
     Function,
@@ -16,8 +18,10 @@ from suiro.streams.topology.nodes import (
     Process,
     Repartition,
     SessionAggregate,
+    Sink,
     SlidingAggregate,
     Source,
+    StoreSpec,
     StreamAggregate,
     StreamStreamJoin,
     StreamTableJoin,
@@ -42,22 +46,23 @@ WITH_ASYNC = ("filter", "filter_not", "flat_map_values", "map", "map_values", "p
 """Operators on streams that have a columnar form for async functions."""
 
 
-def function(given: Any, what: str) -> Function:
-    """Returns a function of an operator. `what` names it in errors ("the predicate of filter")."""
+def function(given: Any, what: str, *parameters: str) -> Function:
+    """Returns a function of an operator, which calls it with these parameters. `what` names it in errors ("the
+    predicate of filter")."""
     if isinstance(given, Expression):
         return given
     if callable(given):
-        return _not_async(given, what)
+        return _taking(_not_async(given, what), what, parameters)
     raise TopologyError(
         f"{what} is {given!r}, which is neither a Python callable nor an expression; give a function, or an expression "
         'such as col("amount") > 0'
     )
 
 
-def python_function(given: Any, what: str) -> Callable[..., Any]:
-    """Returns a function that must not be an expression; `what` as in `function`."""
+def python_function(given: Any, what: str, *parameters: str) -> Callable[..., Any]:
+    """Returns a function that must not be an expression; `what` and `parameters` as in `function`."""
     if callable(given) and not isinstance(given, Expression):
-        return _not_async(given, what)
+        return _taking(_not_async(given, what), what, parameters)
     raise TopologyError(f"{what} is {given!r}, which is not a Python callable; give a function")
 
 
@@ -77,10 +82,10 @@ def check_processor(processor: Any, name: str) -> None:
         )
 
 
-def async_function(given: Any, what: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Returns a function of an operator that awaits it; `what` as in `function`."""
+def async_function(given: Any, what: str, *parameters: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Returns a function of an operator that awaits it; `what` and `parameters` as in `function`."""
     if _is_async(given):
-        return given  # type: ignore[no-any-return]
+        return _taking(given, what, parameters)
     if inspect.isasyncgenfunction(given):
         raise TopologyError(f"{what} is an async generator, {given!r}; give a function that returns a list")
     operator = what.rpartition(" ")[2]
@@ -99,6 +104,22 @@ def _not_async(given: Callable[..., Any], what: str) -> Callable[..., Any]:
     raise TopologyError(f"{what} is an async function, {given!r}, which is not awaited here; {instead}")
 
 
+def _taking(given: Callable[..., Any], what: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
+    """Refuses a function that cannot be called with these parameters. Each record would fail."""
+    try:
+        signature = inspect.signature(given, follow_wrapped=False)  # a wrapper may pass more than it takes
+    except Exception:  # noqa: BLE001 - of a builtin, or of annotations that cannot be evaluated
+        return given
+    try:
+        signature.bind(*parameters)
+    except TypeError as error:
+        name = getattr(given, "__qualname__", None) or repr(given)
+        raise TopologyError(
+            f"{what} is called with ({', '.join(parameters)}), which {name}{signature} does not take: {error}"
+        ) from None
+    return given
+
+
 def _is_async(given: Any) -> bool:
     inner = given
     while isinstance(inner, partial):
@@ -113,12 +134,30 @@ def is_policy(given: str) -> bool:
     return given in ("fail", "skip") or (given.startswith("dead-letter:") and given != "dead-letter:")
 
 
+def check_policies(**policies: str) -> None:
+    """Raises `ConfigError` if the setting of one of these names is no policy."""
+    for name, policy in policies.items():
+        if not is_policy(policy):
+            raise ConfigError(f'{name}={policy!r} is none of "fail", "skip" and "dead-letter:<topic>"')
+
+
+def dead_letter_topics(topology: Topology, *policies: str) -> tuple[str, ...]:
+    """Returns the topics of these policies, and of those of the topology's sources."""
+    sources = [node.operator for node in topology.nodes if isinstance(node.operator, Source)]
+    every = (*policies, *(source.on_deserialization_error or "" for source in sources))
+    return tuple(dict.fromkeys(one.removeprefix("dead-letter:") for one in every if one.startswith("dead-letter:")))
+
+
 def check_topology(topology: Topology) -> None:
     """Raises TopologyError for faults that can be found without a broker."""
     if not topology.nodes:
         raise TopologyError("the topology is empty; start it with builder.stream(topic) or builder.table(topic)")
     known = {spec.name for spec in topology.stores}
+    for spec in topology.stores:
+        _check_serdes(spec, f"store {spec.name}")
     for node in topology.nodes:
+        if isinstance(node.operator, Source | Sink | Repartition):
+            _check_serdes(node.operator, node.name)
         if isinstance(node.operator, Process):
             for store in node.operator.stores:
                 if store not in known:
@@ -126,6 +165,15 @@ def check_topology(topology: Topology) -> None:
                         f"{node.name} uses the store {store!r}, which does not exist; add it with "
                         "builder.add_state_store(), or name a table's store"
                     )
+
+
+def _check_serdes(place: Source | Sink | Repartition | StoreSpec, name: str) -> None:
+    for part, serde in (("key", place.key), ("value", place.value)):
+        if serde is not None and (isinstance(serde, type) or not isinstance(serde, Serde)):
+            raise TopologyError(
+                f"the serde of the {part} of {name} is {serde!r}; give one of suiro.streams.serdes, or an object with "
+                "name, serialize(topic, value) and deserialize(topic, data)"
+            )
 
 
 def inputs_that_meet(topology: Topology) -> Iterator[tuple[str, list[Source | Repartition]]]:

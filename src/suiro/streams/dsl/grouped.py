@@ -15,7 +15,7 @@ from suiro.streams.dsl.checks import function, python_function
 from suiro.streams.dsl.graph import Graph, check_one_builder, common_key, known
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import KTable, check_no_retention
-from suiro.streams.dsl.named import Materialized, Name, name_of
+from suiro.streams.dsl.named import Materialized, Name, name_of, options_of
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
 from suiro.streams.topology import nodes
@@ -90,7 +90,9 @@ class KGroupedStream:
         >>> results(total, delays=[("UA", 9, 0)], fees=[("UA", 4, 1)])
         [('UA', 9, 0), ('UA', 5, 1)]
         """
-        return CogroupedKStream(((self, function(aggregator, "the aggregator of cogroup")),))
+        return CogroupedKStream(
+            ((self, function(aggregator, "the aggregator of cogroup", "key", "value", "aggregate")),)
+        )
 
     def by_key(self, store: str) -> KStream:
         """The group with the records of each key together. A named group has one repartition for all its uses."""
@@ -195,7 +197,9 @@ class CogroupedKStream:
         if not isinstance(grouped, KGroupedStream):
             raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}; group_by_key() makes one")
         check_one_builder(self._parts[0][0].stream, grouped.stream, "cogroup")
-        return CogroupedKStream((*self._parts, (grouped, function(aggregator, "the aggregator of cogroup"))))
+        return CogroupedKStream(
+            (*self._parts, (grouped, function(aggregator, "the aggregator of cogroup", "key", "value", "aggregate")))
+        )
 
     def aggregate(
         self,
@@ -295,8 +299,8 @@ class KGroupedTable:
             self._value,
             materialized,
             name,
-            adder=function(adder, "the adder of reduce"),
-            subtractor=function(subtractor, "the subtractor of reduce"),
+            adder=function(adder, "the adder of reduce", "aggregate", "value"),
+            subtractor=function(subtractor, "the subtractor of reduce", "aggregate", "value"),
         )
 
     def aggregate(
@@ -324,8 +328,8 @@ class KGroupedTable:
             materialized,
             name,
             initializer=python_function(initializer, "the initializer of aggregate"),
-            adder=function(adder, "the adder of aggregate"),
-            subtractor=function(subtractor, "the subtractor of aggregate"),
+            adder=function(adder, "the adder of aggregate", "key", "value", "aggregate"),
+            subtractor=function(subtractor, "the subtractor of aggregate", "key", "value", "aggregate"),
         )
 
     def _table(
@@ -364,14 +368,16 @@ _COUNT = nodes.Aggregation(kind="count")
 
 
 def _reduction(reducer: Function) -> nodes.Aggregation:
-    return nodes.Aggregation(kind="reduce", aggregators=(function(reducer, "the reducer of reduce"),))
+    return nodes.Aggregation(
+        kind="reduce", aggregators=(function(reducer, "the reducer of reduce", "aggregate", "value"),)
+    )
 
 
 def _aggregation(initializer: Callable[[], Any], aggregator: Function) -> nodes.Aggregation:
     return nodes.Aggregation(
         kind="aggregate",
         initializer=python_function(initializer, "the initializer of aggregate"),
-        aggregators=(function(aggregator, "the aggregator of aggregate"),),
+        aggregators=(function(aggregator, "the aggregator of aggregate", "key", "value", "aggregate"),),
     )
 
 
@@ -421,7 +427,7 @@ def _table(
 ) -> KTable:
     graph = groups[0].stream.graph
     names = graph.names
-    stored = _not_windowed(materialized) if windows is None else materialized or Materialized()
+    stored = _not_windowed(materialized) if windows is None else options_of(materialized, Materialized)
     prefix = "KSTREAM-REDUCE-" if aggregation.kind == "reduce" else "KSTREAM-AGGREGATE-"
     if is_cogroup:
         prefix = "COGROUPKSTREAM-AGGREGATE-"
@@ -518,14 +524,14 @@ def _merger(windows: Windows | None, merger: Function | None) -> Function | None
             raise TopologyError(
                 "an aggregate over sessions has no merger; give one: (key, aggregate, aggregate) -> aggregate"
             )
-        return function(merger, "the merger of aggregate")
+        return function(merger, "the merger of aggregate", "key", "aggregate", "aggregate")
     if merger is not None:
         raise TopologyError("an aggregate has a merger, but only sessions are ever merged; leave it out")
     return None
 
 
 def _not_windowed(materialized: Materialized | None) -> Materialized:
-    stored = materialized or Materialized()
+    stored = options_of(materialized, Materialized)
     check_no_retention(stored)
     if stored.history_ms is not None:
         raise TopologyError(f"store {stored.name} of an aggregate cannot be versioned; a table or to_table() can")

@@ -12,7 +12,7 @@ from suiro.streams.dsl.checks import function
 from suiro.streams.dsl.graph import check_one_builder, common_key, known
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
-from suiro.streams.dsl.named import Joined, Materialized, Name, StreamJoined, name_of
+from suiro.streams.dsl.named import Joined, Materialized, Name, StreamJoined, name_of, options_of
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.operators.foreign_key_messages import ResponseSerde, SubscriptionSerde, response_partition
@@ -59,14 +59,15 @@ def join_tables(
     if not isinstance(other, KTable):
         raise TopologyError(f"a table cannot join {other!r}; give a table, or join from the stream's side")
     check_one_builder(table, other, "a join")
-    function(joiner, "the joiner")
-    if materialized is not None and materialized.history_ms is not None:
+    function(joiner, "the joiner", "left", "right")
+    stored = options_of(materialized, Materialized)
+    if stored.history_ms is not None:
         raise TopologyError(
-            f"store {materialized.name} of a join cannot be versioned: its rows come from two tables' times; use "
+            f"store {stored.name} of a join cannot be versioned: its rows come from two tables' times; use "
             "Materialized.as_"
         )
     if foreign_key is not None:
-        function(foreign_key, "the foreign_key of a join")
+        function(foreign_key, "the foreign_key of a join", "value")
         return _foreign_key(join, table, other, joiner, foreign_key, value, materialized, name)
     return _table_table(join, table, other, joiner, value, materialized, name)
 
@@ -92,8 +93,8 @@ def _stream_stream(
             f"the join of {left.node} and {right.node} has {windows!r} as its windows; say how far apart "
             'records may be: JoinWindows.of(before="5 minutes", after=0)'
         )
-    function(joiner, "the joiner")
-    joined = joined or StreamJoined()
+    function(joiner, "the joiner", "left", "right")
+    joined = options_of(joined, StreamJoined)
     given = name_of(name) or joined.name
     graph, names = left.graph, left.graph.names
     key = key or joined.key or common_key((left.key, right.key))
@@ -169,12 +170,12 @@ def _stream_table(
     grace: Duration | None = None,
     name: Name = None,
 ) -> KStream:
-    function(joiner, "the joiner")
+    function(joiner, "the joiner", "left", "right")
     if join == "outer":
         raise TopologyError("a stream and a table have no outer join; use left_join()")
     if joined is not None and not isinstance(joined, Joined):
         raise TopologyError(f"a join with a table has {joined!r} behind its joiner; give Joined.with_(...) or nothing")
-    joined = joined or Joined()
+    joined = options_of(joined, Joined)
     given = name_of(name) or joined.name
     graph = stream.graph
     grace_ms = joined.grace_ms if grace is None else milliseconds(grace, what="the grace of a join")
@@ -246,8 +247,8 @@ def _stream_global_table(
         raise TopologyError("a stream and a global table have no outer join; use left_join()")
     operator = nodes.StreamGlobalTableJoin(
         join=join,
-        key_mapper=function(key_mapper, "the key mapper of a join"),
-        joiner=function(joiner, "the joiner"),
+        key_mapper=function(key_mapper, "the key mapper of a join", "key", "value"),
+        joiner=function(joiner, "the joiner", "left", "right"),
         table_store=table.store_name,
     )
     # The prefix is that of inner joins too, as in Kafka Streams.
@@ -280,7 +281,7 @@ def _table_table(
     node = names.processor("KTABLE-MERGE-", name)
     this = names.processor("KTABLE-JOINTHIS-", name, "-join-this")
     other = names.processor("KTABLE-JOINOTHER-", name, "-join-other")
-    stored = materialized or Materialized()
+    stored = options_of(materialized, Materialized)
     return add_table(
         graph,
         node,
@@ -363,7 +364,7 @@ def _foreign_key(
     add(response_topic, to_left, [respond], ends("response"))
     resolver = processor(f"{prefix}-RESPONSE-RESOLVER-PROCESSOR", "-subscription-response-resolver")
     node = processor("FK-JOIN-OUTPUT", "-result")
-    stored, asked_store = materialized or Materialized(), f"{node}-asked-store"
+    stored, asked_store = options_of(materialized, Materialized), f"{node}-asked-store"
     table = add_table(
         graph,
         node,

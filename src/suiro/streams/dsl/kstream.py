@@ -24,6 +24,7 @@ from suiro.streams.dsl.named import (
     Repartitioned,
     StreamJoined,
     name_of,
+    options_of,
 )
 from suiro.streams.dsl.naming import legal_name
 from suiro.streams.errors import TopologyError
@@ -56,7 +57,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(late, delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('AA', 20, 1)]
         """
-        operator = nodes.Filter(predicate=function(predicate, "the predicate of filter"))
+        operator = nodes.Filter(predicate=function(predicate, "the predicate of filter", "key", "value"))
         return self._next(operator, "KSTREAM-FILTER-", name, key=self.key, value=self.value)
 
     def filter_not(self, predicate: Function, *, name: Name = None) -> KStream:
@@ -66,7 +67,9 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(punctual, delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('UA', 3, 0)]
         """
-        operator = nodes.Filter(predicate=function(predicate, "the predicate of filter_not"), negated=True)
+        operator = nodes.Filter(
+            predicate=function(predicate, "the predicate of filter_not", "key", "value"), negated=True
+        )
         return self._next(operator, "KSTREAM-FILTER-", name, key=self.key, value=self.value)
 
     def map(
@@ -78,7 +81,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(swapped, delays=[("UA", 3, 0)])
         [(3, 'UA', 0)]
         """
-        operator = nodes.Map(mapper=function(mapper, "the mapper of map"))
+        operator = nodes.Map(mapper=function(mapper, "the mapper of map", "key", "value"))
         return self._next(operator, "KSTREAM-MAP-", name, key=key, value=value, rekeyed=True)
 
     def map_values(self, mapper: Function, *, value: Serde | None = None, name: Name = None) -> KStream:
@@ -88,7 +91,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(hours, delays=[("UA", 90, 0)])
         [('UA', 1.5, 0)]
         """
-        operator = nodes.MapValues(mapper=function(mapper, "the mapper of map_values"))
+        operator = nodes.MapValues(mapper=function(mapper, "the mapper of map_values", "value"))
         return self._next(operator, "KSTREAM-MAPVALUES-", name, key=self.key, value=value)
 
     def flat_map(
@@ -100,7 +103,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(both, delays=[("UA", 3, 0)])
         [('UA', 3, 0), ('all', 3, 0)]
         """
-        operator = nodes.FlatMap(mapper=function(mapper, "the mapper of flat_map"))
+        operator = nodes.FlatMap(mapper=function(mapper, "the mapper of flat_map", "key", "value"))
         return self._next(operator, "KSTREAM-FLATMAP-", name, key=key, value=value, rekeyed=True)
 
     def flat_map_values(self, mapper: Function, *, value: Serde | None = None, name: Name = None) -> KStream:
@@ -110,7 +113,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(digits, delays=[("UA", 35, 0)])
         [('UA', 3, 0), ('UA', 5, 0)]
         """
-        operator = nodes.FlatMapValues(mapper=function(mapper, "the mapper of flat_map_values"))
+        operator = nodes.FlatMapValues(mapper=function(mapper, "the mapper of flat_map_values", "value"))
         return self._next(operator, "KSTREAM-FLATMAPVALUES-", name, key=self.key, value=value)
 
     def select_key(self, mapper: Function, *, key: Serde | None = None, name: Name = None) -> KStream:
@@ -120,7 +123,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(by_lateness, delays=[("UA", 3, 0)])
         [('punctual', 3, 0)]
         """
-        operator = nodes.SelectKey(mapper=function(mapper, "the mapper of select_key"))
+        operator = nodes.SelectKey(mapper=function(mapper, "the mapper of select_key", "key", "value"))
         return self._next(operator, "KSTREAM-KEY-SELECT-", name, key=key, value=self.value, rekeyed=True)
 
     def peek(self, action: Callable[[Any, Any], Any], *, name: Name = None) -> KStream:
@@ -130,7 +133,7 @@ class KStream(AsyncOperators, BatchOperators):
         UA
         [('UA', 3, 0)]
         """
-        operator = nodes.Peek(action=python_function(action, "the action of peek"))
+        operator = nodes.Peek(action=python_function(action, "the action of peek", "key", "value"))
         return self._next(operator, "KSTREAM-PEEK-", name, key=self.key, value=self.value)
 
     def merge(self, other: KStream, *, name: Name = None) -> KStream:
@@ -233,9 +236,9 @@ class KStream(AsyncOperators, BatchOperators):
         ...     driver.create_output_topic("late").read_key_values_to_list()
         [('UA', 20)]
         """
-        produced = produced or Produced()
+        produced = options_of(produced, Produced)
         if not isinstance(topic, str):
-            python_function(topic, "the topic of to()")
+            python_function(topic, "the topic of to()", "key", "value", "record")
         else:
             legal_name(topic)
         sink = nodes.Sink(
@@ -268,7 +271,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(spread, delays=[("UA", 3, 0)])
         [('UA', 3, 0)]
         """
-        options = repartitioned or Repartitioned()
+        options = options_of(repartitioned, Repartitioned)
         count = partitions if partitions is not None else options.partitions
         if count is not None and (integer_of(count) is None or count < 1):
             raise TopologyError(f"repartition() has {count!r} partitions; give at least 1")
@@ -307,9 +310,9 @@ class KStream(AsyncOperators, BatchOperators):
         """
         from suiro.streams.dsl.grouped import KGroupedStream
 
-        grouped = grouped or Grouped()
+        grouped = options_of(grouped, Grouped)
         given = name_of(name) or grouped.name
-        operator = nodes.SelectKey(mapper=function(selector, "the selector of group_by"))
+        operator = nodes.SelectKey(mapper=function(selector, "the selector of group_by", "key", "value"))
         value = value or grouped.value or self.value
         rekeyed = self._next(operator, "KSTREAM-KEY-SELECT-", given, key=key or grouped.key, value=value, rekeyed=True)
         return KGroupedStream(rekeyed, given)
@@ -329,7 +332,7 @@ class KStream(AsyncOperators, BatchOperators):
         """
         from suiro.streams.dsl.grouped import KGroupedStream
 
-        grouped = grouped or Grouped()
+        grouped = options_of(grouped, Grouped)
         stream = KStream(
             self.graph,
             self.node,
@@ -356,7 +359,7 @@ class KStream(AsyncOperators, BatchOperators):
         from suiro.streams.dsl.ktable import add_table
 
         graph = self.graph
-        stored = materialized or Materialized()
+        stored = options_of(materialized, Materialized)
         key, value = key or stored.key or self.key, value or stored.value or self.value
         node = graph.names.processor("KSTREAM-TOTABLE-", name)
         store = "" if stored.name is not None else graph.names.store("KSTREAM-TOTABLE-")
@@ -538,7 +541,9 @@ class BranchedKStream:
         >>> sorted(ways)
         ['0', '1']
         """
-        return self._add(function(predicate, "the predicate of branch"), name, str(len(self._predicates) + 1))
+        return self._add(
+            function(predicate, "the predicate of branch", "key", "value"), name, str(len(self._predicates) + 1)
+        )
 
     def default_branch(self, name: Name = None) -> dict[str, KStream]:
         """Takes all other records, under `name` (or "0"); returns all branches by name.

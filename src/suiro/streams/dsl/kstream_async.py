@@ -249,4 +249,6 @@ def _operator(
         retry_on=kinds,
         by_key=order == "key",
     )
-    return AsyncCall(kind=kind, function=async_function(function, f"the {role} of {operator}"), calls=calls)
+    parameters = ("value",) if kind in ("map_values", "flat_map_values") else ("key", "value")
+    awaited = async_function(function, f"the {role} of {operator}", *parameters)
+    return AsyncCall(kind=kind, function=awaited, calls=calls)

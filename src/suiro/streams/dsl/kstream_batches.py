@@ -60,7 +60,7 @@ class BatchOperators(StreamNode):
                 "above, with map_values"
             )
         operator = MapBatches(
-            function=python_function(mapper, "the mapper of map_batches"),
+            function=python_function(mapper, "the mapper of map_batches", "table"),
             format=format,
             reads=columns,
             gives=_columns(schema, "schema"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from suiro.streams.dsl.checks import function
 from suiro.streams.dsl.graph import Graph, known
 from suiro.streams.dsl.kstream import KStream
-from suiro.streams.dsl.named import Grouped, Materialized, Name, name_of
+from suiro.streams.dsl.named import Grouped, Materialized, Name, name_of, options_of
 from suiro.streams.dsl.suppressed import Suppressed
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
@@ -51,7 +51,7 @@ class KTable:
         >>> results(large, planes=[("N1", 180, 0), ("N1", 90, 1)])
         [('N1', 180, 0), ('N1', None, 1)]
         """
-        return self._filter(function(predicate, "the predicate of filter"), False, materialized, name)
+        return self._filter(function(predicate, "the predicate of filter", "key", "value"), False, materialized, name)
 
     def filter_not(self, predicate: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """Leaves out the rows for which `predicate(key, value)` holds.
@@ -60,7 +60,9 @@ class KTable:
         >>> results(small, planes=[("N1", 90, 0)])
         [('N1', 90, 0)]
         """
-        return self._filter(function(predicate, "the predicate of filter_not"), True, materialized, name)
+        return self._filter(
+            function(predicate, "the predicate of filter_not", "key", "value"), True, materialized, name
+        )
 
     def map_values(
         self,
@@ -76,7 +78,7 @@ class KTable:
         >>> results(rows, planes=[("N1", 180, 0), ("N1", None, 1)])
         [('N1', 30, 0), ('N1', None, 1)]
         """
-        operator = nodes.TableMapValues(mapper=function(mapper, "the mapper of map_values"))
+        operator = nodes.TableMapValues(mapper=function(mapper, "the mapper of map_values", "value"))
         return self._next(operator, "KTABLE-MAPVALUES-", name, value=value, materialized=materialized)
 
     def to_stream(self, mapper: Function | None = None, *, name: Name = None) -> KStream:
@@ -90,7 +92,7 @@ class KTable:
         node = graph.add_processor("KTABLE-TOSTREAM-", name, nodes.ToStream(), [self.node])
         if mapper is None:
             return KStream(graph, node, key=self.key, value=self.value)
-        select = nodes.SelectKey(mapper=function(mapper, "the mapper of to_stream"))
+        select = nodes.SelectKey(mapper=function(mapper, "the mapper of to_stream", "key", "value"))
         keyed = graph.add_processor("KSTREAM-KEY-SELECT-", None, select, [node])
         return KStream(graph, keyed, key=None, value=self.value, rekeyed=True)
 
@@ -111,11 +113,11 @@ class KTable:
         """
         from suiro.streams.dsl.grouped import KGroupedTable
 
-        grouped = grouped or Grouped()
+        grouped = options_of(grouped, Grouped)
         given = name_of(name) or grouped.name
         graph = self.graph
         graph.send_old(self.node, at_any_price=True)
-        operator = nodes.TableGroupBy(mapper=function(mapper, "the mapper of group_by"))
+        operator = nodes.TableGroupBy(mapper=function(mapper, "the mapper of group_by", "key", "value"))
         node = graph.add_processor("KTABLE-SELECT-", given, operator, [self.node])
         return KGroupedTable(graph, node, key=key or grouped.key, value=value or grouped.value, name=given)
 
@@ -257,7 +259,7 @@ class KTable:
         materialized: Materialized | None,
     ) -> KTable:
         """Rows that a user did not name need no changelog: they can be made again."""
-        stored = materialized or Materialized()
+        stored = options_of(materialized, Materialized)
         node = self.graph.names.processor(prefix, name)
         return add_table(
             self.graph,
@@ -320,16 +322,17 @@ def add_table(
 
 
 def _named_store(materialized: Materialized | None, key: Serde | None, value: Serde | None) -> nodes.StoreSpec | None:
-    if materialized is None or materialized.name is None:
+    stored = options_of(materialized, Materialized)
+    if stored.name is None:
         return None
-    check_no_retention(materialized)
+    check_no_retention(stored)
     return nodes.StoreSpec(
-        name=materialized.name,
-        kind="key-value" if materialized.history_ms is None else "versioned",
-        key=known(materialized.key or key),
-        value=known(materialized.value or value),
-        retention_ms=materialized.history_ms,
-        logged=materialized.logged,
+        name=stored.name,
+        kind="key-value" if stored.history_ms is None else "versioned",
+        key=known(stored.key or key),
+        value=known(stored.value or value),
+        retention_ms=stored.history_ms,
+        logged=stored.logged,
         named_by_user=True,
     )
 

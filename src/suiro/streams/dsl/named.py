@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
 from suiro.streams.windows import Duration
 
+T = TypeVar("T")
 Partitioner = Callable[..., int | None]
 """(topic, key, value, partition count) -> a partition; None: as Kafka's producer chooses."""
 
@@ -40,6 +41,16 @@ Name = str | Named | None
 
 def name_of(name: Name) -> str | None:
     return name.name if isinstance(name, Named) else name
+
+
+def options_of(given: T | None, kind: type[T]) -> T:
+    """Returns what an operation was given as one of these classes, or an empty one."""
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        text = f"{kind.__name__}.as_({given!r})" if isinstance(given, str) else f"{kind.__name__}.with_(...)"
+        raise TopologyError(f"{given!r} is no {kind.__name__}; give {text}")
+    return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

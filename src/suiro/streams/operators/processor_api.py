@@ -72,6 +72,7 @@ class ProcessorContext:
         )
 
     def get_state_store(self, name: str) -> Any:
+        """Returns a store that `process` names."""
         if name not in self._stores:
             raise UsageError(
                 f"processor {self._context.node.name} has no access to store {name!r}; name it in "
@@ -96,6 +97,7 @@ class ProcessorContext:
 
     @property
     def application_id(self) -> str:
+        """As `KafkaStreams` has it."""
         return self._context.task.settings.application_id
 
     @property

@@ -123,9 +123,11 @@ class ReadOnlyStore:
         return self._ask(lambda store: list(store.range(first, last)), "key-value", "global")
 
     def prefix_scan(self, prefix: bytes) -> Answer[list[tuple[Any, Any]]]:
+        """Rows whose keys' bytes start with `prefix`."""
         return self._ask(lambda store: list(store.prefix_scan(prefix)), "key-value", "global")
 
     def all(self) -> Answer[list[tuple[Any, Any]]]:
+        """All rows, in the order of the keys' bytes."""
         return self._ask(lambda store: list(store.all()), *READABLE)
 
     def select(self, pick: Callable[[Iterator[tuple[Any, Any]]], T]) -> Answer[T]:

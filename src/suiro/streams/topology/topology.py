@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
+from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import (
     ForeignKeyResolve,
     GlobalTableSource,
@@ -78,7 +80,7 @@ class Topology:
 
     @cached_property
     def sub_topologies(self) -> tuple[SubTopology, ...]:
-        """The sub-topologies that tasks run. No path returns to a sub-topology that it left."""
+        """The sub-topologies that tasks run."""
         return tuple(_sub_topologies(self, stores_of))
 
     @cached_property
@@ -91,6 +93,26 @@ class Topology:
         from suiro.streams.topology.describe import describe
 
         return describe(self, style)
+
+
+def in_order(topology: Topology) -> list[SubTopology]:
+    """Returns each sub-topology after those that write what it reads. Raises `TopologyError` if a path returns to a
+    sub-topology that it left: within a micro-batch, none of them could run first."""
+    subs = topology.sub_topologies
+    writers = {node.name: sub.number for sub in subs for node in sub.outputs}
+    above = {
+        sub.number: [writers[node.name] for node in sub.inputs if isinstance(node.operator, Repartition)]
+        for sub in subs
+    }
+    try:
+        return [subs[number] for number in TopologicalSorter(above).static_order()]
+    except CycleError as error:
+        loop = error.args[1]
+        names = [node.name for number in loop[1:] for node in subs[number].inputs if writers.get(node.name) in loop]
+        raise TopologyError(
+            f"records that pass {', '.join(names)} come back to where they were: a path leads through a "
+            "repartition into its own sub-topology. Write to a topic and read it again where the path comes back"
+        ) from None
 
 
 def stores_of(node: Node) -> tuple[str, ...]:

@@ -112,14 +112,17 @@ class Views:
             sleep_s(attempts.pause_s(answer))
 
     def views(self) -> list[dict[str, Any]]:
+        """Returns the status of every view."""
         found: list[dict[str, Any]] = self._ask("GET", "/views")
         return found
 
     def status(self, view: str) -> dict[str, Any]:
+        """Returns the position of a view, and its versions with their state, callers, lag, progress and errors."""
         found: dict[str, Any] = self._ask("GET", f"/views/{segment(view)}")
         return found
 
     def history(self, view: str) -> list[dict[str, Any]]:
+        """Returns each change of the view, its time and its user."""
         found: list[dict[str, Any]] = self._ask("GET", f"/views/{segment(view)}/history")
         return found
 
@@ -234,9 +237,11 @@ class Views:
         )
 
     def rollback(self, view: str) -> dict[str, Any]:
+        """Moves all callers back to the serving version."""
         return self._do(f"/views/{segment(view)}/rollback")
 
     def forward(self, view: str, *, max_lag_ms: int | None = None) -> dict[str, Any]:
+        """Restores the share that the candidate had before the rollback."""
         return self._do(f"/views/{segment(view)}/forward", max_lag_ms=max_lag_ms)
 
     def retire(self, view: str, version: int, *, yes: bool, last: bool = False) -> dict[str, Any]:
@@ -244,9 +249,11 @@ class Views:
         return self._do(f"/views/{segment(view)}/retire", version=version, yes=yes, last=last)
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
+        """Limits the records a second that the build of the candidate reads; None: no limit."""
         return self._do(f"/views/{segment(view)}/throttle", records_per_second=records_per_second)
 
     def move_consumers(self, view: str, group: str, version: int) -> dict[str, Any]:
+        """Moves a stopped consumer group to the equivalent offsets of another version's topic."""
         return self._do(f"/views/{segment(view)}/consumers", group=group, version=version)
 
     def _do(self, path: str, **body: Any) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def test_what_does_not_run_on_columns_says_why(build: Any, reason: str) -> None:
     builder = StreamsBuilder()
     build(builder)
     line, *_ = explain(builder.build()).split("\n")
-    assert line.startswith("sub-topology 0: over blocks of values, not on columns, for ")
+    assert line.startswith("sub-topology 0: over blocks of values, not on columns (")
     assert reason in line
 
 
