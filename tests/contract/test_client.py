@@ -210,6 +210,18 @@ def test_an_offset_outside_of_the_log(client: Client, new_topic: NewTopicFixture
     assert (error.value.log_start_offset, error.value.log_end_offset) == (0, 2)
 
 
+@pytest.mark.parametrize("offset", [1 << 63, -(1 << 63) - 1])
+def test_an_offset_that_no_request_can_carry_is_a_wrong_call(
+    client: Client, new_topic: NewTopicFixture, offset: int
+) -> None:
+    """It was an error of `struct`, which named neither the partition nor the offset."""
+    topic = new_topic()
+    client.produce({(topic, 0): batch_of("a")})
+    with pytest.raises(UsageError, match=f"{topic}-0: .* {offset} has more"):
+        client.fetch({(topic, 0): offset})
+    assert values_of(client.fetch({(topic, 0): 0})[topic, 0]) == ["a"]
+
+
 @pytest.mark.usefixtures("impatient")
 def test_a_topic_that_does_not_exist_is_named(client: Client, unique: str) -> None:
     with pytest.raises(UnknownTopicError, match=unique):

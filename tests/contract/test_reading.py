@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from conftest import LogUnderTest
 from support.admin import ask
 from support.batches import TIMESTAMP, batch_of, owned_batch
 from support.waiting import wait_until
@@ -264,7 +265,8 @@ def test_authorized_operations(version: int, wire: Wire, new_topic: NewTopicFixt
         assert answer["cluster_authorized_operations"] == 0b1111110100000
 
 
-def test_a_topic_made_on_first_use(wire: Wire) -> None:
+def test_a_topic_made_on_first_use(wire: Wire, log_under_test: LogUnderTest) -> None:
+    """Apache Kafka answers with an error and makes the topic meanwhile. The node answers with the topic."""
     topic = f"auto-{uuid4().hex[:8]}"
     asked = named(12, topic, "b@d")
 
@@ -275,6 +277,7 @@ def test_a_topic_made_on_first_use(wire: Wire) -> None:
         assert codes[topic] in ("unknown_topic_or_partition", "leader_not_available", "none")
         return codes[topic] == "none"
 
+    assert created() is (log_under_test.name == "node")
     wait_until(created, what="the topic")
     unknown = metadata(wire, 12, [{"name": None, "topic_id": uuid4()}], allow_auto_topic_creation=True)
     assert [item["error_code"] for item in unknown["topics"]] == ["unknown_topic_id"]

@@ -24,6 +24,7 @@ from suiro.errors import (
     KafkaError,
     OffsetOutOfRangeError,
     SuiroError,
+    UsageError,
 )
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import file_regions
@@ -44,6 +45,7 @@ _NO_TAGS = b"\0"
 _ABORTED = struct.Struct(">qq")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
+_OFFSET = struct.Struct(">q")
 _PARTITION = struct.Struct(">ihqq")  # partition, error, high watermark, last stable offset
 
 logger = logging.getLogger(__name__)
@@ -137,11 +139,16 @@ def _topics(items: Mapping[TopicPartition, int], version: int, partition_max_byt
             parts.append(_INT.pack(partition))
             if version >= 9:
                 parts.append(_INT.pack(-1))  # current leader epoch: not checked
-            parts.append(struct.pack(">q", offset))
+            try:
+                parts.append(_OFFSET.pack(offset))
+            except struct.error:
+                raise UsageError(
+                    f"fetch from {topic}-{partition}: offsets are numbers of 64 bits, and {offset} has more"
+                ) from None
             if version >= 12:
                 parts.append(_INT.pack(-1))  # epoch of what was fetched last: not checked
             if version >= 5:
-                parts.append(struct.pack(">q", -1))  # log start offset: only followers have one
+                parts.append(_OFFSET.pack(-1))  # log start offset: only followers have one
             parts.append(_INT.pack(partition_max_bytes))
             if flexible:
                 parts.append(_NO_TAGS)
@@ -190,7 +197,7 @@ class _Response:
         partition, code, high_watermark, last_stable_offset = _PARTITION.unpack(self._take(_PARTITION.size))
         log_start_offset = -1
         if self._version >= 5:
-            (log_start_offset,) = struct.unpack(">q", self._take(8))
+            (log_start_offset,) = _OFFSET.unpack(self._take(8))
         aborted = []
         for _ in range(self._length(_INT)):
             aborted.append(_ABORTED.unpack(self._take(16)))
