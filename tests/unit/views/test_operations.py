@@ -24,6 +24,7 @@ from suiro.views.control.operations import (
     LOOKING_THREADS,
     application,
 )
+from suiro.views.pipeline.archive import Code
 from suiro.views.state import (
     LARGEST_LAG_MS,
     ConcurrentChangeError,
@@ -136,6 +137,15 @@ def test_requests_that_are_wrong(url: str, host: Told, path: str, body: bytes, s
     assert answer.status_code == 400
     assert said in answer.json()["message"]
     assert host.calls == []
+
+
+def test_a_file_is_deployed_by_a_link_to_it(host: Told, views: Views, tmp_path: Path) -> None:
+    """The archive had the name of the file, and the host looked for the name of the link: no module named so."""
+    (tmp_path / "delays_2.py").write_text("x = 1\n")
+    (tmp_path / "delays.py").symlink_to(tmp_path / "delays_2.py")
+    views.deploy(f"{tmp_path / 'delays.py'}:delays")
+    _, (code, entry), _ = host.calls.pop()
+    assert (list(Code(code).files), entry) == (["delays_2.py"], "delays_2.py:delays")
 
 
 def test_what_json_does_not_have(host: Told, views: Views) -> None:
