@@ -698,6 +698,7 @@ def test_a_view_is_shifted_rolled_back_compared_and_retired(open_page: Open, con
     assert _asked_last(console, "views/0/carrier_delays/retire") == {"version": 3, "yes": True}
     page.get_by_role("link", name="Differences").click()
     expect(page.get_by_text(str(BEYOND))).to_be_visible()
+    expect(page.get_by_label("Comparison")).to_have_value("1795000900000-5e1f0c2a")  # the newest
     page.get_by_role("button", name="Explain the examples").click()
     record = page.get_by_role("link", name="flights-4@20871")
     expect(record).to_have_attribute("href", "#/topics/flights/records?at=4%3A20871")

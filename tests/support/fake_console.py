@@ -122,7 +122,7 @@ class FakeConsole:
             },
             "/views/{host}/{view}": lambda request: services.view(),
             "/views/{host}/{view}/history": lambda request: services.view_history(),
-            "/views/{host}/{view}/comparisons": lambda request: {"1795000000000": services.comparison()},
+            "/views/{host}/{view}/comparisons": lambda request: services.comparisons(),
             "/apps": lambda request: {"apps": [services.application()]},
             "/apps/{app}": lambda request: services.application(),
             "/apps/{app}/stores/{store}": lambda request: services.store_rows(),

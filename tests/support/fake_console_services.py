@@ -238,7 +238,7 @@ def view_history() -> list[dict[str, Any]]:
 
 def comparison() -> dict[str, Any]:
     return {
-        "id": "1795000000000",
+        "id": "1795000900000-5e1f0c2a",
         "view": "carrier_delays",
         "who": "ada",
         "time_ms": now_ms() - 900_000,
@@ -295,6 +295,13 @@ def comparison() -> dict[str, Any]:
             "tolerances": {},
         },
     }
+
+
+def comparisons() -> dict[str, Any]:
+    """By id, the newest last."""
+    newest = comparison()
+    older = newest | {"id": "1795000000000-09ab77d1", "time_ms": newest["time_ms"] - 900_000}
+    return {one["id"]: one for one in (older, newest)}
 
 
 def row_explanation(body: dict[str, Any]) -> dict[str, Any]:

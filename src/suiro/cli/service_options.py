@@ -49,6 +49,6 @@ OpenLineage = Annotated[
         help="Send OpenLineage events to this URL or file: the run, its topics and their columns.",
     ),
 ]
-# For services that start others: one that must not outlive the other, on a socket that listens already.
+# For a service that another program of suiro starts: it ends with that program, and gets a socket that listens already.
 WhileStdinIsOpen = Annotated[bool, Option("--while-stdin-is-open", hidden=True)]
 ListenFd = Annotated[int | None, Option("--listen-fd", hidden=True)]

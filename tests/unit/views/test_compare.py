@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from suiro.errors import UsageError
+from suiro.foundation.nesting import MAX_NESTING
 from suiro.views.analysis.compare.comparison import Comparison, compare
 from suiro.views.analysis.compare.text import text_of
 from suiro.views.analysis.compare.values import Tolerance
@@ -244,6 +245,19 @@ def test_what_is_in_lists_is_as_equal_as_what_is_not() -> None:
     assert {example.key for example in found.patterns[0].examples} == {("boolean",), ("nested",)}
     old, new = ({("a",): {"x": [math.nan, {"y": math.nan}], "z": math.nan, "n": n}} for n in (1, 2))
     assert [each.column for each in compared(old, new).columns] == ["n"]
+
+
+def test_values_that_are_nested_as_deeply_as_json_may_be_are_compared() -> None:
+    """The comparison ended with a RecursionError, and no row could be compared."""
+
+    def nested(value: Any) -> dict[str, Any]:
+        for _ in range(MAX_NESTING - 4):
+            value = {"y": value}
+        return {"x": [value]}
+
+    old, new = ({("a",): nested(n), ("b",): nested(1)} for n in (1, 2))
+    found = compared(old, new)
+    assert (found.equal, found.differing) == (1, 1)
 
 
 def test_a_name_with_a_dot_hides_no_nested_column() -> None:

@@ -67,7 +67,7 @@ def test_guards_that_are_none(text: str) -> None:
         guards_of([text])
 
 
-@pytest.mark.parametrize("text", ["", "a", "0,10", "101", "10;20", "nan", "inf", "1_0", "\u0661"])
+@pytest.mark.parametrize("text", ["", "a", "0,10", "101", "10;20", "nan", "inf", "1e308", "1_0", "\u0661"])
 def test_steps_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="expected percents"):
         steps_of(text)

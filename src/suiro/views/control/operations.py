@@ -34,8 +34,6 @@ import binascii
 import dataclasses
 import json
 import logging
-import math
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -255,11 +253,11 @@ class _Operations:
                 name not in known
                 or isinstance(value, bool)
                 or not isinstance(value, int | float)
-                or not 0 <= value < (math.inf if name.endswith("_ms") else 1 + sys.float_info.epsilon)
+                or not 0 <= value <= (LONGEST_MS if name.endswith("_ms") else 1)
             ):
                 raise UsageError(
-                    f"guard {name!r}: {value!r}; guards are {', '.join(known)}: times in ms from 0 on, and shares from "
-                    "0 to 1"
+                    f"guard {name!r}: {str(value)[:40]}; guards are {', '.join(known)}: times from 0 to "
+                    f"{LONGEST_MS:,} ms, and shares from 0 to 1"
                 )
         return self._host.shift(
             asked.view,
@@ -350,7 +348,7 @@ async def _answer(threads: ThreadPoolExecutor, run: Callable[[], Any]) -> Respon
     except SuiroError as error:
         return error_answer(error)
     except Exception as error:
-        if is_of_the_disk(error):
+        if is_of_the_disk(error) or isinstance(error, PermissionError):
             said = f"the host's disk: {error}; look how the view stands (suiro view status) before you ask again"
             return error_answer(TransientError(said))
         logger.exception("a request failed")

@@ -84,7 +84,7 @@ def steps_of(text: str) -> tuple[int, ...]:
     """Parses percents, `1,10,50,100`, to basis points. Raises `UsageError`."""
     try:
         steps = tuple(round(number(part.strip().removesuffix("%")) * 100) for part in text.split(","))
-    except ValueError:
+    except (ValueError, OverflowError):  # 1e308 is a number, and a hundred times as much is none
         steps = (0,)
     if any(not 0 < step <= ALL for step in steps):
         raise UsageError(f"steps {text!r}: expected percents such as 1,10,50,100")

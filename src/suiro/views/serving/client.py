@@ -142,11 +142,12 @@ class Views:
         once the version is being built. "deployed" is the number of the version."""
         from suiro.views.pipeline.archive import archive_of, split_entry
 
-        path, function = split_entry(app)
+        file, function = split_entry(app)
+        path = Path(file).resolve()  # the archive has the name of the file itself, not of a link to it
         return self._do(
             "/views",
-            code=base64.b64encode(archive_of(Path(path))).decode(),
-            entry=f"{Path(path).name}:{function}",
+            code=base64.b64encode(archive_of(path)).decode(),
+            entry=f"{path.name}:{function}",
             settings=dict(settings or {}),
             registry=registry,
             throttle=throttle,

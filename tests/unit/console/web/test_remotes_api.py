@@ -343,7 +343,12 @@ def test_views_are_looked_at(api: Api, host: ToldHost, host_url: str) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "least", "told"),
     [
-        ("shift", {"steps": [0.5, 100], "hold_ms": 7}, "operator", {"who": "{}", "hold_ms": 7}),
+        (
+            "shift",
+            {"steps": [0.5, 100], "hold_ms": 7},
+            "operator",
+            {"who": "{}", "hold_ms": 7, "largest_lag_ms": 10_000},
+        ),
         ("rollback", {}, "operator", {"who": "{}"}),
         ("forward", {"max_lag_ms": 5}, "operator", {"who": "{}", "largest_lag_ms": 5}),
         ("throttle", {"records_per_second": None}, "operator", {}),

@@ -263,7 +263,7 @@ const NOTHING = { busy: '', error: null, text: null, places: new Set() };
 function Differences({ parts }) {
   const { data, error, loading, reload } = useLoad(url([...parts, 'comparisons']));
   const [state, setState] = useState(/** @type {{busy: string, error: string|null, text: string|null, places: Set<string>}} */ (NOTHING));
-  const kept = Object.entries(data ?? {}).sort((left, right) => Number(right[0]) - Number(left[0])).map(([, one]) => one);
+  const kept = Object.values(data ?? {}).sort((left, right) => Number(right.time_ms) - Number(left.time_ms));
   const { comparison } = route.value.query;
   const shown = kept.find((one) => one.id === comparison) ?? kept[0];
   useEffect(() => setState(NOTHING), [shown?.id]);

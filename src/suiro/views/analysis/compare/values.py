@@ -130,18 +130,27 @@ def is_number(value: Any) -> bool:
 
 
 def is_same(old: Any, new: Any) -> bool:
-    """Compares items of lists, too, in which True equals 1 to Python."""
-    if old is new:
-        return True
-    if is_number(old) and is_number(new):
-        return bool(old == new or (old != old and new != new))
-    if type(old) is not type(new):
-        return False
-    if isinstance(old, list):
-        return len(old) == len(new) and all(map(is_same, old, new))
-    if isinstance(old, dict):
-        return old.keys() == new.keys() and all(is_same(item, new[name]) for name, item in old.items())
-    return bool(old == new)
+    """Compares items of lists, too, in which True equals 1 to Python. Without recursion: JSON may be nested deeply."""
+    pending = [(old, new)]
+    while pending:
+        left, right = pending.pop()
+        if left is right:
+            continue
+        if is_number(left) and is_number(right):
+            same = left == right or (left != left and right != right)
+        elif type(left) is not type(right):
+            same = False
+        elif isinstance(left, list):
+            same = len(left) == len(right)
+            pending += zip(left, right, strict=False)
+        elif isinstance(left, dict):
+            same = left.keys() == right.keys()
+            pending += ((item, right[name]) for name, item in left.items() if same)
+        else:
+            same = left == right
+        if not same:
+            return False
+    return True
 
 
 def columns_of(value: str | None) -> dict[str, Any]:
