@@ -52,8 +52,9 @@ def test_a_failed_sync_takes_the_log_offline_until_the_next_start(
     again.append(batch())
 
 
-def test_a_log_that_goes_offline_while_it_is_synced_is_not_synced_further(tmp_path: Path) -> None:
-    """The next sync might succeed with the bytes gone, and the next start would not check what is before it."""
+def test_a_log_that_goes_offline_while_it_is_synced_counts_as_not_synced(tmp_path: Path) -> None:
+    """The system tells one sync that the bytes are gone, and no other. The next start would not check what is before
+    the recovery point."""
     log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=len(batch())))
     for _ in range(SEGMENTS_SYNCED_TOGETHER + 2):
         log.append(batch())
@@ -64,7 +65,7 @@ def test_a_log_that_goes_offline_while_it_is_synced_is_not_synced_further(tmp_pa
 
     with pytest.raises(StorageError, match="offline"):
         asyncio.run(sync(log, run))
-    assert log.recovery_point == SEGMENTS_SYNCED_TOGETHER
+    assert log.recovery_point == 0
 
 
 def test_a_torn_write_that_cannot_be_cut_off_takes_the_log_offline(
