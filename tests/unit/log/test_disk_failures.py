@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,9 +53,30 @@ def test_a_failed_sync_takes_the_log_offline_until_the_next_start(
     again.append(batch())
 
 
-def test_a_log_that_goes_offline_while_it_is_synced_counts_as_not_synced(tmp_path: Path) -> None:
-    """The system tells one sync that the bytes are gone, and no other. The next start would not check what is before
-    the recovery point."""
+def test_a_sync_beside_a_failed_one_fails_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system tells only one of the two that the bytes are gone. The other one acknowledged the record."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(flush_messages=2))
+    log.append(batch())
+    periodic = log.flush_job()
+    real, told = os.fsync, threading.Event()
+
+    def failing_once(handle: int) -> None:
+        if told.is_set():
+            real(handle)
+            return
+        told.set()
+        failing()
+
+    monkeypatch.setattr(os, "fsync", failing_once)
+    with pytest.raises(OSError, match="Input/output error"):
+        periodic.run()  # in its thread; the log is not offline before the event loop hears of it
+    with pytest.raises(StorageError, match="another sync failed"):
+        log.append(batch(2))
+    assert (log.offline is not None, log.recovery_point) == (True, 0)
+
+
+def test_a_log_that_goes_offline_while_it_is_synced_is_not_synced_further(tmp_path: Path) -> None:
+    """The next sync might succeed with the bytes gone, and the next start would not check what is before it."""
     log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=len(batch())))
     for _ in range(SEGMENTS_SYNCED_TOGETHER + 2):
         log.append(batch())
@@ -65,7 +87,7 @@ def test_a_log_that_goes_offline_while_it_is_synced_counts_as_not_synced(tmp_pat
 
     with pytest.raises(StorageError, match="offline"):
         asyncio.run(sync(log, run))
-    assert log.recovery_point == 0
+    assert log.recovery_point == SEGMENTS_SYNCED_TOGETHER
 
 
 def test_a_torn_write_that_cannot_be_cut_off_takes_the_log_offline(

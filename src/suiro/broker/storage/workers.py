@@ -93,6 +93,4 @@ async def sync(log: PartitionLog, run: Callable[[Callable[[], None]], Awaitable[
         except OSError as error:
             log.take_offline(f"cannot sync to disk: {error}")
             raise
-        # The system tells of a failed write once for each open file: another sync of it may have been told meanwhile.
-        log.check_open()
         log.flushed(job.end_offset)
