@@ -43,7 +43,7 @@ from suiro.log.log_retention import LogRetention
 from suiro.log.lookup import TimeLookup
 from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
-from suiro.log.results import Appended, FlushJob, ReadResult
+from suiro.log.results import Appended, FlushJob, ReadResult, Syncs
 from suiro.log.retention import SegmentFacts
 from suiro.log.segment import Segment
 from suiro.log.segments import Region, Segments, missing
@@ -107,6 +107,7 @@ class PartitionLog:
         self.recovery_point = min(recovery_point, end)
         """Every offset below it is on the disk."""
         self._unsynced_records = 0
+        self._syncs = Syncs()
         self._flushed_ms = clock.monotonic_ms()
         self.gaps_below = end if gaps_below is None else gaps_below
         self.found_gaps = opened.gaps
@@ -479,7 +480,8 @@ class PartitionLog:
         self._flushed_ms = self._clock.monotonic_ms()
         handles, left = self._segments.handles_to_sync(self.recovery_point)
         handles.append(open_directory(self.directory))
-        return FlushJob(handles=tuple(handles), end_offset=self.log_end_offset if left is None else left)
+        end_offset = self.log_end_offset if left is None else left
+        return FlushJob(handles=tuple(handles), end_offset=end_offset, syncs=self._syncs)
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed over records that are not synced yet, at this monotonic time."""

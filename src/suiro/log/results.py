@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 from suiro.log.files import FileHandle
 from suiro.log.segments import Region
@@ -32,13 +34,34 @@ class ReadResult:
     aborted: list[tuple[int, int]]  # (producer id, first offset); empty for read_uncommitted
 
 
+@dataclass(slots=True, kw_only=True)
+class Syncs:
+    """The syncs of one log run one at a time, and none succeeds after a failed one.
+
+    The system tells of a failed write once for each open file. Of two syncs side by side, only one would get the error.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    failed: str = ""
+    """Why one did."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushJob:
     """Files to sync. `run` may be called in any thread; then hand `end_offset` to `PartitionLog.flushed`."""
 
     handles: tuple[FileHandle, ...]
     end_offset: int
+    syncs: Syncs
 
     def run(self) -> None:
-        for handle in self.handles:
-            os.fsync(handle)
+        """Raises OSError."""
+        with self.syncs.lock:
+            if self.syncs.failed:
+                raise OSError(errno.EIO, f"another sync failed: {self.syncs.failed}")
+            try:
+                for handle in self.handles:
+                    os.fsync(handle)
+            except OSError as error:
+                self.syncs.failed = str(error)
+                raise

@@ -194,15 +194,17 @@ class Segment(KeptFile):
         the indexes were rebuilt."""
         if self._times_checked:
             return False
-        self._times_checked = True
-        last = self.time_index.last()
-        if last is None and self.first_timestamp < 0:
-            return False
-        sound = last is not None and self.time_index.is_whole and self._has_time(*last)
-        if sound and not self._has_later():
+        if self._are_times_sound():
+            self._times_checked = True  # only now: a disk that failed within the check has told nothing
             return False
         self.rebuild_indexes("its time index is missing, cut, or ends with a time that no batch has")
         return True
+
+    def _are_times_sound(self) -> bool:
+        last = self.time_index.last()
+        if last is None:
+            return self.first_timestamp < 0
+        return self.time_index.is_whole and self._has_time(*last) and not self._has_later()
 
     def _has_time(self, timestamp: int, relative_offset: int) -> bool:
         try:
@@ -236,6 +238,7 @@ class Segment(KeptFile):
         """Rebuild the offset index and the time index from all headers of the segment."""
         logger.warning("%s: the indexes are built again, for %s", self._path, why)
         self.begin_indexes()
+        self._times_checked = False  # until all is read: the disk may fail in the middle
         try:
             for position, header in self.headers():
                 self.add_to_indexes(
@@ -245,6 +248,7 @@ class Segment(KeptFile):
             logger.error("%s: what is behind cannot be read", error)
         largest = self._largest()
         self.time_index.add_if_later(largest[0], largest[1] - self.base_offset)
+        self._times_checked = True
         for index in (self.offset_index, self.time_index):
             with contextlib.suppress(OSError):  # On a full disk they stay in memory.
                 index.flush()

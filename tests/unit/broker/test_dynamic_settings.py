@@ -78,6 +78,15 @@ def test_a_stored_setting_that_no_longer_fits_does_not_keep_the_node_from_starti
     assert settings.effective == NodeSettings(log_retention_ms=5), "and no record is deleted for an unreadable limit"
 
 
+def test_a_stored_setting_that_no_longer_fits_takes_no_other_with_it(state: ClusterState) -> None:
+    """One of this node's own took all of the cluster's defaults with it, because each was checked under it."""
+    defaults = {"log.retention.ms": "5", "message.max.bytes": "7000"}
+    state.write(SECTION, {"default": defaults, "broker": {"log.retention.bytes": "1_000"}})
+    settings = DynamicSettings(NodeSettings(), state)
+    assert settings.layer("default") == defaults
+    assert settings.layer("broker") == {"log.retention.bytes": "-1"}
+
+
 def test_what_kafka_has_for_one_broker_is_no_clusters_default(state: ClusterState) -> None:
     settings = DynamicSettings(NodeSettings(), state)
     names = ["listener.name.out.ssl.client.auth", "sasl.kerberos.service.name", "ssl.client.auth"]

@@ -46,16 +46,21 @@ class Full:
         self._sock.close()
 
 
-def test_of_connections_that_are_refused_the_log_has_some_lines_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """A stranger who sends garbage a thousand times in a second filled the disk with lines."""
-    clock = ManualClock()
-    server = Server(
+def quiet_server(clock: ManualClock, settings: NodeSettings) -> Server:
+    """It has no loop and listens nowhere."""
+    return Server(
         loop=SimpleNamespace(),  # type: ignore[arg-type]
         sink=SimpleNamespace(),  # type: ignore[arg-type]
         clock=clock,
         metrics=Metrics(),
-        settings=NodeSettings,
+        settings=lambda: settings,
     )
+
+
+def test_of_connections_that_are_refused_the_log_has_some_lines_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A stranger who sends garbage a thousand times in a second filled the disk with lines."""
+    clock = ManualClock()
+    server = quiet_server(clock, NodeSettings())
     stranger: Any = SimpleNamespace(peer="10.0.0.1:7")
     for _ in range(1000):
         server.was_refused(stranger, "no API has the key 999")
@@ -64,6 +69,19 @@ def test_of_connections_that_are_refused_the_log_has_some_lines_a_minute(caplog:
     clock.advance(60_000)
     server.was_refused(stranger, "no API has the key 999")
     assert caplog.messages[20].endswith("(980 such lines were left out before it)")
+
+
+def test_lines_that_the_log_does_not_have_take_no_place_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    """At the level WARN, twenty connections over max.connections.per.ip hid each failed handshake for a minute."""
+    server = quiet_server(ManualClock(), NodeSettings(max_connections_per_ip=0))
+    refused: Any = SimpleNamespace(refused=SimpleNamespace(add=lambda: None))
+    client: Any = SimpleNamespace(close=lambda: None)
+    stranger: Any = SimpleNamespace(peer="10.0.0.1:7")
+    with caplog.at_level("WARNING", logger=module.logger.name):
+        for _ in range(30):
+            server._take(refused, client, ("10.0.0.2", 7))
+        server.was_refused(stranger, "the TLS handshake failed")
+    assert caplog.messages == ["closing connection from 10.0.0.1:7: the TLS handshake failed"]
 
 
 def test_out_of_descriptors_it_rests_and_takes_the_backlog_later(monkeypatch: pytest.MonkeyPatch) -> None:

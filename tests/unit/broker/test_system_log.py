@@ -19,7 +19,7 @@ from suiro.broker.handover.coordinator_topics import highest_producer_id
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
-from suiro.log import DamagedLogError, LogConfig, PartitionLog
+from suiro.log import DamagedLogError, LogConfig, PartitionLog, StorageError
 from suiro.protocol.records import Record, encode_batch
 
 
@@ -55,6 +55,22 @@ def test_a_changed_bit_is_damage_and_no_other_value(tmp_path: Path) -> None:
     assert next(replayed)[0].next_offset == 2
     with pytest.raises(DamagedLogError, match=r"__consumer_offsets-0 is damaged at offset 2.* CRC"):
         next(replayed)
+
+
+def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node did not start, and said no more than "Input/output error"."""
+    log = open_log(tmp_path / "__consumer_offsets-0")
+    log.append(batch(2, value=bytes(10_000)), origin="coordinator")
+    real = os.pread
+
+    def fails_behind_the_header(fd: int, length: int, position: int) -> bytes:
+        if length > 10_000:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, length, position)
+
+    monkeypatch.setattr(os, "pread", fails_behind_the_header)
+    with pytest.raises(StorageError, match=r"__consumer_offsets-0 from offset 0 on: Input/output error"):
+        next(system_log.replay(log))
 
 
 def partition_of(log: PartitionLog) -> Partition:

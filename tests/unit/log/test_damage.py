@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import inspect
 import logging
 import os
@@ -168,6 +170,35 @@ def test_a_time_index_that_lies_deletes_nothing(tmp_path: Path) -> None:
     log = open_log(folder, config=LogConfig(segment_bytes=4000, retention_ms=3_600_000), clean=True)
     assert log.retention.apply() == 0
     assert _read(log)[1] is None
+
+
+def test_a_disk_that_fails_while_a_time_index_is_checked_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check counted as done, and the next one deleted by the index that lies."""
+    folder = _filled(tmp_path)
+    _each("*.timeindex", _entries(lambda _, entry: entry.__setitem__(slice(0, 8), bytes(7) + b"\1"), 12))(folder)
+    real, left = os.pread, 0
+
+    def failing(*args: Any) -> bytes:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(*args)
+
+    monkeypatch.setattr(os, "pread", failing)
+    for number in range(1, 1000):
+        shutil.copytree(folder, tmp_path / str(number))
+        log = open_log(tmp_path / str(number), config=LogConfig(segment_bytes=4000, retention_ms=3_600_000), clean=True)
+        left = number
+        with contextlib.suppress(OSError):
+            assert log.retention.apply() == 0
+        if left > 0:
+            break  # It did not fail any more.
+        assert log.retention.apply() == 0, f"read {number} failed"
+        assert first_found(log.lookups_by_time(NOW_MS + BATCHES - 1)) is not None
+    assert number > 10
 
 
 def test_many_segments_without_time_indexes_expire_together(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,28 @@ def test_a_failed_sync_takes_the_log_offline_until_the_next_start(
     again = open_log(tmp_path / "t-0", config=SYNCED)
     assert len(read_all(again)) in (1, 2)
     again.append(batch())
+
+
+def test_a_sync_beside_a_failed_one_fails_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system tells only one of the two that the bytes are gone. The other one acknowledged the record."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(flush_messages=2))
+    log.append(batch())
+    periodic = log.flush_job()
+    real, told = os.fsync, threading.Event()
+
+    def failing_once(handle: int) -> None:
+        if told.is_set():
+            real(handle)
+            return
+        told.set()
+        failing()
+
+    monkeypatch.setattr(os, "fsync", failing_once)
+    with pytest.raises(OSError, match="Input/output error"):
+        periodic.run()  # in its thread; the log is not offline before the event loop hears of it
+    with pytest.raises(StorageError, match="another sync failed"):
+        log.append(batch(2))
+    assert (log.offline is not None, log.recovery_point) == (True, 0)
 
 
 def test_a_log_that_goes_offline_while_it_is_synced_is_not_synced_further(tmp_path: Path) -> None:

@@ -55,11 +55,9 @@ class DynamicSettings:
         self.static = static
         self._state = state
         stored = state.read(SECTION, {})
-        self._layers: dict[Layer, dict[str, str]] = {
-            "default": dict(stored.get("default", _KAFKAS_OWN)),
-            "broker": dict(stored.get("broker", {})),
-        }
-        self._drop_what_no_longer_fits()
+        self._layers: dict[Layer, dict[str, str]] = {"default": {}, "broker": {}}
+        self._layers["default"] = self._fitting("default", stored.get("default", _KAFKAS_OWN))
+        self._layers["broker"] = self._fitting("broker", stored.get("broker", {}))
 
     def layer(self, layer: Layer) -> Mapping[str, str]:
         return self._layers[layer]
@@ -104,19 +102,20 @@ class DynamicSettings:
             settings = settings.with_settings(ours, source=_SOURCES[layer])
         return settings
 
-    def _drop_what_no_longer_fits(self) -> None:
+    def _fitting(self, layer: Layer, stored: Mapping[str, str]) -> dict[str, str]:
         """Leave out stored settings that are not valid: one of another version must not prevent the start, nor delete
         records that it kept."""
-        for layer, content in self._layers.items():
-            for name, text in list(content.items()):
-                try:
-                    self.checked(layer, {name: text})
-                except ConfigError as error:
-                    logger.warning("a stored setting is left out: %s", error)
-                    del content[name]
-                    if name in _RETENTION:
-                        logger.warning("%s is -1 until it is given again: no record is deleted for it", name)
-                        content[name] = "-1"
+        content = {}
+        for name, text in stored.items():
+            try:
+                self.checked(layer, {name: text})
+                content[name] = text
+            except ConfigError as error:
+                logger.warning("a stored setting is left out: %s", error)
+                if name in _RETENTION:
+                    logger.warning("%s is -1 until it is given again: no record is deleted for it", name)
+                    content[name] = "-1"
+        return content
 
 
 def _known() -> frozenset[str]:

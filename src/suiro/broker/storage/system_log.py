@@ -11,7 +11,7 @@ from typing import TypeVar
 from suiro.broker.storage.topics import Partition
 from suiro.errors import CorruptRecordError
 from suiro.foundation.parts import in_parts
-from suiro.log import DamagedLogError, LogError, PartitionLog
+from suiro.log import DamagedLogError, LogError, PartitionLog, StorageError
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import Record, decode_batch, encode_batch
 
@@ -59,14 +59,18 @@ def keyed_size(record: tuple[bytes, bytes | None]) -> int:
 
 
 def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]]:
-    """Every batch of the log that has records, from the start to the end. Raises LogError where it is damaged.
+    """Every batch of the log that has records, from the start to the end. Raises LogError where it is damaged or
+    cannot be read.
 
     A batch that cleaning has emptied says nothing more; a marker's is left when nothing is left of its transaction.
     """
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         result = log.read(offset, max_bytes=_READ_BYTES, read_committed=False, min_one_batch=True)
-        data = b"".join(os.pread(fd, length, position) for fd, position, length in result.regions)
+        try:
+            data = b"".join(os.pread(fd, length, position) for fd, position, length in result.regions)
+        except OSError as error:
+            raise StorageError(f"cannot read {log.directory} from offset {offset} on: {error.strerror}") from error
         before = offset
         for position, header in iter_headers(data):
             if header.last_offset >= offset:

@@ -83,6 +83,26 @@ def test_records_without_a_time_are_as_old_as_their_file(node: TieredNode) -> No
     assert node.read_all() == expected(0, 20)
 
 
+@pytest.mark.parametrize("content", [bytes(7) + b"\1" + bytes(4), None], ids=["wrong", "gone"])
+def test_a_segment_is_as_old_as_its_records_whatever_its_time_index_says(
+    node: TieredNode, content: bytes | None
+) -> None:
+    """With a wrong one, the remote retention deleted what was just copied. Local retention checks the index first."""
+    node.store.fail("put")
+    node.create(retention_ms="1000000")
+    node.produce(20)
+    node.stop()
+    for path in (node.data / "flights-0").glob("*.timeindex"):
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+    node.store.work_again()
+    node.start()
+    node.until_copied()
+    assert node.read_all() == expected(0, 20)
+
+
 def test_delete_records_removes_what_lies_before(node: TieredNode) -> None:
     node.fill()
     before = len(node.stored(".log"))

@@ -43,9 +43,10 @@ class LocalSegment:
     def sources(self) -> list[Source]:
         """The files as they are now, open, so that they can be sent whatever becomes of their names.
 
-        Raises OSError where one is gone.
+        Raises OSError where one is gone, and StorageError.
         """
         segment = self.segment
+        segment.check_times()  # In the store nobody checks the age of the segment any more.
         segment.offset_index.flush()
         segment.time_index.flush()
         segment.transaction_index.flush()
