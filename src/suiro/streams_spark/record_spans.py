@@ -1,8 +1,8 @@
 """Continues traces: the header `traceparent` of a record that is read names a span of the application from here on.
 
 The operators pass headers on as Kafka Streams does, so the results of a record name that span, too. It is exported by
-the driver once the micro-batch is committed. It works on whole columns: records without headers, and those
-whose trace is not sampled, cost a comparison of their column.
+the driver once the micro-batch is committed. A task works on whole columns: records without headers, and those whose
+trace is not sampled, cost a comparison of their column.
 """
 
 from __future__ import annotations
