@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ from suiro.streams.times import keep_number
 from suiro.streams.vectorised import stream_table_join
 from suiro.streams_spark import outputs, partition_group, record_readers, taking
 from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
-from suiro.streams_spark.input_reader import range_columns
+from suiro.streams_spark.input_reader import InputReader, range_columns
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.record_queue import RecordQueue
@@ -86,6 +86,28 @@ def test_a_range_without_records_tells_of_its_micro_batch() -> None:
     list(run_task(engine.program, 0, 0, [marker.pack()], log, topics, engine.log))
     assert topics.is_replayed
     assert topics.clock == 5
+
+
+def test_ranges_are_read_in_one_order_whatever_the_shuffle_gives() -> None:
+    """A task has spans for its first records only, and writes the same headers when it runs again."""
+    builder = StreamsBuilder()
+    builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().reduce(max).to_stream().to("out")
+    read: list[str] = []
+
+    class Noting(InputReader):
+        def read(self, records: OffsetRange, *, is_replayed: bool) -> Iterator[pa.RecordBatch]:
+            read.append(records.topic)
+            return iter(())
+
+    ranges = [OffsetRange(topic=topic, partition=0, start=1, end=2) for topic in ("a", "b")]
+    messages = [
+        ShuffleMessage(kind="range", input_partition=InputPartition(each.topic, 0), columns=range_columns(each))
+        for each in ranges
+    ]
+    reader = Noting(Engine(builder.build(), "order").program, lambda: True)
+    tick = ShuffleMessage(kind="tick", input_partition=None)
+    assert list(reader.read_ranges([*messages, tick])) == list(reader.read_ranges([*messages[::-1], tick])) == [tick]
+    assert read == ["a", "b", "a", "b"]
 
 
 def test_a_task_tells_the_size_of_its_stores_and_which_records_wait() -> None:
