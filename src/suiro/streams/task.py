@@ -46,6 +46,9 @@ from suiro.streams.topology.nodes import (
     StreamStreamJoin,
     StreamTableJoin,
     Suppress,
+    TableFilter,
+    TableMapValues,
+    TableTableJoin,
     TimeWindowAggregate,
 )
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
@@ -55,6 +58,11 @@ TIMES = "$times"
 """The name of the map that holds operator times. It is kept like those of the stores."""
 
 _PUNCTUATORS, _NUMBERS = b"$punctuators\0", b"$numbers\0"
+
+_WINDOWED_TABLES = (
+    TimeWindowAggregate | SlidingAggregate | SessionAggregate | TableFilter | TableMapValues | TableTableJoin
+)
+"""Operators whose results `suppress` may hold back until their windows are closed."""
 
 Processing = Callable[[Record, int], None]
 Around = Callable[[Node, Processing], Processing]
@@ -347,12 +355,13 @@ def _held_up(sub: SubTopology, settings: TaskSettings) -> set[str]:
         if (counts_null_keys and isinstance(node.operator, DROPPING_NULL_KEYS))
         or ((counts_nulls or node.name in mapped) and isinstance(node.operator, SlidingAggregate | StreamTableJoin))
     }
-    # Any function may fail, and where the application goes on, the record is left out.
+    # Any function may fail, and where the application goes on, the record is left out. It counts for the windows whose
+    # function failed. Up to `ToStream`, only a `suppress` is below them, and it makes no record late that they accept.
     may_skip = settings.on_processing_error != "fail"
     holding = {
         node.name
         for node in sub.nodes
-        if _holds_up(node) or (may_skip and not isinstance(node.operator, Source | Merge))
+        if _holds_up(node) or (may_skip and not isinstance(node.operator, Source | Merge | _WINDOWED_TABLES))
     }
     return drops | _below(sub, drops | holding)
 

@@ -1,8 +1,8 @@
 """Runs a topology on Spark: one query, one micro-batch at a time, one Kafka transaction for each.
 
 ```
-source task    fetch, decode; sub-topologies without state run here       source, input_partitions
-stream task    one sub-topology and partition: its operators, its state   stream_task, state_log
+source task    fetch, decode; sub-topologies without state run here       source, source_task, input_reader
+stream task    one sub-topology and partition: its operators, its state   stream_task, state_log, input_reader
 driver         the micro-batch's transaction                              runner
 ```
 Spark plans, shuffles, keeps the state and repeats what failed; the rules are those of `suiro.streams.operators`. A row

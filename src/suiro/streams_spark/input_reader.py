@@ -1,4 +1,4 @@
-"""Reads records of topic partitions for one Spark task: for a source task, or for a task with state."""
+"""Reads records of topic partitions for one task: a source task, or a stream task."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class InputReader:
 
     def read_ranges(self, messages: Iterable[ShuffleMessage]) -> Iterator[ShuffleMessage]:
         """Yields the messages, with records in place of their offsets."""
-        for message in messages:
+        # A shuffle keeps no order. Beyond `SPANS_MAX`, the same records must have spans whenever the task runs.
+        for message in sorted(messages, key=lambda item: (item.input_partition or InputPartition("", 0), item.input)):
             if message.kind != "range":
                 yield message
                 continue

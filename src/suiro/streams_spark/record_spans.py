@@ -1,8 +1,8 @@
 """Continues traces: the header `traceparent` of a record that is read names a span of the application from here on.
 
 The operators pass headers on as Kafka Streams does, so the results of a record name that span, too. It is exported by
-the driver once the micro-batch is committed. It works on whole columns: records without headers, and those
-whose trace is not sampled, cost a comparison of their column.
+the driver once the micro-batch is committed. A task works on whole columns: records without headers, and those whose
+trace is not sampled, cost a comparison of their column.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row
 from suiro.telemetry import TRACEPARENT, Parent, Span, Tracing, parent_of, span_id, trace_id
 
 SPANS_MAX = 2_000
-"""Of one Spark task in a micro-batch. Further records keep the header that they have."""
+"""Of one source task or stream task in a micro-batch. Further records keep the header that they have."""
 NS_PER_MS = 1_000_000
 _ODD = "[13579bdf]"  # the last digit of the flags of a sampled trace; a later version may have more behind it
 _ROUNDS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 class RecordTracer:
-    """Of one Spark task in a micro-batch."""
+    """Of one source task or stream task in a micro-batch."""
 
     def __init__(self, tracing: Tracing, clock: Clock) -> None:
         self._tracing = tracing

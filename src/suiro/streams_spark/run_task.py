@@ -36,11 +36,12 @@ def run_task(
         running = ColumnTask(
             program, number, partition, log.load({columnar.store: columnar.new_rows}), topics, columnar
         )
-    reader = reader or InputReader(program, topics.waits_on)
-    unpacked = list(reader.read_ranges(map(ShuffleMessage.unpack, messages)))
+    unpacked = list(map(ShuffleMessage.unpack, messages))
     topics.is_replayed = any(item.replayed for item in unpacked)
     topics.clock = max((item.clock for item in unpacked if item.clock is not None), default=None)
     rewrites = any(item.rewrites for item in unpacked)
+    reader = reader or InputReader(program, topics.waits_on)
+    unpacked = list(reader.read_ranges(unpacked))
     yield from running.take(unpacked)
     yield from running.finish()
     changes = log.save()

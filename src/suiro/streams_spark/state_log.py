@@ -284,7 +284,7 @@ class StateLog:
             )
         try:
             yield from read_columns(data)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError, OSError) as error:
             raise FatalError(f"segment {number} of the state of {self._key} is damaged: {error}{_DAMAGED}") from error
 
 
@@ -307,6 +307,7 @@ def read_columns(data: bytes) -> Iterator[tuple[str, pa.Array, pa.Array]]:
     """(map's name, keys, rows) one after another; a later row of a key takes the place of an earlier one."""
     with pa.ipc.open_stream(data) as reader:
         for batch in reader:
+            batch.validate(full=True)  # damaged offsets would end the process
             if batch.num_rows:
                 name = batch.column(0)[0].as_py()  # all rows of a batch are of one map
                 yield name, batch.column(1), batch.column(2)

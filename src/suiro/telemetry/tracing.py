@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from suiro.telemetry.otlp import Exporter, add_attributes, exporter_to
 TRACEPARENT = "traceparent"
 REQUESTS_MAX = 50
 """Export requests that wait for the endpoint."""
+SPANS_PER_REQUEST = 2_000
+"""So many, with the longest names, are half of what an event may have (`sending.EVENT_BYTES_MAX`)."""
 _FORM = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 _LENGTH = 55
 _CONSUMER = 5
@@ -114,8 +117,8 @@ class Traces:
 
     def export(self, spans: Sequence[Span]) -> None:
         """Returns at once."""
-        if spans:
-            self.sender.put(lambda: encode_spans(spans, self._attributes))
+        for start in range(0, len(spans), SPANS_PER_REQUEST):
+            self.sender.put(partial(encode_spans, spans[start : start + SPANS_PER_REQUEST], self._attributes))
 
     def close(self) -> None:
         self.sender.close()

@@ -153,6 +153,22 @@ def test_a_record_that_is_skipped_makes_none_late() -> None:
     assert found["fail"] == []
 
 
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_windows_that_close_by_the_time_of_their_input_are_final_then(is_mapped: bool) -> None:
+    """Also where records may be skipped. But windows that wait for records of their own are not final before."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.string, value=serdes.long).repartition()
+    if is_mapped:
+        stream = stream.map_values(lambda value: value, value=serdes.long)
+    counts = stream.group_by_key().windowed_by(TimeWindows.of_size(10, grace=0)).count()
+    counts.filter(lambda key, value: True).suppress(Suppressed.until_window_closes()).to_stream().to("out")
+    bucket = Bucket(builder.build())
+    bucket.settings = TaskSettings(on_processing_error="skip")
+    final = [(Windowed("k", 0, 10), 1, 5)]
+    assert bucket.batch([("k", 5, 5)], reached=100) == ([] if is_mapped else final)
+    assert bucket.batch([("k", 100, 100)]) == (final if is_mapped else [])
+
+
 def test_a_record_without_a_key_that_a_join_keeps_makes_none_late_for_windows_beside_it() -> None:
     builder = StreamsBuilder()
     left = builder.stream("in", key=serdes.string, value=serdes.long).repartition()

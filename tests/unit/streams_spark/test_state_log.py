@@ -314,6 +314,16 @@ def test_damage_is_said(cut: int) -> None:
         loaded(store)
 
 
+def test_damaged_lengths_are_said_and_do_not_end_the_process() -> None:
+    store = SparkStore()
+    micro_batch(store, StateCache(), {b"k" * 77: b"1"})
+    ((number, data),) = store.segments.items()
+    head, tail = data.rsplit((77).to_bytes(4, "little"), 1)  # where the key ends
+    store.segments[number] = head + (1 << 30).to_bytes(4, "little") + tail
+    with pytest.raises(FatalError, match=rf"segment {number} of the state of bucket is damaged.*rebuild"):
+        loaded(store)
+
+
 def test_another_format_and_a_missing_segment_are_said() -> None:
     store = SparkStore()
     micro_batch(store, StateCache(), {b"a": b"1"})

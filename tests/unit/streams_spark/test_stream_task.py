@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from suiro.clock import SystemClock
 from suiro.errors import DeadlineExceededError, UnknownTopicError
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.protocol.records import decode_batch
-from suiro.spark import SinkOptions
+from suiro.spark import OffsetRange, SinkOptions
 from suiro.spark.encoding import encoded_rows
 from suiro.spark.staging import StagingWriter
 from suiro.streams import (
@@ -37,6 +37,7 @@ from suiro.streams.times import keep_number
 from suiro.streams.vectorised import stream_table_join
 from suiro.streams_spark import outputs, partition_group, record_readers, taking
 from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
+from suiro.streams_spark.input_reader import InputReader, range_columns
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.record_queue import RecordQueue
@@ -63,6 +64,50 @@ def test_a_count_at_a_rebuilds_boundary_is_paused_and_not_behind(rules: bool) ->
     rows = run_task(engine.program, 0, 0, [tick.pack()], log, Topics(Stage()))  # type: ignore[arg-type]
     told = [ShuffleMessage.unpack(data) for number, _, data in rows if number == 1]
     assert [(item.behind, item.paused) for item in told] == [(False, -1)] * PARTITIONS
+
+
+def test_a_range_without_records_tells_of_its_micro_batch() -> None:
+    """As one of markers of transactions. Those that get messages from the task must know that state is rebuilt."""
+    builder = StreamsBuilder()
+    builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().reduce(max).to_stream().to("out")
+    engine = Engine(builder.build(), "markers")
+    source = engine.plan.topology.sub_topologies[0].inputs[0].name
+    marker = ShuffleMessage(
+        kind="range",
+        input_partition=InputPartition("stream", 0),
+        input=source,
+        replayed=True,
+        clock=5,
+        columns=range_columns(OffsetRange(topic="stream", partition=0, start=1, end=2)),
+    )
+    engine.log.chunks["stream", 0] = []
+    topics = Topics(Stage())  # type: ignore[arg-type]
+    log = StateLog(Handle(), engine.cache, "bucket")
+    list(run_task(engine.program, 0, 0, [marker.pack()], log, topics, engine.log))
+    assert topics.is_replayed
+    assert topics.clock == 5
+
+
+def test_ranges_are_read_in_one_order_whatever_the_shuffle_gives() -> None:
+    """A task has spans for its first records only, and writes the same headers when it runs again."""
+    builder = StreamsBuilder()
+    builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().reduce(max).to_stream().to("out")
+    read: list[str] = []
+
+    class Noting(InputReader):
+        def read(self, records: OffsetRange, *, is_replayed: bool) -> Iterator[pa.RecordBatch]:
+            read.append(records.topic)
+            return iter(())
+
+    ranges = [OffsetRange(topic=topic, partition=0, start=1, end=2) for topic in ("a", "b")]
+    messages = [
+        ShuffleMessage(kind="range", input_partition=InputPartition(each.topic, 0), columns=range_columns(each))
+        for each in ranges
+    ]
+    reader = Noting(Engine(builder.build(), "order").program, lambda: True)
+    tick = ShuffleMessage(kind="tick", input_partition=None)
+    assert list(reader.read_ranges([*messages, tick])) == list(reader.read_ranges([*messages[::-1], tick])) == [tick]
+    assert read == ["a", "b", "a", "b"]
 
 
 def test_a_task_tells_the_size_of_its_stores_and_which_records_wait() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,3 +117,17 @@ def test_spans_reach_the_endpoint() -> None:
         .parent_span_id
         == b""
     )
+
+
+def test_spans_of_more_than_a_request_may_have_are_sent_in_several() -> None:
+    """As those of a micro-batch of many tasks. None of them arrived."""
+    one = Span(trace_id=TRACE, span_id=SPAN, parent_id=SPAN, name="t" * 249, start_ns=1, end_ns=1)
+    spans = [replace(one, span_id=f"{number:016x}") for number in range(1, 14_001)]
+    with HttpPeer(lambda asked: Answer(200, b"")) as peer:
+        traces = traces_to(peer.url, "s", {})
+        assert traces is not None
+        traces.export(spans)
+        traces.close()
+        requests = [ExportTraceServiceRequest.FromString(asked.body) for asked in peer.asked]
+    arrived = [span.span_id.hex() for each in requests for span in each.resource_spans[0].scope_spans[0].spans]
+    assert arrived == [span.span_id for span in spans]

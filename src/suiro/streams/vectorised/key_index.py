@@ -158,6 +158,7 @@ _EMPTY: _Bytes = read_only(np.empty(0, np.uint8))
 
 
 def grown(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:
-    found = np.full(size, fill, array.dtype)
+    # Zeros take memory only where they are written.
+    found = np.full(size, fill, array.dtype) if fill else np.zeros(size, array.dtype)
     found[: len(array)] = array
     return found
