@@ -48,6 +48,8 @@ class SharedStreams(Generic[T]):
                         if part is None:
                             stream.is_over = True
                             return
+                        if stream.readers == 1:  # nobody is behind
+                            stream.kept.clear()
                         stream.kept.append(part)
                         stream.made += 1
                     new = list(stream.kept)[-(stream.made - read) :]

@@ -44,6 +44,14 @@ def test_each_part_is_made_once_and_comes_in_order() -> None:
     assert not streams._streams
 
 
+def test_one_reader_holds_one_part() -> None:
+    """It held the last eight, each of up to 9 MB."""
+    streams: SharedStreams[int] = SharedStreams()
+    reader = streams.follow("key", iter(range(10)))
+    assert [next(reader) for _ in range(10)] == [[number] for number in range(10)]
+    assert list(streams._streams["key"].kept) == [9]
+
+
 def test_an_error_reaches_one_reader_and_the_next_begins_anew() -> None:
     streams: SharedStreams[int] = SharedStreams()
 
