@@ -71,10 +71,12 @@ def require_one_of(key: str, value: str, known: Iterable[str]) -> None:
 
 
 def require_http(url: str) -> None:
+    import httpx  # takes a tenth of a second, and most programs have no such setting
+
     try:
         parts = urlsplit(url)
-        known = parts.scheme, parts.hostname, parts.port
-    except ValueError:  # of the host or the port
+        known = httpx.URL(url).scheme, parts.hostname, parts.port
+    except (ValueError, httpx.InvalidURL):
         known = "", None, None
     if known[0] not in ("http", "https") or not known[1]:
         shown = url.rpartition("@")[2]  # without a password
