@@ -34,13 +34,14 @@ class SharedStreams(Generic[T]):
         self._streams: dict[Hashable, _Stream[T]] = {}
 
     def follow(self, key: Hashable, parts: Iterator[T]) -> Iterator[Sequence[T]]:
-        """Yields what comes from now on in the stream of a key, one or more parts each time. It is `parts` if it has no
-        reader yet."""
+        """Yields an empty sequence once it follows the stream of a key, and what has come since, one or more parts each
+        time. The stream is `parts` if it has no reader yet."""
         with self._lock:
             stream = self._streams.setdefault(key, _Stream(parts))
             stream.readers += 1
         read = stream.made
         try:
+            yield ()
             while True:
                 with stream.lock:
                     if stream.made == read:
