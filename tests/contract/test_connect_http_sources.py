@@ -540,6 +540,7 @@ def test_a_part_of_an_address_in_a_position_is_one_of_the_own_host(tmp_path: Pat
         (RestSource, {"url": " http://x"}, "url: must begin with http"),
         (RestSource, {"url": "http://x/\n"}, "url: must begin with http"),
         (RestSource, {"url": "http://1.2.3.999"}, "url: must begin with http"),
+        (RestSource, {"url": "http://a..b"}, "url: must begin with http"),
         (RestSource, {"url": "http://x", "headers": {"X": " s3cret"}}, "headers.X: has a character"),
         (RestSource, {"url": "http://x", "paging": "scroll"}, "paging: expected one of none"),
         (RestSource, {"url": "http://x", "only_changed": True}, "key: is missing"),

@@ -75,9 +75,9 @@ def require_http(url: str) -> None:
 
     try:
         parts = urlsplit(url)
-        known = httpx.URL(url).scheme, parts.hostname, parts.port
+        known = httpx.URL(url).scheme, (parts.hostname or "").encode("idna"), parts.port
     except (ValueError, httpx.InvalidURL):
-        known = "", None, None
+        known = "", b"", None
     if known[0] not in ("http", "https") or not known[1]:
         shown = url.rpartition("@")[2]  # without a password
         raise SettingError("url", f"must begin with http://HOST or https://HOST, got {shown!r}")
