@@ -44,12 +44,18 @@ def test_each_part_is_made_once_and_comes_in_order() -> None:
     assert not streams._streams
 
 
-def test_one_reader_holds_one_part() -> None:
-    """It held the last eight, each of up to 9 MB."""
+def test_parts_are_held_for_readers_that_are_behind() -> None:
+    """The last eight were held, each of up to 9 MB, although nobody was."""
     streams: SharedStreams[int] = SharedStreams()
-    reader = streams.follow("key", iter(range(10)))
-    assert [list(next(reader)) for _ in range(11)] == [[], *([number] for number in range(10))]
-    assert list(streams._streams["key"].kept) == [9]
+    reader, slow = (streams.follow("key", iter(range(20))) for _ in range(2))
+    next(reader)
+    assert [next(reader) for _ in range(5)] == [[number] for number in range(5)]
+    (stream,) = streams._streams.values()
+    assert sum(map(len, stream.waiting.values())) == 0
+    next(slow)
+    assert [next(reader) for _ in range(10)] == [[number] for number in range(5, 15)]
+    assert sum(map(len, stream.waiting.values())) == KEPT
+    assert next(slow) == list(range(15 - KEPT, 15))
 
 
 def test_an_error_reaches_one_reader_and_the_next_begins_anew() -> None:
