@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -46,16 +47,20 @@ class Full:
         self._sock.close()
 
 
-def test_of_connections_that_are_refused_the_log_has_some_lines_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """A stranger who sends garbage a thousand times in a second filled the disk with lines."""
-    clock = ManualClock()
-    server = Server(
+def without_sockets(clock: ManualClock) -> Server:
+    return Server(
         loop=SimpleNamespace(),  # type: ignore[arg-type]
         sink=SimpleNamespace(),  # type: ignore[arg-type]
         clock=clock,
         metrics=Metrics(),
         settings=NodeSettings,
     )
+
+
+def test_of_connections_that_are_refused_the_log_has_some_lines_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A stranger who sends garbage a thousand times in a second filled the disk with lines."""
+    clock = ManualClock()
+    server = without_sockets(clock)
     stranger: Any = SimpleNamespace(peer="10.0.0.1:7")
     for _ in range(1000):
         server.was_refused(stranger, "no API has the key 999")
@@ -64,6 +69,15 @@ def test_of_connections_that_are_refused_the_log_has_some_lines_a_minute(caplog:
     clock.advance(60_000)
     server.was_refused(stranger, "no API has the key 999")
     assert caplog.messages[20].endswith("(980 such lines were left out before it)")
+
+
+def test_lines_below_the_level_of_the_log_take_no_place_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    server = without_sockets(ManualClock())
+    with caplog.at_level(logging.WARNING, logger="suiro.broker.net.server"):
+        for _ in range(1000):
+            server._tell("refusing a connection from 10.0.0.1: max.connections.per.ip = 1 reached", logging.INFO)
+        server.was_refused(SimpleNamespace(peer="10.0.0.1:7"), "no API has the key 999")  # type: ignore[arg-type]
+    assert caplog.messages == ["closing connection from 10.0.0.1:7: no API has the key 999"]
 
 
 def test_out_of_descriptors_it_rests_and_takes_the_backlog_later(monkeypatch: pytest.MonkeyPatch) -> None:

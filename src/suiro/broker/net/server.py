@@ -336,6 +336,8 @@ class Server:
 
     def _tell(self, line: str, level: int) -> None:
         """Log what a client has caused, and could cause as often as it likes."""
+        if not logger.isEnabledFor(level):  # it takes no place of one that is written
+            return
         left_out = self._lines.take(self._clock.monotonic_ms())
         if left_out is not None:
             logger.log(level, "%s%s", line, f" ({left_out} such lines were left out before it)" if left_out else "")
