@@ -40,7 +40,7 @@ from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import decode, encode, partitions_of
 
-TARGETS = {"map": 3.0, "count": 8.0, "windowed": 6.0, "join": 2.0}
+TARGETS = {"map": 3.0, "count": 6.0, "windowed": 5.0, "join": 2.5}
 SUBJECTS = ("suiro", "kafka-streams")
 PARTITIONS = 4
 KEYS = 100_000

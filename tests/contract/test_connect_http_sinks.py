@@ -335,7 +335,11 @@ def test_a_document_is_sent_again_where_a_node_of_the_index_failed(
     assert committed(client, f"dead-{topic}") == []
 
 
-@pytest.mark.parametrize("item", [{}, 7, {"index": 7}, {"index": {}}, {"index": {"status": None}}], ids=str)
+@pytest.mark.parametrize(
+    "item",
+    [{}, 7, {"index": 7}, {"index": {}}, {"index": {"status": None}}, {"index": {"status": math.inf}}],
+    ids=str,
+)
 def test_an_answer_that_is_no_bulk_apis_makes_no_dead_letters(tmp_path: Path, item: Any) -> None:
     """Whether the index has the document is unknown. An item without a status was taken for a refusal."""
     rejected: list[int] = []

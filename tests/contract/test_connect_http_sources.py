@@ -31,6 +31,7 @@ from suiro.connect.positions import (
 )
 from suiro.connect.sources.rest import RestSource
 from suiro.connect.sources.webhook import WebhookSource
+from suiro.errors import UsageError
 from suiro.protocol.records import Record, encode_batch
 
 SECRET = "s3cret"
@@ -513,6 +514,18 @@ def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(
         assert not thief.asked
 
 
+def test_a_part_of_an_address_in_a_position_is_one_of_the_own_host(tmp_path: Path, api: HttpPeer) -> None:
+    """It was taken for a server that is not available, and asked again and again."""
+    about = About(name="x", folder=tmp_path, clock=SystemClock())
+    source = RestSource({"url": f"{api.url}/things", "paging": "link"}, about)
+    source.open({"next": "/more"})
+    source.poll()
+    assert [asked.path for asked in api.asked] == ["/more"]
+    source.close()
+    with pytest.raises(UsageError, match="has no URL that can be asked"):
+        source.open({"next": "/\1"})
+
+
 @pytest.mark.parametrize(
     ("made", "settings", "said"),
     [
@@ -524,6 +537,10 @@ def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(
         (WebhookSource, {"secret": "x", "max_waiting": 0}, "max_waiting: must be at least 1"),
         (RestSource, {"url": "x"}, "url: must begin with http"),
         (RestSource, {"url": "http://u:secret@h:70000/x"}, "https://HOST, got 'h:70000/x'"),
+        (RestSource, {"url": " http://x"}, "url: must begin with http"),
+        (RestSource, {"url": "http://x/\n"}, "url: must begin with http"),
+        (RestSource, {"url": "http://1.2.3.999"}, "url: must begin with http"),
+        (RestSource, {"url": "http://a..b"}, "url: must begin with http"),
         (RestSource, {"url": "http://x", "headers": {"X": " s3cret"}}, "headers.X: has a character"),
         (RestSource, {"url": "http://x", "paging": "scroll"}, "paging: expected one of none"),
         (RestSource, {"url": "http://x", "only_changed": True}, "key: is missing"),

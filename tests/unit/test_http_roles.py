@@ -1,4 +1,4 @@
-"""Who may ask what of every HTTP service: each route beside each caller. A route without a rule here fails."""
+"""Who may ask what of HTTP services with users: each route beside each caller. A route without a rule here fails."""
 
 from __future__ import annotations
 

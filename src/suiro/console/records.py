@@ -234,6 +234,7 @@ def records_at(
         except (CorruptRecordError, BrokerFailureError) as error:
             if left[0] == at:  # the batches before the damaged one are read
                 yield left.popleft(), error
+                size = 1  # the next one may be in the same batch
                 continue
         if reached == at:  # it is the end for readers of committed records
             reached = at + 1

@@ -71,11 +71,13 @@ def require_one_of(key: str, value: str, known: Iterable[str]) -> None:
 
 
 def require_http(url: str) -> None:
+    import httpx  # takes a tenth of a second, and most programs have no such setting
+
     try:
         parts = urlsplit(url)
-        known = parts.scheme, parts.hostname, parts.port
-    except ValueError:  # of the host or the port
-        known = "", None, None
+        known = httpx.URL(url).scheme, (parts.hostname or "").encode("idna"), parts.port
+    except (ValueError, httpx.InvalidURL):
+        known = "", b"", None
     if known[0] not in ("http", "https") or not known[1]:
         shown = url.rpartition("@")[2]  # without a password
         raise SettingError("url", f"must begin with http://HOST or https://HOST, got {shown!r}")

@@ -156,9 +156,9 @@ def _start(settings: Mapping[str, str], environment: Mapping[str, str], pass_fds
     return _Started(process, folder, dict(settings), dict(environment))
 
 
-def _escaped(value: str) -> str:
+def _escaped(value: object) -> str:
     """As `java.util.Properties` reads it."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _ignore_interrupts() -> None:

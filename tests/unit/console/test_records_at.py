@@ -121,6 +121,17 @@ def test_one_that_is_damaged_stops_no_other() -> None:
     assert found(log, [1, 4]) == [(1, b"1"), (4, b"4")]
 
 
+def test_a_damaged_batch_of_many_takes_few_bytes() -> None:
+    """For each of its records a megabyte behind it was read."""
+    others = [batch(base, list(range(10))) for base in range(20, 10_000, 10)]
+    bad = damaged(batch(10, list(range(10))))
+    log = Log([batch(0, list(range(10))), bad, *others])
+    assert found(log, list(range(9, 21))) == [
+        (9, b"9"), *((at, CorruptRecordError) for at in range(10, 20)), (20, b"20"),
+    ]  # fmt: skip
+    assert log.bytes < 2 * sum(map(len, others))
+
+
 def test_a_broker_that_finds_the_damage_itself_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log([batch(0, [0]), batch(1, [0]), batch(2, [0])])
     fetch = log.fetch

@@ -66,13 +66,20 @@ def test_it_is_started_as_pyspark_starts_it(home: Path) -> None:
 
 def test_secrets_are_in_a_file_and_not_in_the_command_line(home: Path) -> None:
     """Anybody may see the command lines of all processes."""
-    settings = SETTINGS | {"spark.hadoop.fs.s3a.secret.key": "a\\b =c", "spark.ssl.keyPassword": "word"}
+    settings = SETTINGS | {
+        "spark.hadoop.fs.s3a.secret.key": "a\\b =c",
+        "spark.ssl.keyPassword": "word",
+        "spark.a.token": 5,
+    }
     with started_early(settings, environment(home)):
         _, arguments, _, _ = told(home)
         assert not any("secret.key" in item or "word" in item for item in arguments)
         path = Path(arguments[arguments.index("--properties-file") + 1])
         assert "--load-spark-defaults" in arguments, "or those of conf/spark-defaults.conf are passed over"
-        assert path.read_text() == "spark.hadoop.fs.s3a.secret.key=a\\\\b =c\nspark.ssl.keyPassword=word\n"
+        assert (
+            path.read_text()
+            == "spark.hadoop.fs.s3a.secret.key=a\\\\b =c\nspark.ssl.keyPassword=word\nspark.a.token=5\n"
+        )
         assert path.parent.stat().st_mode & 0o077 == 0
     assert not path.exists()
 

@@ -229,7 +229,7 @@ class SearchSink:
             statuses = [int(answer["status"]) for answer in answers]
             if len(answers) != len(items):
                 raise ValueError(f"{len(answers)} answers to {len(items)} items")
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise TransientError(f"{self._server} does not answer as a bulk API does: {error}") from error
         again: list[_Item] = []
         failure = ""

@@ -107,7 +107,7 @@ class RestSource:
     def open(self, position: dict[str, Any] | None) -> None:
         if position is not None and "next" in position:
             # A role that may write positions must not get the headers by it.
-            self._next_page(self._settings.url, str(position["next"]))
+            position = {**position, "next": self._next_page(self._settings.url, str(position["next"]))}
         self._position = position or {}
         self._not_before_ms = 0
         self._failures = 0
@@ -177,7 +177,8 @@ class RestSource:
         try:
             after = _without_login(urljoin(page, link))
             is_own = _server(after) == _server(own)
-        except ValueError:  # of its host or its port
+            httpx.URL(after)
+        except (ValueError, httpx.InvalidURL):
             raise self._error(f"the next page that {self._shown(page)} names has no URL that can be asked") from None
         if not is_own:
             raise self._error(

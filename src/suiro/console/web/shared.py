@@ -9,20 +9,18 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 KEPT = 8
-"""The number of parts for readers that are behind. What they have not read then is left out."""
+"""The number of parts for a reader that is behind. What it has not read then is left out."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _Stream(Generic[T]):
-    """`made` is the number of parts so far. The lock is held while one is made."""
+    """`waiting` has the parts that each reader has not read yet. The lock is held while one is made."""
 
     parts: Iterator[T]
     lock: threading.Lock = field(default_factory=threading.Lock)
-    kept: deque[T] = field(default_factory=lambda: deque(maxlen=KEPT))
-    made: int = 0
-    readers: int = 0
+    waiting: dict[int, deque[T]] = field(default_factory=dict)
     is_over: bool = False
 
 
@@ -34,27 +32,28 @@ class SharedStreams(Generic[T]):
         self._streams: dict[Hashable, _Stream[T]] = {}
 
     def follow(self, key: Hashable, parts: Iterator[T]) -> Iterator[Sequence[T]]:
-        """Yields what comes from now on in the stream of a key, one or more parts each time. It is `parts` if it has no
-        reader yet."""
+        """Yields an empty sequence once it follows the stream of a key, and what has come since, one or more parts each
+        time. The stream is `parts` if it has no reader yet."""
+        mine: deque[T] = deque(maxlen=KEPT)
         with self._lock:
             stream = self._streams.setdefault(key, _Stream(parts))
-            stream.readers += 1
-        read = stream.made
+            stream.waiting[id(mine)] = mine
         try:
+            yield ()
             while True:
                 with stream.lock:
-                    if stream.made == read:
+                    if not mine:
                         part = next(stream.parts, None)
                         if part is None:
                             stream.is_over = True
                             return
-                        stream.kept.append(part)
-                        stream.made += 1
-                    new = list(stream.kept)[-(stream.made - read) :]
-                    read = stream.made
+                        for one in list(stream.waiting.values()):
+                            one.append(part)
+                    new = list(mine)
+                    mine.clear()
                 yield new
         finally:
             with self._lock:
-                stream.readers -= 1
-                if self._streams.get(key) is stream and (stream.is_over or not stream.readers):
+                del stream.waiting[id(mine)]
+                if self._streams.get(key) is stream and (stream.is_over or not stream.waiting):
                     del self._streams[key]

@@ -135,11 +135,13 @@ _tails = SharedStreams[_Step]()
 
 def _tailed(call: Call, matching: Matching, followed: _Followed) -> Iterator[bytes]:
     """Tabs that follow the same have one tail. One with a filter, which counts what is unclear, is alone."""
-    yield _left_out(0, sorted(followed.leaderless))
     alone = None if matching.filter is None else id(matching)
     what = (id(call.console), call.path["topic"], *sorted(call.query.items()), call.role >= Role.ADMIN, alone)
     told: int | None = None
     for steps in _tails.follow(what, _steps(call, matching, followed)):
+        if not steps:
+            yield _left_out(0, sorted(followed.leaderless))
+            continue
         missed = 0 if told is None else steps[0].before - told
         told = steps[-1].after
         events = b"".join(step.event for step in steps)
