@@ -170,6 +170,27 @@ def test_a_member_that_changes_its_topics_drops_the_old(wire: Wire, new_topic: N
     assert [sorted(some) for some in member.owned.values()] == [[0, 1]]
 
 
+def test_what_is_given_and_taken_back_at_once_comes_again_after_a_report(
+    wire: Wire, new_topic: NewTopicFixture, unique: str
+) -> None:
+    """A client that does not report, because it never had what was taken back, gets nothing more."""
+    one, two = new_topic(2), new_topic(1)
+    member = Member(wire, unique)
+    member.join(one)
+    given = dict(member.owned)
+    told = member.beat(topic_partitions=None, subscribed_topic_names=(two,))
+    assert told.assignment is not None
+    assert member.owned == {}
+    for fields in ({"subscribed_topic_names": (one,)}, {}, {}):
+        response = member.beat(topic_partitions=None, **fields)
+        assert (response.assignment, response.member_epoch) == (None, told.member_epoch)
+    (described,) = describe(wire, unique).members
+    for shown in (described.assignment, described.target_assignment):
+        assert [sorted(entry.partitions) for entry in shown.topic_partitions] == [[0, 1]]
+    assert member.beat().member_epoch > told.member_epoch
+    assert member.owned == given
+
+
 def test_new_partitions_are_assigned(wire: Wire, client: Client, new_topic: NewTopicFixture, unique: str) -> None:
     topic = new_topic(1)
     member = Member(wire, unique)

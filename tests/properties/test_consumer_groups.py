@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.consumer_groups import Consumer, GroupWorld
-from support.share import examples
+from support.consumer_groups import Consumer, GroupWorld, SlowConsumer
+from support.share import examples, share_of
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
@@ -181,3 +182,45 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 TestConsumerGroup = ConsumerGroupMachine.TestCase
 TestConsumerGroup.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+
+
+def test_members_that_need_time_get_their_target() -> None:
+    """They change their topics, report late and lose answers. Then a few heartbeats are enough, and nobody is late."""
+    for seed in share_of(4, range(400)):
+        world, consumers = disturbed_group(Random(seed))
+        for _ in range(2 + 2 * len(consumers)):
+            for consumer in consumers:
+                consumer.settle()
+            world.now += 5000
+            assert world.fence_late() == (), seed
+        assert world.group.state is ConsumerGroupState.STABLE, seed
+        for consumer in consumers:
+            assert consumer.owned == world.group.target[consumer.member_id], seed
+
+
+def disturbed_group(random: Random) -> tuple[GroupWorld, list[SlowConsumer]]:
+    world = GroupWorld()
+    world.limits = replace(world.limits, assignment_interval_ms=random.choice((0, 1000)))
+    world.topics.make("t", 3)
+    world.topics.make("u", 3)
+    consumers: list[SlowConsumer] = []
+    for _ in range(random.randint(10, 80)):
+        wants = random.sample(NAMES, random.randint(1, 2))
+        if not consumers or (len(consumers) < 5 and random.random() < 0.1):
+            consumers.append(SlowConsumer(world, f"m{len(consumers)}"))
+            consumers[-1].join(*wants)
+            continue
+        consumer = random.choice(consumers)
+        match random.choices(("topics", "grow", "time", "lose", *SlowConsumer.STEPS), (2, 1, 1, 1, 4, 4, 3, 2))[0]:
+            case "topics":
+                consumer.change_topics(*wants)
+            case "grow":
+                world.topics.make(wants[0], world.topics.partitions.get(wants[0], 0) + 1)
+            case "time":
+                world.now += random.randint(1, 3000)
+            case step:
+                getattr(consumer, step)()
+        owned = [place for consumer in consumers for place in consumer.places]
+        assert len(owned) == len(set(owned)), "nothing is owned twice"
+        assert all(world.group.is_owned(*place) for place in owned)
+    return world, consumers

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 from uuid import UUID
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
-from suiro.broker.coordination.groups.consumer_member import STATIC_LEAVING_EPOCH
+from suiro.broker.coordination.groups.consumer_member import STATIC_LEAVING_EPOCH, Partitions
 from suiro.broker.coordination.groups.consumer_messages import (
     ConsumerGroupLimits,
     Heartbeat,
@@ -17,6 +18,7 @@ from suiro.broker.coordination.groups.consumer_messages import (
 )
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, decode, encode
 from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
+from suiro.broker.refusals import RefusedError
 
 
 @dataclass
@@ -101,7 +103,7 @@ class GroupWorld:
         return outcome.reply
 
     def fence_late(self) -> tuple[str, ...]:
-        late = self.group.timers.late(self.now)
+        late = tuple(self.group.timers.late(self.now))
         for member_id in late:
             self.write(self.group.fence([member_id], image=self.topics))
         return late
@@ -157,3 +159,95 @@ class Consumer:
     @property
     def places(self) -> set[tuple[UUID, int]]:
         return {(topic, partition) for topic, some in self.owned.items() for partition in some}
+
+
+@dataclass
+class SlowConsumer(Consumer):
+    """A member that needs time for what it is told, and says what it owns only when that changed.
+
+    The rules are those of Kafka's Java client. It carries out one assignment after the other, and reports each, also
+    one that is what it has already: another may have been given and taken back meanwhile. One heartbeat is in flight.
+    After a lost answer the next heartbeat repeats everything.
+    """
+
+    STEPS: ClassVar = ("send", "receive", "begin_work", "end_work")
+
+    topics: tuple[str, ...] = ()
+    told: Partitions = field(default_factory=dict)
+    told_number: int = 0  # of assignments that it was told
+    owned_number: int = 0  # the one that it has carried out
+    reported_number: int = 0
+    work: tuple[int, Partitions] | None = None  # the one that it carries out
+    in_flight: tuple[HeartbeatReply, int | None] | None = None  # the answer on its way, and what the request reported
+    says_topics: bool = False
+    says_all: bool = False
+
+    def join(self, *topics: str, regex: str | None = None, assignor: str | None = None) -> HeartbeatReply:
+        self.topics, self.told, self.work, self.in_flight = topics, {}, None, None
+        self.told_number = self.owned_number = self.reported_number = 0
+        self.says_topics = self.says_all = False
+        reply = super().join(*topics, regex=regex, assignor=assignor)
+        self.owned = {}
+        self._heed(reply)
+        return reply
+
+    def change_topics(self, *topics: str) -> None:
+        self.topics, self.says_topics = topics, True
+
+    def send(self) -> None:
+        if self.in_flight is not None or (self.says_all and self.work is not None):
+            return
+        reports = self.says_all or self.owned_number != self.reported_number
+        request = Heartbeat(
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=60_000 if self.says_all else -1,
+            topic_names=self.topics if self.says_all or self.says_topics else None,
+            owned=self.owned if reports else None,
+        )
+        try:
+            reply = self.world.send(request)
+        except RefusedError as refusal:
+            if refusal.code.name != "fenced_member_epoch":
+                raise
+            self.join(*self.topics)
+            return
+        self.says_topics = False
+        self.in_flight = (reply, self.owned_number if reports else None)
+
+    def receive(self) -> None:
+        if self.in_flight is None:
+            return
+        (reply, reported), self.in_flight = self.in_flight, None
+        self.says_all = False
+        self.reported_number = self.reported_number if reported is None else reported
+        self._heed(reply)
+
+    def lose(self) -> None:
+        self.in_flight, self.says_all = None, True
+
+    def begin_work(self) -> None:
+        """It does not begin while a report is not answered: what it was told may be another's since that report."""
+        reports = self.says_all or (self.in_flight is not None and self.in_flight[1] is not None)
+        if self.work is None and not reports and self.owned_number == self.reported_number != self.told_number:
+            self.work = (self.told_number, self.told)
+
+    def end_work(self) -> None:
+        if self.work is not None:
+            (self.owned_number, partitions), self.work = self.work, None
+            self.owned = dict(partitions)
+
+    def settle(self) -> None:
+        """As much as a member that is not disturbed does between two heartbeats."""
+        self.receive()
+        self.end_work()
+        for _ in range(2):
+            self.send()
+            self.receive()
+            self.begin_work()
+            self.end_work()
+
+    def _heed(self, reply: HeartbeatReply) -> None:
+        self.epoch = reply.member_epoch
+        if reply.assignment is not None and reply.assignment != self.told:
+            self.told, self.told_number = reply.assignment, self.told_number + 1

@@ -70,6 +70,7 @@ def test_who_does_not_give_back_in_time_is_out(world: GroupWorld) -> None:
         world.now += 40_000
         first.beat(reports=False)
         second.beat()
+    assert world.group.timers.late(world.now) == {"a": "did not report that it gave its partitions back"}
     assert world.fence_late() == ("a",)
     second.beat()
     assert len(second.places) == 4
@@ -81,6 +82,7 @@ def test_who_is_not_heard_of_is_out(world: GroupWorld) -> None:
     world.now += 30_000
     second.join("t")
     world.now += 16_000
+    assert world.group.timers.late(world.now) == {"a": "sent no heartbeat"}
     assert world.fence_late() == ("a",)
     second.beat()
     assert len(second.places) == 4

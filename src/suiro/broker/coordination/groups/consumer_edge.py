@@ -248,13 +248,12 @@ class ConsumerGroups:
 
     def tick(self, group: ConsumerGroup) -> None:
         """Remove the members whose time is over."""
-        late = [member_id for member_id in group.timers.late(self._coordinator.now()) if member_id in group.members]
-        if not late:
-            return
-        logger.info("group %s: out for being late: %s", on_one_line(group.group_id), on_one_line(", ".join(late)))
+        late = group.timers.late(self._coordinator.now())
         try:
-            for member_id in late:
-                if self._coordinator.groups.get(group.group_id) is group:
+            for member_id, what in late.items():
+                if member_id in group.members and self._coordinator.groups.get(group.group_id) is group:
+                    said = on_one_line(group.group_id), on_one_line(member_id)
+                    logger.info("group %s: member %s is out: it %s in time", *said, what)
                     self._fence(group, [member_id])
         except RefusedError as refusal:
             logger.error("group %s cannot be written down: %s", on_one_line(group.group_id), refusal)

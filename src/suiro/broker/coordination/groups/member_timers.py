@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember, MemberState, PartitionEpochs
 from suiro.broker.coordination.groups.consumer_messages import ConsumerGroupLimits
 
-_SESSION, _REVOCATION = "session", "revocation"
+# What a member did not do in time, as the log says it.
+_SESSION = "sent no heartbeat"
+_REVOCATION = "did not report that it gave its partitions back"
 # Of classic members alone.
-_JOIN, _SYNC = "join", "sync"
+_JOIN = "did not join again"
+_SYNC = "did not ask for its assignment"
 
 
 @dataclass(slots=True)
@@ -55,10 +58,10 @@ class MemberTimers:
     def next_deadline(self) -> int | None:
         return min(self._deadlines.values(), default=None)
 
-    def late(self, now: int) -> tuple[str, ...]:
-        """Members that sent no heartbeat, or did not revoke, join again or sync in time."""
-        late = {member_id for (_, member_id), deadline in self._deadlines.items() if deadline <= now}
-        return tuple(sorted(late))
+    def late(self, now: int) -> dict[str, str]:
+        """Member id -> what this member did not do in time."""
+        over = [key for key, deadline in self._deadlines.items() if deadline <= now]
+        return {member_id: what for what, member_id in sorted(over, key=lambda key: key[1])}
 
     def _stop(self, what: str, member_id: str) -> None:
         self._deadlines.pop((what, member_id), None)
