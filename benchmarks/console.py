@@ -1,13 +1,15 @@
 """The console beside its bars: a cluster of 10,000 topics and 2,000 groups, a topic of a million records, twenty tabs.
 
     python benchmarks/console.py [--topics 10000] [--groups 2000] [--records 1000000] [--tabs 20] [--rounds 3]
+                                 [--broker node|kafka]
 
-A node and a console (`suiro console`), each in a process of its own. Times are those of a client on this machine that
-keeps its connection; of several, the median and the largest. "First paint" is a real Chromium's, from the request to
-the moment that the list of topics stands in the page with its rows; it needs Playwright and Chromium. The search is
-measured against the raw fetch of the same topic by the same client on one core. Memory is the PSS of the console with
-all tabs open, half of them live tails. The produce's p99 is that of one producer of 1,000 small batches, acks=all,
-with and without the tabs, in turns.
+A node (or Apache Kafka, which takes long to create 10,000 topics) and a console (`suiro console`), each in a process of
+its own. Times are those of a client on this machine that keeps its connection; of several, the median and the largest.
+"First paint" is a real Chromium's, from the request to the moment that the list of topics stands in the page with its
+rows; it needs Playwright and Chromium. The search is measured against the raw fetch of the same topic by the same
+client on one core; of a node on the same machine, that client maps the files. Memory is the PSS of the console with all
+tabs open, half of them live tails. The produce's p99 is that of one producer of 1,000 small batches, acks=all, with and
+without the tabs, in turns.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from rich.console import Console as Terminal
 from rich.table import Table
 
 from suiro.client import Client, NewTopic
+from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 from suiro.protocol.records import Record, encode_batch
 
@@ -57,20 +60,22 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--tabs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--broker", choices=("node", "kafka"), default="node")
     parser.add_argument("--hold-open", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.hold_open:
         hold_open(options.hold_open, options.tabs)
         return
     rows: list[tuple[str, str, str]] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="suiro-console-bench-") as folder,
-        NodeProcess.start(data=Path(folder) / "node") as node,
-        Client(node.bootstrap_servers) as client,
-    ):
-        fill(client, options)
-        with console(node.bootstrap_servers) as (process, url):
-            measure(options, client, process, url, rows)
+    with tempfile.TemporaryDirectory(prefix="suiro-console-bench-") as folder:
+        data = Path(folder) / "broker"
+        started: NodeProcess | KafkaProcess = (
+            KafkaProcess.start(data) if options.broker == "kafka" else NodeProcess.start(data=data)
+        )
+        with started as broker, Client(broker.bootstrap_servers) as client:
+            fill(client, options)
+            with console(broker.bootstrap_servers) as (process, url):
+                measure(options, client, process, url, rows)
     table = Table("work", "found", "bar")
     for row in rows:
         table.add_row(*row)

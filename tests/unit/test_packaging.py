@@ -107,7 +107,10 @@ def _systemd(tool: str, *arguments: str, units: Path) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["suiro-node", "suiro-registry", "suiro-console", "suiro-connect", "suiro-app@delays"])
+UNITS = ("suiro-node", "suiro-registry", "suiro-console", "suiro-connect", "suiro-views", "suiro-app@delays")
+
+
+@pytest.mark.parametrize("name", UNITS)
 def test_systemd_takes_the_unit_and_finds_it_guarded(name: str, units: Path) -> None:
     unit = f"{name}.service"
     said = _systemd("systemd-analyze", "verify", "--man=no", unit, units=units)
@@ -117,13 +120,7 @@ def test_systemd_takes_the_unit_and_finds_it_guarded(name: str, units: Path) -> 
 
 
 def test_all_units_are_checked(units: Path) -> None:
-    assert {path.stem for path in units.glob("*.service")} == {
-        "suiro-node",
-        "suiro-registry",
-        "suiro-console",
-        "suiro-connect",
-        "suiro-app@delays",
-    }
+    assert {path.stem for path in units.glob("*.service")} == set(UNITS)
 
 
 def test_an_application_that_was_replaced_is_not_started_again() -> None:
