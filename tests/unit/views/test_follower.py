@@ -14,7 +14,6 @@ from support.view_output import spec_of
 from support.view_stores import cut
 from support.waiting import wait_until
 
-from suiro.foundation import process
 from suiro.streams import KTable, StreamsBuilder, serdes
 from suiro.views import topology_of, view
 from suiro.views.cuts import Cut
@@ -132,21 +131,6 @@ def test_what_the_code_has_forked_keeps_no_child(
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_folder_that_it_may_not_use_counts_as_a_failure(
-    follower: Follower, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As an error of the moment it was tried again for ever, and a version was being built for ever."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise PermissionError(13, "Permission denied", str(tmp_path / "follower.log"))
-
-    monkeypatch.setattr(process, "start_command", refuse)
-    follower.start()
-    wait_until(lambda: follower.failures >= 2, what="its failures")
-    follower.stop()
-    assert "Permission denied" in str(follower.error)
-
-
 def test_without_room_for_a_thread_it_is_tried_again(follower: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
     """As without room for a process. Readers got the rows of that moment until the host was restarted."""
     script = """echo '{"event": "begun", "cut": null, "joined": null}'; exec cat > /dev/null"""
@@ -180,3 +164,4 @@ def test_a_folder_that_it_may_not_use_is_a_lasting_failure(
     wait_until(lambda: follower.failures >= 3, what="three failures")
     assert "follower.log" in str(follower.error)
     follower.stop()
+    assert "Permission denied" in str(follower.error)

@@ -134,8 +134,7 @@ class Follower:
             except PermissionError as error:
                 self._fail(FatalError(f"the follower cannot be started: {error}"))
             except (OSError, RuntimeError) as error:  # no process, or no thread, as many as there are
-                kind = FatalError if isinstance(error, PermissionError) else TransientError
-                self._fail(kind(f"the follower cannot be started: {error}"))
+                self._fail(TransientError(f"the follower cannot be started: {error}"))
             if self._stopping.is_set():
                 return
             with self._lock:
