@@ -190,12 +190,19 @@ class Connection:
     def send_frame(self, parts: Sequence[Buffer], *, deadline_ms: int) -> None:
         """Sends one request frame, given without its length in parts, of which the first has the header."""
         size = sum(len(part) for part in parts)
+        views = [memoryview(part) for part in (_LENGTH.pack(size), *parts)]
+        if size <= 65_536 or not self._has_flags:
+            views = [memoryview(b"".join(views))]
+        until_ms = self._until(deadline_ms)
         try:
-            self._set_timeout(deadline_ms)
-            if self._has_flags and size > 65_536:
-                self._send_parts([_LENGTH.pack(size), *parts])
-            else:
-                self._socket.sendall(b"".join([_LENGTH.pack(size), *parts]))
+            while views:
+                self._set_timeout(socket.SO_SNDTIMEO, until_ms)
+                sent = self._socket.sendmsg(views) if self._has_flags else self._socket.send(views[0])
+                # A signal or a full socket may cut it short.
+                while views and sent >= len(views[0]):
+                    sent -= len(views.pop(0))
+                if sent:
+                    views[0] = views[0][sent:]
         except OSError as error:
             raise self._broken("sending a request", error) from error
         except BaseException:
@@ -206,12 +213,12 @@ class Connection:
     def receive_frame(self, *, deadline_ms: int) -> bytes:
         """Returns the next response frame without its length."""
         api_key, _, expected = self._next_request()
+        until_ms = self._until(deadline_ms)
         try:
-            self._set_timeout(deadline_ms)
-            (size,) = _LENGTH.unpack(self._receive_exactly(4))
+            (size,) = _LENGTH.unpack(self._receive_exactly(4, until_ms))
             if not 4 <= size <= self._settings.receive_message_max_bytes:
                 raise OSError(f"a response of {size} bytes is announced: is this a Kafka port?")
-            frame = self._receive_exactly(size)
+            frame = self._receive_exactly(size, until_ms)
             self._in_flight.popleft()
             (correlation_id,) = _CORRELATION.unpack_from(frame)
             if correlation_id != expected:
@@ -261,51 +268,40 @@ class Connection:
         finalized = getattr(response, "finalized_features", ())
         self._features = {item.name: item.max_version_level for item in finalized}
 
-    def _set_timeout(self, deadline_ms: int) -> None:
-        """Passes the remaining time to the kernel, so that one call can wait for a whole large response."""
-        now_ms = self._clock.monotonic_ms()
-        left_ms = min(deadline_ms - now_ms, self._settings.request_timeout_ms)
+    def _until(self, deadline_ms: int) -> int:
+        """When a frame must be sent or received as a whole."""
+        return min(deadline_ms, self._clock.monotonic_ms() + self._settings.request_timeout_ms)
+
+    def _set_timeout(self, option: int, until_ms: int) -> None:
+        """Passes the remaining time to the kernel, so that one call can wait for a whole large response. It must be
+        passed again before each further call, which would begin it anew."""
+        left_ms = until_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             raise TimeoutError("no time is left")
         if not self._has_flags:
             self._socket.settimeout(left_ms / 1000)
             return
-        left = struct.pack("ll", left_ms // 1000, left_ms % 1000 * 1000)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, left)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, left)
+        self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", left_ms // 1000, left_ms % 1000 * 1000))
 
-    def _send_parts(self, parts: list[Buffer]) -> None:
-        """sendmsg without joining the parts; a signal or a full socket may cut it short."""
-        views = [memoryview(part) for part in parts]
-        while views:
-            sent = self._socket.sendmsg(views)
-            while views and sent >= len(views[0]):
-                sent -= len(views[0])
-                del views[0]
-            if views and sent:
-                views[0] = views[0][sent:]
-
-    def _receive_exactly(self, size: int) -> bytes:
-        """Receives into one `bytes` object, without an intermediate copy."""
+    def _receive_exactly(self, size: int, until_ms: int) -> bytes:
+        """Receives into one `bytes` object, without an intermediate copy, unless the call is cut short."""
         if not self._has_flags:
-            return self._receive_through_tls(size)
-        data = self._socket.recv(size, socket.MSG_WAITALL)
-        if len(data) == size:
-            return data
-        parts = [data]
-        missing = size - len(data)
-        while missing:
-            part = self._socket.recv(missing, socket.MSG_WAITALL) if parts[-1] else b""
+            return self._receive_through_tls(size, until_ms)
+        parts: list[bytes] = []
+        while size:
+            self._set_timeout(socket.SO_RCVTIMEO, until_ms)
+            part = self._socket.recv(size, socket.MSG_WAITALL)
             if not part:
                 raise ConnectionError("the broker closed the connection")
             parts.append(part)
-            missing -= len(part)
+            size -= len(part)
         return b"".join(parts)
 
-    def _receive_through_tls(self, size: int) -> bytes:
+    def _receive_through_tls(self, size: int, until_ms: int) -> bytes:
         buffer = bytearray(size)
         view, filled = memoryview(buffer), 0
         while filled < size:
+            self._set_timeout(socket.SO_RCVTIMEO, until_ms)
             count = self._socket.recv_into(view[filled:])
             if count == 0:
                 raise ConnectionError("the broker closed the connection")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from suiro.client.connection import Connection, build
 from suiro.client.settings import ClientSettings
-from suiro.clock import SystemClock
+from suiro.clock import ManualClock, SystemClock
 from suiro.errors import BrokenConnectionError, BrokerFailureError, UsageError
 from suiro.protocol.messages import API_KEYS, request_class
 
@@ -102,3 +104,47 @@ def test_a_response_that_claims_billions_is_refused_before_there_is_room_for_the
     with pytest.raises(BrokenConnectionError, match=r"broker:9092 answered list_groups version 5 .* claims"):
         connection.receive(deadline_ms=deadline_ms)
     theirs.close()
+
+
+class Dripping:
+    """A socket at which a byte arrives, or leaves, each second."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.calls = 0
+
+    def send(self, data: memoryview) -> int:
+        self.calls += 1
+        self._clock.advance(1_000)
+        return 1
+
+    def sendmsg(self, parts: list[memoryview]) -> int:
+        return self.send(parts[0])
+
+    def recv_into(self, buffer: memoryview) -> int:
+        buffer[0] = 1
+        return self.send(buffer)
+
+    def recv(self, size: int, flags: int) -> bytes:
+        return b"\1" * self.send(memoryview(b""))
+
+    def settimeout(self, seconds: float) -> None: ...
+    def setsockopt(self, level: int, option: int, value: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+@pytest.mark.parametrize(("deadline_ms", "waited_s"), [(10**9, 30), (5_000, 5)])
+@pytest.mark.parametrize("do", [partial(Connection.send_frame, parts=[HEARTBEAT * 9_000]), Connection.receive_frame])
+def test_a_broker_that_sends_or_takes_single_bytes_has_one_deadline(
+    do: Callable[..., object], deadline_ms: int, waited_s: int, is_tls: bool
+) -> None:
+    """Each byte began the time of the request anew."""
+    clock = ManualClock()
+    slow: Any = Dripping(clock)
+    connection = Connection(slow, host="b", port=9, settings=ClientSettings.from_mapping({}), clock=clock)
+    connection._has_flags = not is_tls
+    connection._in_flight.append((12, 4, 1))
+    with pytest.raises(BrokenConnectionError, match="no answer in time"):
+        do(connection, deadline_ms=deadline_ms)
+    assert slow.calls == waited_s
