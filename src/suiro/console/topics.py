@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from heapq import nlargest
 from typing import Any
 
 from suiro.client import EARLIEST, LATEST, Client, ConfigEntry, NewTopic, TopicInfo
@@ -13,6 +14,8 @@ from suiro.foundation.types import TopicPartition
 
 DEFAULT = -1
 """The broker's default number of partitions or replicas."""
+SUGGESTED_FROM = 20
+"""The number of topics that are compared with a misspelt name: a comparison of 10,000 takes half a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +71,15 @@ def topic_info(client: Client, name: str) -> TopicInfo:
     found = client.metadata([name]).get(name)
     if found is not None:
         return found
-    near = get_close_matches(name, client.metadata(), n=3)
+    likeliest = nlargest(SUGGESTED_FROM, client.metadata(), key=lambda other: _in_common(name, other))
+    near = get_close_matches(name, likeliest, n=3)
     hint = f"did you mean {' or '.join(repr(one) for one in near)}?" if near else "`suiro topic list` names all"
     raise UnknownTopicError(f"topic {name!r} does not exist; {hint}", "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def _in_common(name: str, other: str) -> int:
+    """The number of characters that are at the same place of both, seen from the beginning and from the end."""
+    return sum(map(str.__eq__, name, other)) + sum(map(str.__eq__, reversed(name), reversed(other)))
 
 
 def require_partition(topic: str, partition: int, count: int) -> None:
