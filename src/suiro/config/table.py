@@ -245,7 +245,7 @@ class SettingsTable:
     log_cleanup_policy: str = topic_default(
         "cleanup.policy",
         "What happens to old records: delete, compact, or both.",
-        choices=("delete", "compact", "compact,delete", "delete,compact"),
+        choices=("delete", "compact", "compact,delete", "delete,compact", ""),
         kind="LIST",
     )
     log_cleaner_delete_retention_ms: int = topic_default(

@@ -76,6 +76,8 @@ def test_a_stored_setting_that_no_longer_fits_does_not_keep_the_node_from_starti
     state.write(SECTION, {"broker": stored})
     settings = DynamicSettings(NodeSettings(log_retention_bytes=10), state)
     assert settings.effective == NodeSettings(log_retention_ms=5), "and no record is deleted for an unreadable limit"
+    state.write(SECTION, {"broker": {"log.cleanup.policy": "compact+delete"}})
+    assert DynamicSettings(NodeSettings(), state).effective == NodeSettings(log_cleanup_policy="")
 
 
 def test_a_stored_setting_that_no_longer_fits_takes_no_other_with_it(state: ClusterState) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Generator, Iterator
@@ -19,7 +20,7 @@ from suiro.broker.storage.topics import (
     internal_configs,
 )
 from suiro.clock import ManualClock
-from suiro.config import NodeSettings
+from suiro.config import WEEK_MS, NodeSettings
 from suiro.errors import ConfigError
 from suiro.log import DataDirectory, StorageError
 from suiro.protocol.records import Record, encode_batch
@@ -76,27 +77,59 @@ def test_settings_that_do_not_go_together_keep_nobody_from_starting(tmp_path: Pa
         topics.create("t", partitions=1, configs={"max.compaction.lag.ms": "50"})
     with registry(tmp_path, NodeSettings(log_cleaner_min_compaction_lag_ms=100)) as topics:
         topic = topics.topic("t")
-        assert topic.partitions[0].log.config.max_compaction_lag_ms == 50
+        assert topic.partitions[0].log.config.cleanup_policy == (), "Kafka's defaults would delete records"
         with pytest.raises(ConfigError, match="conflict"):
             topics.alter_configs(topic, {"max.compaction.lag.ms": "60"})
 
 
-def test_settings_that_are_not_valid_any_more_keep_nobody_from_starting(tmp_path: Path) -> None:
-    """A build took `1_000` and `nan`, too. Without its own retention the topic must not get the node's."""
+def test_a_retention_of_the_node_that_is_shorter_than_a_topics_local_one(tmp_path: Path) -> None:
+    """The node did not start, and the change ended with an error after it was written."""
+    tier, own = {"remote_log_storage_system_enable": True}, {"remote.storage.enable": "true", "local.retention.ms": "9"}
+    with registry(tmp_path, NodeSettings(log_retention_ms=10, **tier)) as topics:
+        (partition,) = topics.create("t", partitions=1, configs=own).partitions
+        topics.settings_changed(NodeSettings(log_retention_ms=8, **tier))
+        assert (partition.log.config.retention, partition.log.config.local_retention) == ((-1, -1), (-1, -1))
+    own["local.retention.ms"] = str(30 * WEEK_MS)
+    with registry(tmp_path, NodeSettings(log_retention_ms=31 * WEEK_MS, **tier)) as topics:
+        topics.create("u", partitions=1, configs=own)
+    with registry(tmp_path, NodeSettings(**tier)) as topics:
+        assert topics.topic("u").partitions[0].log.config.remote_storage_enable
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"cleanup.policy": "compact+delete", "retention.ms": "7"},
+        {"retention.ms": "7"},
+        {"remote.storage.enable": "yes"},
+    ],
+)
+def test_settings_that_are_not_valid_any_more_keep_nobody_from_starting(
+    tmp_path: Path, wrong: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A build took `1_000` and `nan`, too. The node's defaults delete records, and so do the other settings."""
     configs = {"retention.ms": "99999", "min.cleanable.dirty.ratio": "0.25", "cleanup.policy": "compact,delete"}
+    configs["remote.storage.enable"] = "false"
     for _ in range(2):
         with registry(tmp_path) as topics:
             if "t" not in topics:
                 topics.create("t", partitions=1, configs=configs)
     stored = tmp_path / "topics.json"
-    stored.write_text(stored.read_text().replace("99999", "99_999").replace("0.25", "nan"))
+    content = json.loads(stored.read_text())
+    content["topics"][0]["configs"] |= {"retention.ms": "99_999", "min.cleanable.dirty.ratio": "nan"} | wrong
+    stored.write_text(json.dumps(content))
     for _ in range(2):
         with registry(tmp_path) as topics:
             topic = topics.topic("t")
             assert topic is not None
-            assert topic.partitions[0].log.config.retention == (-1, -1)
+            config = topic.partitions[0].log.config
+            assert (config.retention, config.compacted) == ((-1, -1), False)
             assert "min.cleanable.dirty.ratio" not in topic.configs
-    assert "99_999" in stored.read_text()
+            # Without it, the remote tier would delete what the store has.
+            assert config.remote_storage_enable == ("remote.storage.enable" in wrong)
+            assert "t: a stored setting is left out, and it keeps all its records" in caplog.text
+    assert "nan" in stored.read_text()
 
 
 def test_a_deletion_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
@@ -401,7 +434,7 @@ def test_topics_whose_settings_are_lost_keep_all_that_they_have(tmp_path: Path) 
                 partition.log.retention.apply(10**15)
                 assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 1)
             after = {topic.name: topic.configs for topic in topics}
-            assert after.pop("table") == {"retention.ms": "-1", "retention.bytes": "-1"}
+            assert after.pop("table") == {"cleanup.policy": ""}
             assert after == {name: before[name] for name in INTERNAL_TOPICS}
 
 

@@ -36,7 +36,8 @@ _SOURCES: dict[Layer, str] = {"default": "the cluster's default", "broker": "thi
 # Kafka sets this for a new cluster too: eligible leader replicas (KIP-966) need it.
 _KAFKAS_OWN = {"min.insync.replicas": "1"}
 
-_RETENTION = ("log.retention.ms", "log.retention.bytes")
+_KEEPING = {"log.retention.ms": "-1", "log.retention.bytes": "-1", "log.cleanup.policy": ""}
+"""The values with which no record is deleted."""
 
 # Kafka has these in no file: a reassignment with a throttle sets them and removes them again.
 REPLICATION_RATES = frozenset(
@@ -112,9 +113,9 @@ class DynamicSettings:
                 content[name] = text
             except ConfigError as error:
                 logger.warning("a stored setting is left out: %s", error)
-                if name in _RETENTION:
-                    logger.warning("%s is -1 until it is given again: no record is deleted for it", name)
-                    content[name] = "-1"
+                if name in _KEEPING:
+                    content[name] = _KEEPING[name]
+                    logger.warning("%s is %r until it is given again: no record is deleted for it", name, content[name])
         return content
 
 

@@ -27,7 +27,7 @@ from suiro.broker.refusals import RefusedError, shown
 from suiro.broker.settings.cluster_state import written_down
 from suiro.broker.settings.configs import log_config
 from suiro.broker.storage.topic_list import LIST_FILE, TopicEntry, TopicList
-from suiro.config import NodeSettings
+from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
 from suiro.log import StorageError, parse_topic_setting
 from suiro.protocol.messages import ErrorCode
@@ -49,8 +49,10 @@ METADATA_TOPIC = "__cluster_metadata"
 """Kafka's log of a cluster's metadata. A node has none, and no topic may have its name."""
 TIER_TOPIC = "__remote_log_metadata"
 """The topic in which the remote tier keeps its list of segments."""
-_KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of a topic whose own are not known, or not valid: it keeps all records until it is given others."""
+_KEEPS_ALL = {"cleanup.policy": ""}
+"""A topic whose settings are not known, or not valid, keeps all records until it is given another policy."""
+_TOGETHER = {"max.compaction.lag.ms": str(MAX_LONG), "local.retention.ms": "-2", "local.retention.bytes": "-2"}
+"""Values that go together with all others."""
 
 
 class InvalidTopicError(RefusedError):
@@ -350,8 +352,8 @@ class TopicRegistry:
         try:
             return self.log_config(topic.configs)
         except ConfigError as error:
-            logger.warning("%s: %s; it works by its own settings and Kafka's defaults", topic.name, error)
-            return log_config(topic.configs, NodeSettings())
+            logger.warning("%s keeps all its records, its settings and the node's contradict: %s", topic.name, error)
+            return self.log_config(topic.configs | _KEEPS_ALL | _TOGETHER)
 
     def _add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
@@ -445,7 +447,7 @@ class TopicRegistry:
             logger.info("adopting %s, which this node did not make", place.directory.name)
         for name in found.keys() - INTERNAL_TOPICS:
             logger.warning(
-                "%s: its settings are not known, so it keeps all its records (retention.ms=-1); give it its own",
+                "%s: its settings are not known, so it keeps all its records; give it its own cleanup.policy",
                 name,
             )
         return list(found.values())
@@ -459,8 +461,18 @@ def _valid_configs(entry: TopicEntry) -> dict[str, str]:
             parse_topic_setting(name, text)
             valid[name] = text
         except ConfigError as error:
-            logger.warning("%s: a stored setting is left out, and it keeps all its records: %s", entry.name, error)
-    return valid if len(valid) == len(entry.configs) else _KEEPS_ALL | valid
+            logger.warning(
+                "%s: a stored setting is left out, and it keeps all its records until it is given its cleanup.policy: "
+                "%s",
+                entry.name,
+                error,
+            )
+    if len(valid) < len(entry.configs):
+        valid |= _KEEPS_ALL
+    # The remote tier would delete the records of a topic that has none.
+    if "remote.storage.enable" in entry.configs.keys() - valid.keys():
+        valid["remote.storage.enable"] = "true"
+    return valid
 
 
 @contextlib.contextmanager
