@@ -38,6 +38,7 @@ from suiro.log.checkpoints import (
 from suiro.log.config import LogConfig
 from suiro.log.damage import set_aside
 from suiro.log.deleted_files import DELETED_FOLDER_SUFFIX, DeletedFiles
+from suiro.log.errors import StorageError
 from suiro.log.files import FileHandle, open_directory, open_handle, replace_file
 from suiro.log.partition import PartitionLog
 from suiro.log.segments import missing
@@ -322,17 +323,24 @@ class DataDirectory:
         self._write_offsets(CLEANER_OFFSETS, offsets)
 
     def close(self) -> None:
-        """Close every log, and note the clean stop. Nothing may be appended any more."""
+        """Close every log, and note the clean stop. Nothing may be appended any more.
+
+        A log that cannot be closed is reported, and keeps none of the others from being closed.
+        """
         if self._lock is None:
             return
         for log in self.logs.values():
-            log.close()
-        self.checkpoint()
-        if any(log.offline is not None for log in self.logs.values()):
+            try:
+                log.close()
+            except (OSError, StorageError) as error:
+                log.take_offline(f"it cannot be closed: {error}")
+        try:
+            self.checkpoint()
+            # Otherwise the next start must check what the disk really has.
+            if all(log.offline is None for log in self.logs.values()):
+                replace_file(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        finally:
             self._lock = None
-            return  # The next start must check what the disk really has.
-        replace_file(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
-        self._lock = None
 
     def abandon(self) -> None:
         """Release the directory without writing anything, as a killed process does."""

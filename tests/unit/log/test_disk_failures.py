@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from support.logs import NOW_MS, batch, first_found, open_log, read_all
+from support.logs import NOW_MS, TOPIC_ID, batch, first_found, open_log, read_all
 
 from suiro.broker.storage.workers import sync
 from suiro.clock import SystemClock
-from suiro.log import DataDirectory, LogConfig, LogError, StorageError
+from suiro.log import DataDirectory, LogConfig, LogError, PartitionLog, StorageError, producer_snapshot
 from suiro.log.index import PENDING_BYTES
 from suiro.log.segments import SEGMENTS_SYNCED_TOGETHER
 
@@ -26,6 +26,13 @@ SYNCED = LogConfig(flush_messages=2)
 
 def failing(*_: Any, **__: Any) -> Any:
     raise OSError(errno.EIO, "Input/output error")
+
+
+def failing_once() -> Callable[..., None]:
+    """Of `producer_snapshot.write`."""
+    write = producer_snapshot.write
+    calls = iter((failing,))
+    return lambda *given: next(calls, write)(*given)
 
 
 def test_a_failed_sync_takes_the_log_offline_until_the_next_start(
@@ -242,19 +249,43 @@ def test_a_full_disk_has_room_made_by_retention(tmp_path: Path, monkeypatch: pyt
     assert log.log_start_offset == 20
 
 
-def test_a_data_directory_with_an_offline_log_is_not_stopped_cleanly(tmp_path: Path) -> None:
-    from support.logs import TOPIC_ID
-
-    directory = DataDirectory.open(tmp_path)
+def opened(path: Path) -> tuple[DataDirectory, list[PartitionLog]]:
+    """Two logs with a record each."""
+    directory = DataDirectory.open(path)
     logs = [
         directory.open_partition("t", number, topic_id=TOPIC_ID, config=LogConfig(), clock=SystemClock())
         for number in range(2)
     ]
     for log in logs:
         log.append(batch(timestamp=SystemClock().wall_ms()))
+    return directory, logs
+
+
+def test_a_data_directory_with_an_offline_log_is_not_stopped_cleanly(tmp_path: Path) -> None:
+    directory, logs = opened(tmp_path)
     logs[0].take_offline("a failed sync")
     directory.close()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     again = DataDirectory.open(tmp_path)
     assert not again.clean_shutdown
     again.close()
+
+
+@pytest.mark.parametrize("broken", ["add", "write"])
+def test_a_log_that_cannot_be_closed_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    """The others were not synced, nothing was written down, and no line named the log."""
+    directory, logs = opened(tmp_path)
+    with monkeypatch.context() as patch:
+        if broken == "add":
+            logs[0].leader_epoch = 5
+            patch.setattr(logs[0].leader_epochs, "add", failing)
+        else:
+            patch.setattr(producer_snapshot, "write", failing_once())
+        directory.close()
+    assert "t-0 is offline until the next start: it cannot be closed: [Errno 5] Input/output error" in caplog.text
+    assert list((tmp_path / "t-1").glob("*.snapshot"))
+    assert "t 1 1" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    DataDirectory.open(tmp_path).close()
