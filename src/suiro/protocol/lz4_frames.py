@@ -22,6 +22,8 @@ _AT_ONCE = 16 * 1024  # compressed bytes, which become 4 MB at most, as one bloc
 _MOST_TIMES = 255  # what a byte of a block can become
 _PART = 256 * 1024
 _FRAMES_MOST = 16  # clients write one, and the bytes of many small ones take a hundred times as long
+_BLOCKS_AT_FIRST = 1024  # of any size; the blocks of clients become 64 KB or more
+_BLOCK_LEAST = 16  # bytes of all further ones, on the average
 
 
 def lz4_frames(data: memoryview) -> Iterator[bytes]:
@@ -31,7 +33,7 @@ def lz4_frames(data: memoryview) -> Iterator[bytes]:
 
 
 def check_frames(data: memoryview) -> None:
-    """Raises `ValueError` for more frames than `lz4_frames` reads. For a reader that takes any number."""
+    """Raises `ValueError` for more frames or blocks than `lz4_frames` reads. For a reader that takes any number."""
     for source in _frames(data):
         flags, sizes = source.take(2)
         source.take((8 if flags & _LENGTH else 0) + (4 if flags & _DICTIONARY else 0) + 1)
@@ -60,6 +62,7 @@ class _Source:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.at = 0
+        self.blocks = 0
 
     def take(self, size: int) -> memoryview:
         self.at += size
@@ -112,6 +115,9 @@ def _blocks(source: _Source, flags: int, *, largest: int) -> tuple[memoryview, i
         size = source.number(4)
         if size == 0:
             return source.data[begin : source.at - 4], most, True
+        source.blocks += 1
+        if source.blocks > _BLOCKS_AT_FIRST + source.at // _BLOCK_LEAST:
+            raise ValueError(f"the blocks of its lz4 frames have fewer than {_BLOCK_LEAST} bytes")
         size &= ~_STORED
         if size > largest:
             raise ValueError(f"a block of an lz4 frame has {size} bytes; at most {largest} are allowed")
