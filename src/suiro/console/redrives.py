@@ -13,6 +13,7 @@ can write these headers. So Kafka's internal topics are never written to, and th
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -44,7 +45,7 @@ from suiro.console.dead_letters import (
 from suiro.console.records import LogRecord, read_records, records_at, size_of
 from suiro.console.text import iso_time
 from suiro.console.topics import create_topic, require_partition, topic_info
-from suiro.errors import FatalError, RefusedError, SuiroError, UsageError
+from suiro.errors import FatalError, RefusedError, SuiroError, TransientError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.parts import in_parts
 from suiro.foundation.types import TopicPartition
@@ -125,7 +126,7 @@ class _Targets:
         self._by_key = by_key
         self._only = only
         self._topics: dict[str, TopicInfo | str] = {}
-        self._sent: set[tuple[Origin | None, str]] | None = None
+        self._sent: _Sent | None = None
         self._originals: dict[Origin, LogRecord | str] = {}
         self._held = 0
 
@@ -135,10 +136,16 @@ class _Targets:
         def size(one: tuple[DeadLetter, T]) -> int:
             return size_of(one[0].record)
 
-        for part in in_parts(letters, size, max_size=LETTERS_BYTES, max_items=LETTERS_TOGETHER):
-            self._originals, self._held = {}, 0
-            for at, (letter, more) in enumerate(part):
-                yield letter, more, self._of(letter, (one for one, _ in islice(part, at, None)))
+        try:
+            for part in in_parts(letters, size, max_size=LETTERS_BYTES, max_items=LETTERS_TOGETHER):
+                self._originals, self._held = {}, 0
+                for at, (letter, more) in enumerate(part):
+                    yield letter, more, self._of(letter, (one for one, _ in islice(part, at, None)))
+        except sqlite3.Error as error:
+            raise TransientError(f"a temporary file cannot hold what was sent already: {error}") from error
+        finally:
+            if self._sent is not None:
+                self._sent.close()
 
     def _of(self, letter: DeadLetter, following: Iterable[DeadLetter]) -> Found:
         """`following`: this one and the next ones."""
@@ -171,10 +178,10 @@ class _Targets:
     def _original(self, origin: Origin, timestamp: str, following: Iterable[DeadLetter]) -> LogRecord | str | None:
         """Returns the record of the source, or why it cannot be sent, or None if it was sent."""
         if self._sent is None:
+            self._sent = _Sent()
             done = (one for one, is_done in self._letters if is_done and one.of_operator)
-            self._sent = {(one.origin, one.origin_timestamp) for one in done}
-        # A topic that was made again has other records at the same offsets.
-        if (origin, timestamp) in self._sent:
+            self._sent.add((one.origin, one.origin_timestamp) for one in done if one.origin is not None)
+        if self._sent.has(origin, timestamp):
             return None
         if origin not in self._originals:
             near = {one.origin for one in following if one.of_operator and one.origin is not None}
@@ -184,7 +191,7 @@ class _Targets:
             return record
         if str(record.timestamp) != timestamp:
             return _GONE
-        self._sent.add((origin, timestamp))
+        self._sent.add([(origin, timestamp)])
         return record
 
     def _read(self, first: Origin, wanted: set[Origin]) -> None:
@@ -210,6 +217,25 @@ class _Targets:
             return self._client.metadata([topic]).get(topic) or f"topic {topic} does not exist"
         except RefusedError as error:
             return f"topic {topic}: {error}"
+
+
+class _Sent:
+    """The source records that were sent. A topic that was made again has others at the same offsets, with other
+    timestamps. There may be millions, so SQLite holds them in a temporary file."""
+
+    def __init__(self) -> None:
+        self._rows = sqlite3.connect("", check_same_thread=False)
+        columns = "topic, partition, position, timestamp"
+        self._rows.execute(f"create table sent ({columns}, primary key ({columns})) without rowid")
+        self.close = self._rows.close
+
+    def add(self, sent: Iterable[tuple[Origin, str]]) -> None:
+        rows = ((*origin, timestamp) for origin, timestamp in sent)
+        self._rows.executemany("insert or ignore into sent values (?, ?, ?, ?)", rows)
+
+    def has(self, origin: Origin, timestamp: str) -> bool:
+        where = "topic = ? and partition = ? and position = ? and timestamp = ?"
+        return self._rows.execute(f"select 1 from sent where {where}", (*origin, timestamp)).fetchone() is not None
 
 
 def plan_redrive(
