@@ -11,6 +11,7 @@ change in any file of a folder named `kernels` those of the folder. So loops and
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -68,6 +69,10 @@ class _Cache(FunctionCache):
         folder = Path(self._py_func.__code__.co_filename).parent
         own = sorted(folder.glob("*.py")) if folder.name == "kernels" else ()
         return (*super()._index_key(sig, codegen), _digest(*_SHARED, *own))
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):  # On a full disk, the next process compiles again.
+            super().save_overload(sig, data)
 
 
 _SHARED = tuple(Path(__file__).with_name(name) for name in ("compiling.py", "kernel_numbers.py", "record_batch.py"))

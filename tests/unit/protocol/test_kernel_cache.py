@@ -30,6 +30,10 @@ CALL = """
 from kernels.outer import outer
 print(outer(1), sum(outer.stats.cache_misses.values()))
 """
+ON_A_FULL_DISK = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+{CALL}"""
 
 
 def test_in_a_folder_of_kernels_a_change_of_any_file_counts(tmp_path: Path) -> None:
@@ -41,7 +45,7 @@ def test_in_a_folder_of_kernels_a_change_of_any_file_counts(tmp_path: Path) -> N
         "@compiled(INT)\ndef outer(number):\n    return inner(number)\n"
     )
 
-    def called(summand: int) -> list[int]:
+    def called(summand: int, call: str = CALL) -> list[int]:
         (folder / "inner.py").write_text(
             "from suiro.protocol.compiling import inlined\n\n\n"
             f"@inlined\ndef inner(number):\n    return number + {summand}\n"
@@ -52,12 +56,13 @@ def test_in_a_folder_of_kernels_a_change_of_any_file_counts(tmp_path: Path) -> N
             # Python's own cache does not notice a change of the same size within the same second.
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        done = subprocess.run([sys.executable, "-c", CALL], capture_output=True, text=True, check=True, env=environment)
+        done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True, env=environment)
         return [int(word) for word in done.stdout.split()]
 
     assert called(10) == [11, 1]
     assert called(10) == [11, 0]
     assert called(20) == [21, 1]
+    assert called(30, ON_A_FULL_DISK) == [31, 1], "a kernel that could not be kept could not be used"
 
 
 def test_kernels_take_names_only_from_files_whose_change_counts() -> None:
