@@ -36,6 +36,8 @@ CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 DEFAULT_TIMEOUT_S = 10.0
 DEFAULT_RETRIES = 5
 DEFAULT_CACHE_SIZE = 10_000
+CACHE_CHARS_MAX = 64 << 20
+"""Of the texts of schemas in each cache. Writers to a topic choose the schemas."""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
@@ -118,9 +120,15 @@ class RegistryClient:
             transport=transport,
             headers={"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE},
         )
-        self._schemas: Lru[int, Schema] = Lru(cache_size)
-        self._ids: Lru[tuple[str, Schema, bool], int] = Lru(cache_size)
-        self._versions: Lru[tuple[str, int], RegisteredSchema] = Lru(cache_size)
+        self._schemas: Lru[int, Schema] = Lru(
+            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda _, schema: len(schema.text)
+        )
+        self._ids: Lru[tuple[str, Schema, bool], int] = Lru(
+            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda key, _: len(key[1].text)
+        )
+        self._versions: Lru[tuple[str, int], RegisteredSchema] = Lru(
+            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda _, found: len(found.schema.text)
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 
 class Lru(Generic[K, V]):
-    """Has at most `size` entries, whose keys together weigh at most `weight`."""
+    """Has at most `size` entries, which together weigh at most `weight`."""
 
-    def __init__(self, size: int, *, weight: int = 0, weigh: Callable[[K], int] = lambda key: 0) -> None:
+    def __init__(self, size: int, *, weight: int, weigh: Callable[[K, V], int]) -> None:
         self._size = size
         self._weight = weight
         self._weigh = weigh
@@ -34,12 +34,11 @@ class Lru(Generic[K, V]):
             if key in self._values:
                 return
             self._values[key] = value
-            self._weighs += self._weigh(key)
+            self._weighs += self._weigh(key, value)
             while self._weighs > self._weight or len(self._values) > self._size:
-                self._weighs -= self._weigh(self._values.popitem(last=False)[0])
+                self._weighs -= self._weigh(*self._values.popitem(last=False))
 
     def forget(self, key: K) -> None:
         with self._lock:
             if key in self._values:
-                del self._values[key]
-                self._weighs -= self._weigh(key)
+                self._weighs -= self._weigh(key, self._values.pop(key))

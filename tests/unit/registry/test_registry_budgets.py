@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import json
 import threading
 import uuid
@@ -18,7 +17,7 @@ from support.registry import Api
 
 from suiro.registry import Reference, Schema, registry_client
 from suiro.registry.app import RegistryApp
-from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
+from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of, wire
 from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, TooComplex, compare, parse
 from suiro.registry.formats.json_format import validator
 from suiro.registry.formats.pairs import Pairs
@@ -372,27 +371,28 @@ def test_a_schema_that_cannot_be_used_is_the_fault_of_its_record(
 
 
 @pytest.mark.parametrize(
-    ("language", "module", "text", "value", "kept"),
+    ("language", "text", "more", "value"),
     [
-        ("AVRO", "avro", '{"type": "fixed", "name": "A%d", "size": 1}', b"x", "_written_by"),
-        ("JSON", "json_schema", '{"title": "A%d"}', b"{}", "_of_writer"),
-        ("PROTOBUF", "protobuf", 'syntax = "proto3"; message A%d {}', b"\0", "_files"),
+        ("AVRO", '{"type": "fixed", "name": "A%d", "size": 1%s}', ', "doc": "%s"', b"x"),
+        ("JSON", '{"title": "A%d"%s}', ', "description": "%s"', b"{}"),
+        ("PROTOBUF", 'syntax = "proto3"; message A%d {} %s', "message B%s {}", b"\0"),
     ],
 )
-def test_a_reader_keeps_some_schemas_however_many_a_topic_has(
-    language: str, module: str, text: str, value: bytes, kept: str, monkeypatch: pytest.MonkeyPatch
+def test_a_reader_keeps_some_schemas_however_many_and_long_they_are(
+    language: str, text: str, more: str, value: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever writes to the topic chooses them. It kept all that it met."""
-    monkeypatch.setattr(importlib.import_module(f"suiro.registry.codecs.{module}"), "SCHEMAS_MAX", 3)
+    """Whoever writes to the topic chooses them. It kept a thousand, each perhaps of megabytes."""
+    monkeypatch.setattr(wire, "KEPT_CHARS_MAX", 4 * wire.CHARS_OF_EACH)
     url = f"mock://budgets-{uuid.uuid4()}"
-    codec = codec_of(language, CodecSettings(registry=url))
-    for number in range(5):
-        schema = Schema(text % number, language)  # type: ignore[arg-type]
+    codec: Any = codec_of(language, CodecSettings(registry=url))
+    kept = []
+    for number, chars in enumerate((0, 0, 0, 0, 2_000, 0, 1_000)):
+        schema = Schema(text % (number, more % (chars * "x")), language)  # type: ignore[arg-type]
         schema_id = registry_client(url).register(f"{number}-value", schema)
         for _ in range(2):
             assert codec.decode(b"\0" + schema_id.to_bytes(4, "big") + value) in (b"x", {})
-    found = getattr(codec, kept)
-    assert (len(found) if isinstance(found, dict) else found.cache_info().currsize) <= 3
+        kept.append(len(codec._of_writer.made))
+    assert kept == [1, 2, 3, 1, 1, 1, 2]
 
 
 # -- the server --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -18,8 +18,8 @@ from suiro.errors import ConfigError, RegistryError
 from suiro.extras import is_installed
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
 from suiro.registry.codecs.avro_schemas import branch_chooser, for_reading, for_writing, own, with_infinity
-from suiro.registry.codecs.wire import PREFIX, SCHEMAS_MAX, CodecSettings, Undecodable, Unencodable, WireFormat
-from suiro.registry.formats import InvalidSchema
+from suiro.registry.codecs.wire import PREFIX, BySchema, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.formats import Import
 from suiro.registry.schemas import AVRO, Schema
 
 if TYPE_CHECKING:
@@ -39,21 +39,17 @@ class AvroCodec:
         self._wire = WireFormat(AVRO, settings)
         self._writers: dict[int, tuple[Any, Callable[[Any], Any] | None]] = {}
         self._row_writers: dict[int, RowsEncoder | None] = {}
-        # By schema id.
-        self._written_by = lru_cache(SCHEMAS_MAX)(self._make_written_by)
-        self._for_fastavro = lru_cache(SCHEMAS_MAX)(self._make_for_fastavro)
-        self._rows_decoder = lru_cache(SCHEMAS_MAX)(self._make_rows_decoder)
-        self._column_decoder = lru_cache(SCHEMAS_MAX)(self._make_column_decoder)
+        self._of_writer = BySchema(self._wire, lambda schema, imports: _OfWriter(self, _parsed(schema, imports)))
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
-        _, limits = self._written_by(schema_id)
+        found = self._of_writer(schema_id)
         stream = io.BytesIO(data)
         stream.seek(PREFIX.size)
         try:
-            if limits is not None:
-                limits.check(data, PREFIX.size)
-            writer, reader, shared = self._for_fastavro(schema_id)
+            if found.limits is not None:
+                found.limits.check(data, PREFIX.size)
+            writer, reader, shared = found.for_fastavro
             value = fastavro.schemaless_reader(stream, writer, reader)
         except RegistryError:
             raise
@@ -70,7 +66,7 @@ class AvroCodec:
             return [None if item is None else self.decode(item) for item in data]
         items = [item for item in data if item is not None]
         heads = [item[: PREFIX.size] for item in items]
-        decoders = {head: self._rows_decoder(self._wire.split(head)) for head in set(heads)}
+        decoders = {head: self._of_writer(self._wire.split(head)).rows for head in set(heads)}
         found: list[Any] = [None] * len(items)
         for head, decoder in decoders.items():
             places = [place for place, one in enumerate(heads) if one == head]
@@ -84,11 +80,6 @@ class AvroCodec:
             for place, value in zip(places, values, strict=True):
                 found[place] = value
         return _with_nulls(found, data)
-
-    def _make_rows_decoder(self, schema_id: int) -> RowsDecoder | None:
-        from suiro.registry.codecs.avro_rows import rows_decoder
-
-        return rows_decoder(self.writer_schema(schema_id), self.reader_schema)
 
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._record_name())
@@ -137,7 +128,7 @@ class AvroCodec:
         """
         from suiro.registry.codecs.avro_columns import decode_by_id
 
-        return decode_by_id(data, lambda schema_id: self._column_decoder(schema_id, frames))
+        return decode_by_id(data, lambda schema_id: self._of_writer(schema_id).columns(schema_id, frames))
 
     def column_type(self) -> pa.DataType:
         """The type of the columns of frames, by the reader's schema. Raises `NotOneColumn`."""
@@ -145,32 +136,9 @@ class AvroCodec:
 
         return arrow_type(self.reader_schema, frames=True)
 
-    def _make_column_decoder(self, schema_id: int, frames: bool) -> ColumnDecoder:
-        from suiro.registry.codecs.avro_columns import ColumnDecoder
-
-        return ColumnDecoder(self.writer_schema(schema_id), self.reader_schema, schema_id, frames=frames)
-
     def writer_schema(self, schema_id: int) -> Any:
         """The schema parsed by fastavro, with references expanded. Raises `Undecodable`."""
-        return self._written_by(schema_id)[0]
-
-    def _make_written_by(self, schema_id: int) -> tuple[Any, AvroLimits | None]:
-        """The writer's schema, and the limits of its values."""
-        schema = self._wire.schema(schema_id)
-        try:
-            found = self._parse(schema)
-            return found, AvroLimits.of(found)
-        except (ConfigError, InvalidSchema, ValueError) as error:
-            raise self._wire.unusable(schema_id, f"schema id {schema_id}: {error}") from None
-        except RecursionError:
-            raise self._wire.unusable(schema_id, f"schema id {schema_id} is nested too deeply") from None
-
-    def _make_for_fastavro(self, schema_id: int) -> tuple[Any, Any, frozenset[int]]:
-        """The writer's schema, that into which fastavro resolves a value, and the defaults that the value may share."""
-        writer = self.writer_schema(schema_id)
-        if self.reader_schema is not None and self.reader_schema != writer:
-            return for_reading(writer, self.reader_schema)
-        return with_infinity(writer), None, frozenset()
+        return self._of_writer(schema_id).schema
 
     @cached_property
     def reader_schema(self) -> Any:
@@ -183,13 +151,48 @@ class AvroCodec:
         return given.get("name") if isinstance(given, dict) else None
 
     def _parse(self, schema: Schema) -> Any:
-        named: dict[str, Any] = {}
-        try:
-            for one in self._wire.imports(schema):
-                fastavro.parse_schema(_loaded(one.text), named)
-            return _with_references(fastavro.parse_schema(_loaded(schema.text), named), named)
-        except _NO_SCHEMA as error:
-            raise ConfigError(f"not a valid Avro schema: {type(error).__name__}: {error}") from None
+        return _parsed(schema, self._wire.imports(schema))
+
+
+class _OfWriter:
+    """How values of one writer's schema are read."""
+
+    def __init__(self, codec: AvroCodec, schema: Any) -> None:
+        self._codec = codec
+        self.schema = schema
+        self.limits = AvroLimits.of(schema)
+        self._columns: dict[bool, ColumnDecoder] = {}
+
+    @cached_property
+    def for_fastavro(self) -> tuple[Any, Any, frozenset[int]]:
+        """The writer's schema, that into which fastavro resolves a value, and the defaults that the value may share."""
+        reader = self._codec.reader_schema
+        if reader is not None and reader != self.schema:
+            return for_reading(self.schema, reader)
+        return with_infinity(self.schema), None, frozenset()
+
+    @cached_property
+    def rows(self) -> RowsDecoder | None:
+        from suiro.registry.codecs.avro_rows import rows_decoder
+
+        return rows_decoder(self.schema, self._codec.reader_schema)
+
+    def columns(self, schema_id: int, frames: bool) -> ColumnDecoder:
+        from suiro.registry.codecs.avro_columns import ColumnDecoder
+
+        if frames not in self._columns:
+            self._columns[frames] = ColumnDecoder(self.schema, self._codec.reader_schema, schema_id, frames=frames)
+        return self._columns[frames]
+
+
+def _parsed(schema: Schema, imports: Sequence[Import]) -> Any:
+    named: dict[str, Any] = {}
+    try:
+        for one in imports:
+            fastavro.parse_schema(_loaded(one.text), named)
+        return _with_references(fastavro.parse_schema(_loaded(schema.text), named), named)
+    except _NO_SCHEMA as error:
+        raise ConfigError(f"not a valid Avro schema: {type(error).__name__}: {error}") from None
 
 
 def _with_nulls(found: list[Any], given: Sequence[Any]) -> list[Any]:

@@ -7,11 +7,11 @@ The bytes are JSON as `serdes.json` writes it: UTF-8, sorted members, so that eq
 from __future__ import annotations
 
 import json
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
-from suiro.registry.codecs.wire import PREFIX, SCHEMAS_MAX, CodecSettings, Undecodable, Unencodable, WireFormat
-from suiro.registry.formats import Budget, InvalidSchema, TooComplex, parse
+from suiro.registry.codecs.wire import PREFIX, BySchema, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.formats import Budget, TooComplex, parse
 from suiro.registry.formats.json_format import READER, validator
 from suiro.registry.formats.json_values import Validator
 from suiro.registry.schemas import JSON, Schema
@@ -28,7 +28,7 @@ _WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 class JsonSchemaCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(JSON, settings)
-        self._of_writer = lru_cache(SCHEMAS_MAX)(self._make_of_writer)  # by schema id
+        self._of_writer = BySchema(self._wire, lambda schema, imports: validator(schema.text, imports))
         self._written: dict[int, Validator] = {}
 
     def decode(self, data: bytes) -> Any:
@@ -64,12 +64,6 @@ class JsonSchemaCodec:
         if self._wire.settings.validate and (problem := _problem(found, value, len(body), which)):
             raise Unencodable(problem)
         return PREFIX.pack(0, schema_id) + body
-
-    def _make_of_writer(self, schema_id: int) -> Validator:
-        try:
-            return self._validator(self._wire.schema(schema_id))
-        except InvalidSchema as error:
-            raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
 
     @cached_property
     def _given(self) -> Validator:

@@ -16,8 +16,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from suiro.protocol.fields import put_varint, read_uvarint
-from suiro.registry.codecs.wire import PREFIX, SCHEMAS_MAX, CodecSettings, Undecodable, Unencodable, WireFormat
-from suiro.registry.formats import InvalidSchema, TooComplex
+from suiro.registry.codecs.wire import PREFIX, BySchema, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.formats import Import
 from suiro.registry.formats.protobuf_format import compiled
 from suiro.registry.formats.protobuf_text import is_repeated
 from suiro.registry.schemas import PROTOBUF, Schema
@@ -28,7 +28,8 @@ MAX_DEPTH = 64
 class ProtobufCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(PROTOBUF, settings)
-        self._files: dict[int | Schema, Any] = {}
+        self._of_writer = BySchema(self._wire, _loaded)
+        self._files: dict[int | Schema, tuple[Any, Any]] = {}  # for writing
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
@@ -55,11 +56,7 @@ class ProtobufCodec:
     def _kind_of(self, data: bytes) -> tuple[Any, int]:
         schema_id = self._wire.split(data)
         path, start = _read_path(data, PREFIX.size)
-        try:
-            file = self._file(schema_id, self._wire.schema(schema_id))
-        except (InvalidSchema, TooComplex) as error:
-            raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
-        kind = _at(file, path)
+        kind = _at(self._of_writer(schema_id)[1], path)
         if kind is None:
             raise Undecodable(f"schema {schema_id} has no message at {path}")
         return kind, start
@@ -81,17 +78,9 @@ class ProtobufCodec:
 
     def _file(self, key: int | Schema, schema: Schema) -> Any:
         """`key`: its id if it has one, because the same text may refer to other schemas under another id."""
-        found = self._files.get(key)
-        if found is None:
-            pool = descriptor_pool.DescriptorPool()
-            name = ""
-            for one in compiled(schema.text, self._wire.imports(schema)):
-                name = pool.AddSerializedFile(one).name
-            if len(self._files) >= SCHEMAS_MAX:
-                self._files.clear()
-            # The files do not keep their pool alive.
-            found = self._files[key] = (pool, pool.FindFileByName(name))
-        return found[1]
+        if key not in self._files:
+            self._files[key] = _loaded(schema, self._wire.imports(schema))
+        return self._files[key][1]
 
     def _kind(self, file: Any, value: Any) -> Any:
         name = self._wire.settings.message
@@ -112,6 +101,15 @@ class ProtobufCodec:
         if self._wire.settings.subject_strategy == "topic":
             return None
         return None if given is None else str(self._kind(self._file(given, given), value).full_name)
+
+
+def _loaded(schema: Schema, imports: tuple[Import, ...]) -> tuple[Any, Any]:
+    """Returns the pool and the file of a schema. The file does not keep its pool alive."""
+    pool = descriptor_pool.DescriptorPool()
+    name = ""
+    for one in compiled(schema.text, imports):
+        name = pool.AddSerializedFile(one).name
+    return pool, pool.FindFileByName(name)
 
 
 def _all(kinds: Any) -> Any:

@@ -8,20 +8,27 @@ used. Ids are cached without limit of time, latest versions for one minute.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from suiro.clock import monotonic_s
-from suiro.errors import SchemaNotFoundError, UsageError
-from suiro.registry.formats import Import, InvalidSchema
+from suiro.errors import ConfigError, SchemaNotFoundError, UsageError
+from suiro.registry.formats import Import, InvalidSchema, TooComplex
 from suiro.registry.in_memory import registry_client
 from suiro.registry.schemas import Schema, SubjectStrategy
+
+V = TypeVar("V")
 
 PREFIX = struct.Struct(">bI")
 MAGIC = 0
 LATEST_KEPT_S = 60.0
 SCHEMAS_MAX = 1_000
-"""The limit of schemas that a codec keeps for reading: writers to a topic choose them."""
+"""The limit of schemas that a codec keeps as unusable: writers to a topic choose them."""
+KEPT_CHARS_MAX = 4 << 20
+"""The limit for the texts of the schemas that a codec keeps for reading. A hundred megabytes are made of them."""
+CHARS_OF_EACH = 1_000
+"""What counts for each beside its text: a short one takes memory, too."""
 
 
 class Undecodable(UsageError):
@@ -185,3 +192,39 @@ class WireFormat:
                 raise Unencodable(f"the latest schema of {subject!r} is {latest.schema.type}, not {self.language}")
             kept = self._latest[subject] = now, latest.id, latest.schema
         return kept[1], kept[2]
+
+
+class BySchema(Generic[V]):
+    """What `make` makes of a schema and of those that it refers to, by the id in front of values.
+
+    Writers to a topic choose the ids. At the limit, all are forgotten, and of a topic that needs more, some are found
+    again. If only the oldest one went, each would be gone when its turn comes.
+    """
+
+    def __init__(self, wire: WireFormat, make: Callable[[Schema, tuple[Import, ...]], V]) -> None:
+        self._wire = wire
+        self._make = make
+        self.made: dict[int, V] = {}
+        self._chars = 0
+
+    def __call__(self, schema_id: int) -> V:
+        """Raises `Undecodable`."""
+        found = self.made.get(schema_id)
+        return self._add(schema_id) if found is None else found
+
+    def _add(self, schema_id: int) -> V:
+        schema = self._wire.schema(schema_id)
+        try:
+            imports = self._wire.imports(schema)
+            made = self._make(schema, imports)
+        except (ConfigError, InvalidSchema, TooComplex, ValueError) as error:
+            raise self._wire.unusable(schema_id, f"schema {schema_id} cannot be used: {error}") from None
+        except RecursionError:
+            raise self._wire.unusable(schema_id, f"schema {schema_id} is nested too deeply") from None
+        chars = CHARS_OF_EACH + len(schema.text) + sum(len(one.text) for one in imports)
+        if self._chars + chars > KEPT_CHARS_MAX:
+            self.made.clear()
+            self._chars = 0
+        self._chars += chars
+        self.made[schema_id] = made
+        return made

@@ -115,7 +115,7 @@ def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> lis
 _Key = tuple[str, str, tuple[Import, ...], bool]
 
 
-def _chars(key: _Key) -> int:
+def _chars(key: _Key, parsed: Parsed) -> int:
     return len(key[1]) + sum(len(one.text) for one in key[2])
 
 
