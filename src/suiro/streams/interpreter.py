@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,8 +174,9 @@ class Interpreter:
         return sum(self.dropped.values()) + sum(n for task in self._tasks for n in task.dropped.values())
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.close()
+        with ExitStack() as closing:
+            for task in reversed(self._tasks):
+                closing.callback(task.close)
 
     def emit(self, node: Node, record: Record) -> None:
         match node.operator:

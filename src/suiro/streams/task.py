@@ -8,6 +8,7 @@ gives it the ordered maps of its stores, and keeps the changes of the maps after
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -208,10 +209,11 @@ class Task:
         return self._task_time.current
 
     def close(self) -> None:
-        for rule in self._rules.values():
-            close = getattr(rule, "close", None)
-            if close is not None:
-                close()
+        """Closes every processor, as Kafka Streams does. Raises the error of one that fails after that."""
+        with ExitStack() as closing:
+            for rule in reversed(self._rules.values()):
+                if close := getattr(rule, "close", None):
+                    closing.callback(close)
 
     def _make(self, topology: Topology, node: Node) -> Rule:
         if isinstance(node.operator, Sink | Repartition):

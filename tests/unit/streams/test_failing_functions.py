@@ -290,3 +290,27 @@ def test_a_record_whose_offset_is_not_known_has_none_in_the_error() -> None:
         driver.create_input_topic("in").pipe_input("a", 1, 0)
         with pytest.raises(ProcessingError, match=r"careless failed on a record that came by in-0, key .*'a'"):
             driver.create_input_topic("in").pipe_input("b", 1, 10)
+
+
+def test_a_processor_that_fails_to_close_keeps_no_other_from_it() -> None:
+    closed: list[str] = []
+
+    def named(name: str, error: str = "") -> type:
+        class Closing:
+            def process(self, record: Any) -> None: ...
+
+            def close(self) -> None:
+                closed.append(name)
+                if error:
+                    raise ValueError(error)
+
+        return Closing
+
+    builder = StreamsBuilder()
+    one = builder.stream("one")
+    one.process(named("first", "of the first"))
+    one.process(named("second"))
+    builder.stream("two").process(named("third"))
+    with pytest.raises(ValueError, match="of the first"):
+        Interpreter(builder.build()).close()
+    assert sorted(closed) == ["first", "second", "third"]
