@@ -32,6 +32,8 @@ from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject,
 from suiro.registry.work import Work
 
 API_VERSION = "8.0.0"  # the version of Confluent's registry that has this API
+SCHEMAS_MAX = 1_000
+"""The most schemas of an answer, as in Confluent's registry: all of them may be hundreds of megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,9 @@ class Call:
             return f":{self.context}:{self.text('subjectPrefix')}"
         return self.text("subjectPrefix", default=WILDCARD)
 
-    def paged(self, items: Sequence[Any]) -> list[Any]:
-        return queries.page(items, self.number("offset", 0), self.number("limit", -1))
+    def paged(self, items: Sequence[Any], most: int = -1) -> list[Any]:
+        limit = self.number("limit", most)
+        return queries.page(items, self.number("offset", 0), most if most > 0 and not 0 < limit <= most else limit)
 
     def object(self) -> Mapping[str, Any]:
         if not isinstance(self.body, dict):
@@ -232,7 +235,7 @@ def _latest_with_metadata(state: State, call: Call) -> Any:
 @_reading
 def _schemas(state: State, call: Call) -> Any:
     found = queries.list_schemas(state, call.prefix(), **call.deleted_or_not(), latest_only=call.flag("latestOnly"))
-    return [queries.version_json(state, one, form="", work=call.work) for one in call.paged(found)]
+    return [queries.version_json(state, one, form="", work=call.work) for one in call.paged(found, SCHEMAS_MAX)]
 
 
 def _types(storage: Storage, call: Call) -> Any:

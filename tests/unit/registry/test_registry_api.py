@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.registry import Api, apply
 
+from suiro.registry import endpoints
 from suiro.registry.records import Key
 from suiro.registry.state import State
 
@@ -71,13 +72,17 @@ def test_a_schema_is_registered_once_and_found_in_every_way(api: Api) -> None:
     assert api.get(f"schemas/ids/{schema_id}?fetchMaxId=true")["maxId"] == 2
 
 
-def test_lists_come_in_pages_and_by_prefix(api: Api) -> None:
+def test_lists_come_in_pages_and_by_prefix(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("b-1", "a-1", "a-2", "a-3"):
         api.register(name, ONE)
     assert api.get("subjects?subjectPrefix=a-") == ["a-1", "a-2", "a-3"]
     assert api.get("subjects?subjectPrefix=a-&offset=1&limit=1") == ["a-2"]
     assert api.get("subjects?offset=3") == ["b-1"]
     assert api.refused("GET", "subjects?limit=x") == 422
+    monkeypatch.setattr(endpoints, "SCHEMAS_MAX", 3)
+    for limit, names in {"-1": "a-1 a-2 a-3", "0": "a-1 a-2 a-3", "2": "a-1 a-2", "4": "a-1 a-2 a-3"}.items():
+        assert [one["subject"] for one in api.get(f"schemas?limit={limit}")] == names.split()
+    assert [one["subject"] for one in api.get("schemas?offset=3")] == ["b-1"]
 
 
 def test_a_subject_may_hold_any_character_but_control_characters(api: Api) -> None:
