@@ -208,17 +208,14 @@ class ClientSocket:
         """Of another machine: bytes that go by the network can be lost, a file of the node's cannot."""
         return "node", 9092
 
-    def sendall(self, data: bytes) -> None:
+    def sendmsg(self, parts: list[memoryview]) -> int:
         process = self.link.process
         if process is not None and not process.alive:
             raise Killed
         if self._over or self.closed:
             raise ConnectionResetError("reset by the network")
-        self.link.to_node(bytes(data))
-
-    def sendmsg(self, parts: list[memoryview]) -> int:
         data = b"".join(parts)
-        self.sendall(data)
+        self.link.to_node(data)
         return len(data)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
