@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
-from support.kafka_streams_topologies import TOPOLOGIES, add, by_value, joined
+from support.kafka_streams_topologies import TOPOLOGIES, Forwarding, add, by_value, joined
 
 from suiro.errors import UsageError
 from suiro.streams import (
@@ -95,6 +95,20 @@ def test_functions_of_other_parameters(build: Callable[[Any], Any], called_with:
     """The application would start, and stop at its first record."""
     with refused(re.escape(called_with)):
         build(StreamsBuilder().stream("in"))
+
+
+@pytest.mark.parametrize("operator", ["process", "process_values"])
+def test_suppliers_that_make_no_processor_for_each_task(operator: str) -> None:
+    """Tasks would share what one processor keeps."""
+    one = Forwarding()
+    process = getattr(StreamsBuilder().stream("in"), operator)
+    with refused(f"the supplier of {operator} gave .*Forwarding.* twice; it must make a new processor each time"):
+        process(lambda: one)
+    with refused(f"the supplier of {operator} gave <class .*Forwarding'> twice"):
+        process(lambda: Forwarding)
+    with refused(f"the supplier of {operator} gave None, which has no method process"):
+        process(lambda: None)
+    process(lambda: Forwarding())
 
 
 def test_functions_whose_parameters_are_not_known_or_enough() -> None:
@@ -257,7 +271,7 @@ def test_topic_read_in_two_ways(read_again: Callable[[StreamsBuilder], Any]) -> 
 
 def test_store_that_does_not_exist() -> None:
     builder = StreamsBuilder()
-    builder.stream("in").process(object, "seen")
+    builder.stream("in").process(Forwarding, "seen")
     with refused("uses the store 'seen'"):
         builder.build()
 

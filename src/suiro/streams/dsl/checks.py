@@ -67,19 +67,23 @@ def python_function(given: Any, what: str, *parameters: str) -> Callable[..., An
 
 
 def processor_supplier(given: Any, operator: str) -> Callable[[], Any]:
+    """Returns a function that makes a processor for each task. Refuses one that gives the same object twice, which
+    tasks would share; Kafka Streams calls a supplier twice, too (`ApiUtils.checkSupplier`)."""
     supplier = python_function(given, f"the supplier of {operator}")
-    if inspect.isclass(supplier):
-        check_processor(supplier, supplier.__qualname__)
-    return supplier
-
-
-def check_processor(processor: Any, name: str) -> None:
-    """Refuses a class or an object whose `process` is an `async def`, which would never run."""
-    if inspect.iscoroutinefunction(getattr(processor, "process", None)):
+    first, second = supplier(), supplier()
+    if not callable(process := getattr(first, "process", None)):
+        raise TopologyError(f"the supplier of {operator} gave {first!r}, which has no method process(record)")
+    if first is second:
         raise TopologyError(
-            f"process of {name} is an async function; a processor takes one record after the other and awaits nothing. "
-            "Call it above, with map_values_async of a stream"
+            f"the supplier of {operator} gave {first!r} twice; it must make a new processor each time, because each "
+            f"task has one of its own: {operator}(MyProcessor), or {operator}(lambda: MyProcessor(...))"
         )
+    if inspect.iscoroutinefunction(process):
+        raise TopologyError(
+            f"process of {type(first).__qualname__} is an async function; a processor takes one record after the other "
+            "and awaits nothing. Call it above, with map_values_async of a stream"
+        )
+    return supplier
 
 
 def async_function(given: Any, what: str, *parameters: str) -> Callable[..., Coroutine[Any, Any, Any]]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from suiro.errors import UsageError
-from suiro.streams.dsl.checks import check_processor
 from suiro.streams.durations import milliseconds
 from suiro.streams.operators.context import Context
 from suiro.streams.punctuation import Cancellable, PunctuationType
@@ -130,7 +129,6 @@ class _GlobalRows:
 class ProcessRule:
     def __init__(self, operator: Process, context: Context) -> None:
         self._processor = operator.supplier()
-        check_processor(self._processor, type(self._processor).__qualname__)
         self._context = ProcessorContext(context, operator)
 
     def init(self) -> None:
