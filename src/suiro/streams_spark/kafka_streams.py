@@ -111,7 +111,9 @@ class KafkaStreams:
                 f"state_dir={str(state_dir)!r} is a URL; it has to be a directory: one that driver and executors see "
                 "under the same name, such as a mounted bucket or NFS"
             )
-        check_policies(on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error)
+        check_policies(
+            topology, on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error
+        )
         self.topology = registry_for_run(topology, schema_registry_url)
         self.application_id = application_id
         self.state_dir = Path(state_dir) if state_dir is not None else default_state_dir()

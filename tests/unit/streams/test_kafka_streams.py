@@ -13,7 +13,7 @@ from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, UsageError
 from suiro.streams import KafkaStreams, StreamsBuilder, TopologyError, serdes
 from suiro.streams.errors import CheckpointError
-from suiro.testing import node
+from suiro.testing import TopologyTestDriver, node
 
 TEXT = {"key": serdes.string, "value": serdes.string}
 
@@ -96,7 +96,20 @@ def test_settings_that_an_application_cannot_have(name: str, why: str, tmp_path:
         streams("nowhere:1", tmp_path, lambda b: b.stream("two", **TEXT).to("out"), settings={name: "latest"})
 
 
-@pytest.mark.parametrize("name", ["", "..", "../other", "/etc"])
+@pytest.mark.parametrize("policy", ["on_processing_error", "on_deserialization_error", None])
+def test_a_topology_that_reads_its_dead_letters(policy: str | None, tmp_path: Path) -> None:
+    """One that failed was written there, read again and failed again, for ever."""
+    of_source = {} if policy else {"on_deserialization_error": "dead-letter:two"}
+    of_run = {policy: "dead-letter:two"} if policy else {}
+    builder = StreamsBuilder()
+    builder.stream("one", **TEXT, **of_source).merge(builder.stream("two", **TEXT)).to("out")
+    with pytest.raises(ConfigError, match="writes dead letters to topic 'two', which it also reads"):
+        KafkaStreams(builder.build(), application_id="app", bootstrap_servers="h:1", state_dir=tmp_path, **of_run)
+    with pytest.raises(ConfigError, match="writes dead letters to topic 'two', which it also reads"):
+        TopologyTestDriver(builder.build(), **of_run)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../other", "/etc", "...", "a\0b", "ä" * 128])
 def test_an_application_id_leads_to_no_other_directory(name: str, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     builder.stream("in").to("out")

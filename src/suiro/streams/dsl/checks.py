@@ -138,11 +138,18 @@ def is_policy(given: str) -> bool:
     return given in ("fail", "skip") or (given.startswith("dead-letter:") and given != "dead-letter:")
 
 
-def check_policies(**policies: str) -> None:
-    """Raises `ConfigError` if the setting of one of these names is no policy."""
+def check_policies(topology: Topology, **policies: str) -> None:
+    """Raises `ConfigError` if the setting of one of these names is no policy, or the topology reads its dead letters:
+    one that fails again would come again, for ever."""
     for name, policy in policies.items():
         if not is_policy(policy):
             raise ConfigError(f'{name}={policy!r} is none of "fail", "skip" and "dead-letter:<topic>"')
+    for topic in dead_letter_topics(topology, *policies.values()):
+        if topic in topology.source_topics:
+            raise ConfigError(
+                f"the topology writes dead letters to topic {topic!r}, which it also reads; give them another topic, "
+                "or read that one in another application"
+            )
 
 
 def dead_letter_topics(topology: Topology, *policies: str) -> tuple[str, ...]:
