@@ -96,10 +96,10 @@ class KafkaStreams:
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
-        if application_id in ("", ".", "..") or "/" in application_id:
+        if not application_id.strip(".") or {"/", "\0"} & {*application_id} or len(os.fsencode(application_id)) > 255:
             raise ConfigError(
-                f"application_id={application_id!r} cannot be the name of a directory; use letters, digits, "
-                "'.', '_' and '-'"
+                f"application_id={application_id!r:.300} cannot be the name of a directory; use letters, digits, "
+                "'.', '_' and '-', at most 255"
             )
         _check_names(settings or {})
         if replace and trigger and not {"processingTime", "realTime"} & set(trigger):
