@@ -27,7 +27,7 @@ from suiro.foundation.files import home_folder
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.dsl.checks import check_policies, dead_letter_topics
-from suiro.streams.dsl.registries import registry_for_run
+from suiro.streams.dsl.registries import check_schemas, registry_for_run
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.reports import RunCounts
@@ -147,7 +147,8 @@ class KafkaStreams:
         return self.state_dir / self.application_id
 
     def check_settings(self) -> None:
-        """Raises the `ConfigError` that `start` would; asks no broker, and starts nothing."""
+        """Raises the `ConfigError` that `start` would; asks registries and no broker, and starts nothing."""
+        check_schemas(self.topology)
         self._source_options(self.topology.source_topics)
         self._sink_options()
 
@@ -430,6 +431,7 @@ class KafkaStreams:
         from suiro.streams_spark.replacement import begin_to_follow, follows, require_not_replaced
         from suiro.streams_spark.topics import create_internal_topics, require_topics
 
+        self.check_settings()
         with self._client() as client:
             infos = require_topics(
                 client,

@@ -65,6 +65,11 @@ class JsonSchemaCodec:
             raise Unencodable(problem)
         return PREFIX.pack(0, schema_id) + body
 
+    def check(self, topic: str | None) -> None:
+        if self._wire.settings.schema is not None:
+            self._validator(self._wire.settings.schema)
+        self._wire.check(topic, self._title)
+
     def _make_of_writer(self, schema_id: int) -> Validator:
         try:
             return self._validator(self._wire.schema(schema_id))
