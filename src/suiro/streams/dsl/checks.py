@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, UsageError
 from suiro.streams.errors import TopologyError
-from suiro.streams.expressions.expression import Expression
+from suiro.streams.expressions.expression import Expression, RootName
+from suiro.streams.expressions.on_python import require_roots
 from suiro.streams.serdes import Serde
 from suiro.streams.topology.nodes import (
     ForeignKeyRespond,
@@ -42,6 +43,12 @@ CoPartitioned = (
 )
 """Operators that, if they have several parents, bring records with one key together."""
 
+_ROOTS: dict[tuple[str, ...], tuple[RootName, ...]] = {
+    ("aggregate", "value"): ("left", "right"),
+    ("key", "aggregate", "aggregate"): ("key", "value", "aggregate"),
+}
+"""How expressions call the parameters of a function that have other names there."""
+
 WITH_ASYNC = ("filter", "filter_not", "flat_map_values", "map", "map_values", "peek")
 """Operators on streams that have a columnar form for async functions."""
 
@@ -50,6 +57,10 @@ def function(given: Any, what: str, *parameters: str) -> Function:
     """Returns a function of an operator, which calls it with these parameters. `what` names it in errors ("the
     predicate of filter")."""
     if isinstance(given, Expression):
+        try:
+            require_roots(given, _ROOTS.get(parameters, parameters))  # type: ignore[arg-type]
+        except UsageError as error:
+            raise TopologyError(f"{what}: {error}") from None
         return given
     if callable(given):
         return _taking(_not_async(given, what), what, parameters)
@@ -83,7 +94,15 @@ def processor_supplier(given: Any, operator: str) -> Callable[[], Any]:
             f"process of {type(first).__qualname__} is an async function; a processor takes one record after the other "
             "and awaits nothing. Call it above, with map_values_async of a stream"
         )
+    _taking(process, "process of a processor", ("record",))
+    if (init := getattr(first, "init", None)) is not None:
+        python_function(init, "init of a processor", "context")
     return supplier
+
+
+def partitioner_function(given: Any, operator: str) -> Callable[..., int | None] | None:
+    parameters = ("topic", "key", "value", "partitions")
+    return None if given is None else python_function(given, f"the partitioner of {operator}", *parameters)
 
 
 def async_function(given: Any, what: str, *parameters: str) -> Callable[..., Coroutine[Any, Any, Any]]:
