@@ -887,3 +887,26 @@ def test_killed_while_it_writes_a_store_has_whole_cuts(
             rows = store.rows(as_of=as_of, limit=10_000).rows
             assert {row.value for row in rows if row.key[0].startswith("k")} == {value(n=as_of)}
             assert len(rows) == 1_000 + as_of + 1
+
+
+def test_a_file_that_the_host_has_no_right_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version was being built for ever, as if the file could be opened soon."""
+    spec = Described(serve="sqlite", view="delays")
+    file = tmp_path / "store.sqlite"
+    file.mkdir()  # SQLite cannot open it, also for root
+    with pytest.raises(StoreUnavailableError, match="unable to open"):
+        open_store(spec, tmp_path)  # rights are not why
+    monkeypatch.setattr(os, "access", lambda path, mode: path != file)
+    with pytest.raises(StoreBrokenError, match=r"unable to open.*The host's user needs the right to read and write"):
+        open_store(spec, tmp_path)
+
+
+def test_a_schema_that_the_host_has_no_right_to(postgres: Postgres) -> None:
+    spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
+    with opened(spec, Path(), postgres) as store, psycopg.connect(postgres.dsn, autocommit=True) as owner:
+        store.apply(cut(0), [UA], [value(n=0)])
+        role = f"r{uuid4().hex[:8]}"
+        owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+        other = psycopg.conninfo.make_conninfo(postgres.dsn, user=role, password="x")
+        with pytest.raises(StoreBrokenError, match=r"permission denied.*Give the host's role this right"):
+            open_store(spec, other)

@@ -330,7 +330,7 @@ def explanation() -> dict[str, Any]:
         "causes": [
             {
                 "text": "dep_delay is null",
-                "rows": 64.0,
+                "rows": 64,
                 "examples": [[["B6", "2013-07-04"], "flights-4@20871"]],
             }
         ],

@@ -433,6 +433,7 @@ def topic(
 ) -> None:
     """Print the output topic of the version that serves a caller."""
     with host.views(caller) as views:
+        views.status(name)  # a read, as `topic` is, waits for a host that does not answer
         found = views.topic(name)
     host.show(found, found["topic"])
 

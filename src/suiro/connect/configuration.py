@@ -31,6 +31,7 @@ from suiro.connect.connectors import About
 from suiro.connect.sink_task import SinkSettings, SinkTask
 from suiro.connect.source_task import SourceSettings, SourceTask
 from suiro.connect.task import Task
+from suiro.connect.values import decoder, encoder
 from suiro.errors import ConfigError
 from suiro.foundation.http import is_loopback
 from suiro.foundation.settings import (
@@ -137,7 +138,7 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
                 if name in connectors:
                     raise SettingError("name", f"there is a source {name!r} too; every name is given once")
                 about = About(name=name, folder=folder, clock=clock or SystemClock())
-                connectors[name] = _connector(side, table, about)
+                connectors[name] = _connector(side, table, about, settings.registry)
     if not connectors:
         raise ConfigError(f"{path} has no connector; add a section such as [source.NAME] or [sink.NAME]")
     return Configuration(folder=folder, settings=settings, connectors=tuple(connectors.values()))
@@ -171,7 +172,7 @@ def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def _connector(side: str, table: Any, about: About) -> Connector:
+def _connector(side: str, table: Any, about: About, registry: str | None) -> Connector:
     if not isinstance(table, dict):
         raise SettingError(about.name, f"expected a section [{side}.NAME]")
     if not about.name or not all(letter.isalnum() or letter in "-_." for letter in about.name):
@@ -190,11 +191,17 @@ def _connector(side: str, table: Any, about: About) -> Connector:
         task = made(table, about)
     elif side == "source":
         shared, own = _split(SourceSettings, table)
-        task = SourceTask(made(own, about), read_settings(SourceSettings, shared))
+        of_source = read_settings(SourceSettings, shared)
+        task = SourceTask(made(own, about), of_source)
+        file = None if of_source.format_schema is None else about.folder / of_source.format_schema
+        encoder("format", of_source.format, registry, subject="", schema_file=file)
     else:
         shared, own = _split(SinkSettings, table)
         defaults = dict(getattr(made, "DEFAULTS", {}))  # a class may have other ones for the shared settings
-        task = SinkTask(made(own, about), read_settings(SinkSettings, defaults | shared))
+        of_sink = read_settings(SinkSettings, defaults | shared)
+        task = SinkTask(made(own, about), of_sink)
+        for key in ("format", "key_format"):
+            decoder(key, getattr(of_sink, key), registry)
     return Connector(name=about.name, side=side, kind=kind, task=task, paused=paused)
 
 

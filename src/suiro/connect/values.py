@@ -25,10 +25,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from suiro.errors import UsageError
 from suiro.foundation.nesting import check_json, parse_json
 from suiro.foundation.settings import SettingError
 from suiro.registry import Schema, SchemaType
-from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
+from suiro.registry.codecs import Codec, CodecSettings, Undecodable, Unencodable, codec_of
 
 SCHEMA_LANGUAGES: Mapping[str, SchemaType] = MappingProxyType(
     {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
@@ -66,7 +67,13 @@ def encoder(key: str, name: str, registry: str | None, *, subject: str, schema_f
             if schema_file is None:
                 raise SettingError(f"{key}_schema", f'is missing: format "{name}" needs the file of a schema')
             schema = Schema(_read(f"{key}_schema", schema_file), SCHEMA_LANGUAGES[name])
-            return _schema_encoder(_required(key, name, registry), subject, schema)
+            settings = CodecSettings(registry=_required(key, name, registry), subject=subject, schema=schema)
+            codec = codec_of(schema.type, settings)
+            try:
+                codec.check(None)
+            except UsageError as error:
+                raise SettingError(f"{key}_schema", f"{schema_file}: {error}") from None
+            return _schema_encoder(codec, subject)
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")
 
 
@@ -138,9 +145,7 @@ def _schema_decoder(language: SchemaType, registry: str) -> Decoder:
     return decode
 
 
-def _schema_encoder(registry: str, subject: str, schema: Schema) -> Encoder:
-    codec = codec_of(schema.type, CodecSettings(registry=registry, subject=subject, schema=schema))
-
+def _schema_encoder(codec: Codec, subject: str) -> Encoder:
     def encode(value: Any) -> bytes | None:
         if value is None:
             return None

@@ -39,13 +39,15 @@ def stamp_of(path: Path | str) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-_OF_THE_DISK = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)))
+_OF_THE_DISK = {number: os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)}
 
 
 def is_of_the_disk(error: BaseException) -> bool:
-    """Whether a disk is full, over its quota, read-only or failing, and may be well again later. Java says it in the
-    same words; so may a record, which a `UsageError` may quote."""
-    return not isinstance(error, UsageError) and any(text in str(error) for text in _OF_THE_DISK)
+    """Whether a disk is full, over its quota, read-only or failing, and may be well again later. Java has only the
+    words for it, in English (`suiro.spark.session` sees to that). So may a record, which a `UsageError` may quote."""
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        return True
+    return not isinstance(error, UsageError) and any(text in str(error) for text in _OF_THE_DISK.values())
 
 
 def home_folder() -> Path:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.errors import UsageError
 from suiro.spark import early_java
 from suiro.spark.class_archive import RECORDING, archive_options
-from suiro.spark.java import launching, use_java
+from suiro.spark.java import launching, set_in, use_java
 from suiro.spark.python_server import python_for_spark
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _launch_settings(
         compiler = _FIRST_COMPILER if topologies_only else _SECOND_COMPILER_LATE
         options = (_java_options(str(log_settings)), compiler, archive, added)
         chosen[_JAVA_OPTIONS] = " ".join(filter(None, options))
-        with launching(java, os.environ):
+        with set_in(os.environ, **_english(os.environ)), launching(java, os.environ):
             yield chosen
 
 
@@ -168,6 +168,14 @@ def _java_options(log_settings: str) -> str:
         "-Xss32m "
         f'"-Dlog4j2.configurationFile={log_settings}"'
     )
+
+
+def _english(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which Java has errors of the system in English (`is_of_the_disk` looks at their words), and
+    all else as before."""
+    others = ("CTYPE", "COLLATE", "MONETARY", "NUMERIC", "TIME")
+    all_ = environment.get("LC_ALL")  # it is before all others, unless it is empty
+    return {"LC_MESSAGES": "C"} | ({"LC_ALL": ""} | {f"LC_{one}": all_ for one in others} if all_ else {})
 
 
 class _OfNumpy:

@@ -27,7 +27,7 @@ from suiro.foundation.files import home_folder
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.dsl.checks import check_policies, dead_letter_topics
-from suiro.streams.dsl.registries import registry_for_run
+from suiro.streams.dsl.registries import check_schemas, registry_for_run
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.reports import RunCounts
@@ -96,10 +96,10 @@ class KafkaStreams:
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
-        if application_id in ("", ".", "..") or "/" in application_id:
+        if not application_id.strip(".") or {"/", "\0"} & {*application_id} or len(os.fsencode(application_id)) > 255:
             raise ConfigError(
-                f"application_id={application_id!r} cannot be the name of a directory; use letters, digits, "
-                "'.', '_' and '-'"
+                f"application_id={application_id!r:.300} cannot be the name of a directory; use letters, digits, "
+                "'.', '_' and '-', at most 255"
             )
         _check_names(settings or {})
         if replace and trigger and not {"processingTime", "realTime"} & set(trigger):
@@ -111,7 +111,9 @@ class KafkaStreams:
                 f"state_dir={str(state_dir)!r} is a URL; it has to be a directory: one that driver and executors see "
                 "under the same name, such as a mounted bucket or NFS"
             )
-        check_policies(on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error)
+        check_policies(
+            topology, on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error
+        )
         self.topology = registry_for_run(topology, schema_registry_url)
         self.application_id = application_id
         self.state_dir = Path(state_dir) if state_dir is not None else default_state_dir()
@@ -145,7 +147,8 @@ class KafkaStreams:
         return self.state_dir / self.application_id
 
     def check_settings(self) -> None:
-        """Raises the `ConfigError` that `start` would; asks no broker, and starts nothing."""
+        """Raises the `ConfigError` that `start` would; asks registries and no broker, and starts nothing."""
+        check_schemas(self.topology)
         self._source_options(self.topology.source_topics)
         self._sink_options()
 
@@ -428,6 +431,7 @@ class KafkaStreams:
         from suiro.streams_spark.replacement import begin_to_follow, follows, require_not_replaced
         from suiro.streams_spark.topics import create_internal_topics, require_topics
 
+        self.check_settings()
         with self._client() as client:
             infos = require_topics(
                 client,

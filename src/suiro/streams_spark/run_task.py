@@ -41,6 +41,7 @@ def run_task(
     topics.clock = max((item.clock for item in unpacked if item.clock is not None), default=None)
     rewrites = any(item.rewrites for item in unpacked)
     reader = reader or InputReader(program, topics.waits_on)
+    # All of it, because the ends of all inputs decide which records are taken. `maxBytesPerTrigger` is its limit.
     unpacked = list(reader.read_ranges(unpacked))
     yield from running.take(unpacked)
     yield from running.finish()

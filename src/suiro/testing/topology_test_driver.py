@@ -66,7 +66,9 @@ class TopologyTestDriver:
         `cuts`: when the driver is closed, functions of `map_batches` are called again with their records, cut into
         batches in so many ways, drawn from the seed, or into batches of these sizes, repeated. They must give the
         results of each record alone (`BatchesDifferError`)."""
-        check_policies(on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error)
+        check_policies(
+            topology, on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error
+        )
         self._registry_url = schema_registry_url or f"{MOCK_SCHEME}topology-test-driver-{next(_drivers)}"
         topology = with_registry(topology, self._registry_url)
         self._topology = topology

@@ -90,3 +90,10 @@ def test_a_registry_that_is_no_address_is_refused_at_the_start() -> None:
     done = suiro_process("console", "--registry", "nonsense", "--listen", "127.0.0.1:0")
     assert (done.code, done.out) == (1, "")
     assert done.err == "suiro: registry 'nonsense': expected http://HOST:PORT or https://HOST:PORT\n"
+
+
+def test_a_view_host_that_is_not_there_is_not_waited_for() -> None:
+    """`suiro view topic` waited for 30 s, as a reader of rows does."""
+    done = suiro_process("view", "topic", "delays", "--url", "http://127.0.0.1:1")
+    assert done.code == 1
+    assert "no host of views answers at http://127.0.0.1:1: Connection refused. Start one" in done.err

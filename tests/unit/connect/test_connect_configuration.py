@@ -74,6 +74,25 @@ def test_a_good_file_is_taken(path: Path) -> None:
             "[source.a] format: expected one of json",
         ),
         ("[source.a]\nkind = 'files'\nfolder = 'x'\nformat = 'avro'", "[source.a] format_schema: is missing"),
+        (
+            "[source.a]\nkind = 'files'\nfolder = 'x'\nformat = 'avro'\nformat_schema = 'connectors.toml'",
+            '[source.a] format: format "avro" needs `registry`',
+        ),
+        (
+            "[sink.a]\nkind = 'search'\nurl = 'http://x'\ntopics = 'a'\nkey_format = 'avro'",
+            "[sink.a] key_format: format",
+        ),
+        (
+            "[connect]\nregistry = 'http://h:1'\n"
+            "[source.a]\nkind = 'files'\nfolder = 'x'\nformat = 'avro'\nformat_schema = 'none.avsc'",
+            "[source.a] format_schema: cannot read",
+        ),
+        (
+            # The file of the schema is this one.
+            "[connect]\nregistry = 'http://h:1'\n"
+            "[source.a]\nkind = 'files'\nfolder = 'x'\nformat = 'avro'\nformat_schema = 'connectors.toml'",
+            "connectors.toml: not a valid Avro schema",
+        ),
         ("[source.a]\nkind = 'files'\nfolder = 'x'\ncompression = 'rar'", "[source.a] compression: unknown"),
         (
             "[source.a]\nkind = 'files'\nfolder = '${env:NO_SUCH}'",

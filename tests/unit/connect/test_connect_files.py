@@ -158,6 +158,30 @@ def test_a_rotated_file_goes_on_under_its_new_name(lines: Folder, restart: bool)
     assert {part["path"] for part in lines.parts.values()} == {"app.log", "app.log.1"}
 
 
+@pytest.mark.parametrize("how", ["removed", "renamed beyond the pattern", "truncated"])
+def test_a_file_that_goes_before_it_was_read_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    folder = Folder(tmp_path, format_of_files="lines", pattern="*.log")
+    path = folder.write("app.log", "first\nnot yet a li")
+    read, kept = folder.write("read.log", "all\n"), folder.write("kept.log", "some\nhal")
+    assert sorted(folder.values()) == [b"all", b"first", b"some"]
+    if how == "truncated":
+        path.write_bytes(b"new\n")
+    elif how == "removed":
+        path.unlink()
+    else:
+        path.rename(tmp_path / "in" / "app.log.1")
+    read.unlink()
+    kept.rename(kept.with_name("kept.1.log"))
+    folder.values()
+    folder.values()
+    why = "has other content now" if how == "truncated" else "is gone from the folder, or has a name beyond the pattern"
+    assert [each.getMessage() for each in caplog.records] == [
+        f"source files: app.log {why}, and 12 bytes of it were not read"
+    ]
+
+
 @pytest.mark.parametrize("forget_after_ms", [0, 1_000])
 def test_a_file_that_is_rotated_during_a_look_at_the_folder_is_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_after_ms: int

@@ -41,5 +41,6 @@ def test_a_record_that_tells_of_a_full_disk_is_no_full_disk() -> None:
     """A version that was being built tried again for ever, and was not told as failed."""
     said = os.strerror(errno.ENOSPC)
     assert is_of_the_disk(OSError(errno.ENOSPC, said))
+    assert is_of_the_disk(OSError(errno.ENOSPC, "Auf dem Gerät ist kein Speicherplatz mehr verfügbar"))
     assert is_of_the_disk(FatalError(f"java.io.IOException: {said}"))
     assert not is_of_the_disk(ProcessingError(f"offset 7: ValueError: no JSON: {said}"))

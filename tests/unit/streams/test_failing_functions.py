@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from decimal import Decimal
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from support.block_runs import Fed, run_both
 
 from suiro.console.dead_letters import before_error
 from suiro.streams import (
@@ -58,6 +60,56 @@ def test_an_unmatched_record_that_fails_is_not_named_as_the_one_in_hand() -> Non
     run.pipe("one", 0, b"a", _long(0))
     with pytest.raises(ProcessingError, match=r"a record of a punctuation or earlier, key 'a', timestamp 0"):
         run.pipe("one", 100, b"c", _long(2))
+
+
+async def _none(*given: Any) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda s: s.map(lambda key, value: None), "the mapper of map gave None; it must be a pair, (key, value)"),
+        (lambda s: s.map(lambda key, value: "ab"), "the mapper of map gave 'ab'; it must be a pair, (key, value)"),
+        (lambda s: s.map(lambda key, value: (1, 2, 3)), "the mapper of map gave (1, 2, 3); it must be a pair"),
+        (lambda s: s.map_async(_none), "the mapper of map_async gave None; it must be a pair, (key, value)"),
+        (lambda s: s.flat_map(lambda key, value: None), "the mapper of flat_map gave None; it must be a list of pairs"),
+        (
+            lambda s: s.flat_map(lambda key, value: ("key", value)),
+            "the mapper of flat_map gave a list with 'key'; it must be a pair, (key, value)",
+        ),
+        (lambda s: s.flat_map_values(lambda value: 5), "the mapper of flat_map_values gave 5; it must be a list of"),
+        (lambda s: s.flat_map_values_async(_none), "the mapper of flat_map_values_async gave None; it must be a list"),
+        (
+            lambda s: s.to_table().group_by(lambda key, value: "ab", key=serdes.string).count().to_stream(),
+            "the mapper of group_by gave 'ab'; it must be a pair, (key, value)",
+        ),
+    ],
+)
+def test_a_mapper_that_gives_something_else_is_told_what_to_give(build: Any, said: str) -> None:
+    """It was Python's error of unpacking; and a text of two characters was a key and a value."""
+    builder = StreamsBuilder()
+    build(builder.stream("in", key=serdes.string, value=serdes.long)).to("out")
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    fed = [Fed("KSTREAM-SOURCE-0000000000", Record("k", 7, 0))]
+    for in_blocks in (False, True):
+        with pytest.raises(ProcessingError, match=re.escape(f"UsageError: {said}")):
+            run_both(topology, sub, [[fed]], TaskSettings(on_processing_error="fail"), only=in_blocks)
+
+
+def test_mappers_give_lists_and_tuples_of_any_kind() -> None:
+    class Pair(NamedTuple):
+        key: str
+        value: int
+
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.string, value=serdes.long)
+    stream.map(lambda key, value: [key, value + 1]).map(Pair).flat_map(lambda *pair: (pair for _ in range(2))).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("k", 7)
+        found = driver.create_output_topic("out", key=serdes.string, value=serdes.long).read_records_to_list()
+    assert [(each.key, each.value) for each in found] == [("k", 8), ("k", 8)]
 
 
 def test_a_tables_update_that_fails_is_a_dead_letter() -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, UsageError
+from suiro.registry import Schema, registry_client, use_registry_client
 from suiro.streams import KafkaStreams, StreamsBuilder, TopologyError, serdes
 from suiro.streams.errors import CheckpointError
-from suiro.testing import node
+from suiro.testing import TopologyTestDriver, node
 
 TEXT = {"key": serdes.string, "value": serdes.string}
 
@@ -96,12 +97,64 @@ def test_settings_that_an_application_cannot_have(name: str, why: str, tmp_path:
         streams("nowhere:1", tmp_path, lambda b: b.stream("two", **TEXT).to("out"), settings={name: "latest"})
 
 
-@pytest.mark.parametrize("name", ["", "..", "../other", "/etc"])
+@pytest.mark.parametrize("policy", ["on_processing_error", "on_deserialization_error", None])
+def test_a_topology_that_reads_its_dead_letters(policy: str | None, tmp_path: Path) -> None:
+    """One that failed was written there, read again and failed again, for ever."""
+    of_source = {} if policy else {"on_deserialization_error": "dead-letter:two"}
+    of_run = {policy: "dead-letter:two"} if policy else {}
+    builder = StreamsBuilder()
+    builder.stream("one", **TEXT, **of_source).merge(builder.stream("two", **TEXT)).to("out")
+    with pytest.raises(ConfigError, match="writes dead letters to topic 'two', which it also reads"):
+        KafkaStreams(builder.build(), application_id="app", bootstrap_servers="h:1", state_dir=tmp_path, **of_run)
+    with pytest.raises(ConfigError, match="writes dead letters to topic 'two', which it also reads"):
+        TopologyTestDriver(builder.build(), **of_run)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../other", "/etc", "...", "a\0b", "ä" * 128])
 def test_an_application_id_leads_to_no_other_directory(name: str, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     builder.stream("in").to("out")
     with pytest.raises(ConfigError, match="cannot be the name of a directory"):
         KafkaStreams(builder.build(), application_id=name, bootstrap_servers="h:1", state_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("serde", "why"),
+    [
+        (serdes.avro, "serdes.avro of KSTREAM-SINK-0000000001: subject 'out-value' has no schema: give the serde one"),
+        (serdes.avro.with_(schema={"type": "recrod"}), "serdes.avro of KSTREAM-SINK-.*: not a valid Avro schema"),
+        (serdes.avro.with_(schema='"int"', auto_register=False), "not registered in subject 'out-value'"),
+        (serdes.json_schema.with_(schema={"$ref": "#/x"}), r"serdes.json_schema of .*'#/x' leads nowhere"),
+        (serdes.protobuf.with_(schema="message {"), "serdes.protobuf of KSTREAM-SINK-"),
+    ],
+)
+def test_schemas_that_the_first_record_would_lack(serde: Any, why: str, tmp_path: Path) -> None:
+    use_registry_client("http://registry.test", registry_client("mock://first-record"))
+    made = streams(
+        "nowhere:1",
+        tmp_path,
+        lambda b: b.stream("two", **TEXT).to("out", value=serde),
+        schema_registry_url="http://registry.test",
+    )
+    with pytest.raises(ConfigError, match=why):
+        made.start()
+
+
+def test_schemas_that_are_there_or_cannot_be_known(tmp_path: Path) -> None:
+    def build(builder: StreamsBuilder) -> None:
+        stream = builder.stream("two", key=serdes.avro, value=serdes.avro)
+        stream.to("known")
+        stream.to(lambda key, value, record: f"out-{key}")
+        stream.to("given", key=serdes.string, value=serdes.avro.with_(schema='"string"'))
+
+    registry = registry_client("mock://known")
+    for part in ("key", "value"):
+        registry.register(f"known-{part}", Schema('"string"'))
+    use_registry_client("http://known.test", registry)
+    streams("h:1", tmp_path, build, schema_registry_url="http://known.test").check_settings()
+    assert registry.subjects() == ["known-key", "known-value"], "the first value registers its schema"
+    # A registry that does not answer now may do so when the first value comes.
+    streams("h:1", tmp_path, build, schema_registry_url="http://127.0.0.1:1").check_settings()
 
 
 def test_a_limit_among_the_settings_counts(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from suiro.lineage import InputRecord, TracingInterpreter
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.views.analysis.compare.values import Comparator, columns_of
+from suiro.views.analysis.explain import differences
 from suiro.views.analysis.explain.kinds import Effect
 from suiro.views.analysis.explain.path import shown
 from suiro.views.analysis.explain.replay import Side
@@ -362,3 +364,36 @@ def test_a_key_of_no_window_is_a_row_that_is_not_there() -> None:
     sides = (version(number, build) for number in (1, 2))
     (found,) = explain([("AA", [0], [1])], *sides, MemoryLog(SOME), Comparator())
     assert found.old_row is None
+
+
+@pytest.mark.parametrize(
+    ("patterns", "rows"),
+    [([("ab", 15)], [8, 7]), ([("aab", 10), ("a", 2)], [8, 4]), ([("abc", 4)], [2, 1, 1])],
+)
+def test_the_rows_of_the_causes_add_up(
+    monkeypatch: pytest.MonkeyPatch, patterns: list[tuple[str, int]], rows: list[int]
+) -> None:
+    """Two causes with half of 15 rows each had 8 of 15."""
+    keys = [(number, cause) for number, (causes, _) in enumerate(patterns) for cause in causes]
+    found = [SimpleNamespace(key=key, is_explained=True, is_equal=False) for key in keys]
+    monkeypatch.setattr(differences, "explain", lambda *given: found)
+    monkeypatch.setattr(differences, "_cause", lambda each: each.key[1])
+    monkeypatch.setattr(differences, "_where", lambda each: "flights-0@1")
+    none = SimpleNamespace(rows=0, examples=[])
+    comparison: Any = SimpleNamespace(
+        tolerances={},
+        ignored=(),
+        key=("number", "cause"),
+        unequal=sum(count for _, count in patterns),
+        example_keys=lambda: keys,
+        patterns=[
+            SimpleNamespace(rows=count, examples=[SimpleNamespace(key=(number, cause)) for cause in causes])
+            for number, (causes, count) in enumerate(patterns)
+        ],
+        only_old=none,
+        only_new=none,
+    )
+    side: Any = None
+    made = differences.explain_differences(comparison, side, side, side)
+    assert sum(cause.rows for cause in made.causes) == made.explained == made.differing
+    assert sorted((cause.rows for cause in made.causes), reverse=True) == rows

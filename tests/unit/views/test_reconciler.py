@@ -37,7 +37,7 @@ from suiro.views.state import (
     View,
     position_of,
 )
-from suiro.views.store.rows import StoreOfAnotherError, StoreUnavailableError
+from suiro.views.store.rows import StoreBrokenError, StoreOfAnotherError, StoreUnavailableError
 
 
 class Memory:
@@ -180,6 +180,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kept]:
     monkeypatch.setattr(keeping, "RunningVersion", run)
     monkeypatch.setattr(keeping, "free", lambda spec, place: freed.append(spec.version))
     monkeypatch.setattr(keeping, "TICK_S", 0.005)
+    monkeypatch.setattr(keeping, "BEGIN_AGAIN_MS", 5)
     journal = Memory()
     place = HostEnvironment(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
     reconciler = Reconciler("delays", journal, place, clock=SystemClock(), compare=compare)  # type: ignore[arg-type]
@@ -250,18 +251,18 @@ def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
     assert kept.journal.now.version(3).error == "its rows cannot be served: a key of delays.v3 has 2 items"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        StoreOfAnotherError("the store in v1 has rows from another log"),
-        PermissionError(13, "Permission denied", "views/delays/v1"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
+LASTING = [
+    StoreOfAnotherError("the store in v1 has rows from another log"),
+    StoreBrokenError("the store is damaged: remove it"),
+    PermissionError(13, "Permission denied", "views/delays/v1"),
+]
+
+
+@pytest.mark.parametrize("error", LASTING, ids=lambda error: type(error).__name__)
 def test_a_version_whose_place_it_cannot_have_has_failed(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """One in a folder that the host may not read was being built for ever."""
+    """One in a folder that the host may not read, or with a damaged store, was being built for ever."""
 
     def refuse(*arguments: Any, **named: Any) -> Any:
         raise error
@@ -270,7 +271,23 @@ def test_a_version_whose_place_it_cannot_have_has_failed(
     kept.journal.deploy()
     kept.ends_in("none")
     wait_until(lambda: kept.journal.commands() == ["deploy", "fail"], what="it has failed")
-    assert kept.journal.now.version(1).error == str(error)
+    assert str(kept.journal.now.version(1).error).startswith(str(error))
+
+
+def test_errors_that_end_do_not_fail_a_version(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It failed for good at the first time that it had no right to its folder."""
+    run, errors = keeping.RunningVersion, [LASTING[2], LASTING[1], OSError(28, "No space"), LASTING[2], LASTING[1]]
+
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return run(*arguments, **named)
+
+    monkeypatch.setattr(keeping, "RunningVersion", refuse)
+    kept.journal.deploy()
+    kept.version(1).is_at(10)
+    wait_until(lambda: kept.journal.now.version(1).state == "ready", what="it is ready")
+    assert kept.reconciler.error(1) is None
 
 
 def test_a_version_that_serves_and_whose_place_is_anothers_costs_the_log_nothing(

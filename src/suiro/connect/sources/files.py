@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -64,6 +65,8 @@ POLL_BYTES = 16 * 1024 * 1024  # read from several files in one poll
 SCAN_BYTES = 1 << 30  # of whole files that are hashed in one scan of the folder
 RAW_BYTES = 10_000  # of a line that is too long, in its dead letter
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesSettings:
@@ -100,7 +103,10 @@ class FilesSettings:
         if "/" in self.pattern:
             raise SettingError("pattern", "is compared with names without folders; set folder, or recursive = true")
         if len(set(self.columns)) < len(self.columns):
-            raise SettingError("columns", f"names a column twice: {', '.join(self.columns)}")
+            named = ", ".join(self.columns)
+            raise SettingError(
+                "columns", f"names a column twice: {named}; each is a field of the record, with its name"
+            )
         try:
             codecs.lookup(self.encoding)
         except LookupError:
@@ -122,6 +128,7 @@ class FilesSource:
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings = read_settings(FilesSettings, settings)
         self._settings.check()
+        self._source = about.name
         self._folder = about.folder / self._settings.folder
         self._clock = about.clock
         self._whole = self._settings.format_of_files in WHOLE
@@ -178,7 +185,7 @@ class FilesSource:
                     size += max(0, state.tail[0] - before.tail[0])
                     self._states[key] = state
                     changed[key] = state.to_json()
-            lag += 0 if state.done else info.size - (0 if self._whole else state.at)
+            lag += self._unread(info, state)
         self._lag = lag
         if not changed:
             self._next_scan_ms = 0
@@ -186,11 +193,23 @@ class FilesSource:
             return None
         return Polled(records=records, rejected=rejected, parts=changed)
 
+    def _unread(self, info: FileInfo, state: FileState | None) -> int:
+        if state is None:
+            return info.size
+        return 0 if state.done else info.size - (0 if self._whole else state.at)
+
+    def _say_unread(self, key: str, why: str) -> None:
+        """Reports a file whose content is gone, if it was not read to its end."""
+        info = self._known_files.get(key)
+        if info is not None and (unread := self._unread(info, self._states.get(key))) > 0:
+            name = self._name(info.path)
+            _log.warning("source %s: %s %s, and %d bytes of it were not read", self._source, name, why, unread)
+
     def _scan(self) -> dict[str, Any]:
         """Looks at every file. Returns the changed parts of the position. If many whole files have changed, as after a
         restore of the folder, some wait for the next scan."""
         changed: dict[str, Any] = {}
-        compared, later = 0, set()
+        compared, later, renamed = 0, set(), set()
         found = {info.key: info for info in sorted(self._found(), key=lambda info: (info.changed_ns, info.path))}
         by_path = {state.path: key for key, state in self._states.items() if key not in found}
         for key, info in found.items():
@@ -206,11 +225,15 @@ class FilesSource:
                     compared += info.size
                 try:
                     if not fits(info, state, whole=self._whole):
+                        self._say_unread(known_as, "has other content now")
                         state = None
                 except FileNotFoundError:  # renamed or deleted meanwhile; the next scan finds it
                     later.add(key)
                     continue
+            renamed.add(known_as)
             changed |= self._forget_content(key) if state is None else self._rename(known_as, info, state)
+        for key in self._known_files.keys() - found.keys() - renamed:
+            self._say_unread(key, "is gone from the folder, or has a name beyond the pattern")
         self._known_files = {key: info for key, info in found.items() if key not in later}
         if later:
             self._next_scan_ms = 0

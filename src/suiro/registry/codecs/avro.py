@@ -97,6 +97,9 @@ class AvroCodec:
             raise Unencodable(f"it does not fit the schema (id {schema_id}): {type(error).__name__}: {error}") from None
         return out.getvalue()
 
+    def check(self, topic: str | None) -> None:
+        self._wire.check(topic, self._record_name())
+
     def encode_block(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
         """None stays None. Raises the error of `encode` for one of the values that fail."""
         if not is_installed(*_COMPILED):

@@ -65,6 +65,11 @@ class JsonSchemaCodec:
             raise Unencodable(problem)
         return PREFIX.pack(0, schema_id) + body
 
+    def check(self, topic: str | None) -> None:
+        if self._wire.settings.schema is not None:
+            self._validator(self._wire.settings.schema)
+        self._wire.check(topic, self._title)
+
     @cached_property
     def _given(self) -> Validator:
         assert self._wire.settings.schema is not None

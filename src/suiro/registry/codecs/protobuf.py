@@ -76,6 +76,11 @@ class ProtobufCodec:
                 raise Unencodable(str(error)) from None
         return PREFIX.pack(0, schema_id) + _write_path(_path(kind)) + body
 
+    def check(self, topic: str | None) -> None:
+        if self._wire.settings.schema is not None:
+            self.message_to_write(self._wire.settings.schema)
+        self._wire.check(topic, self._message_name(None))
+
     def _file(self, key: int | Schema, schema: Schema) -> Any:
         """`key`: its id if it has one, because the same text may refer to other schemas under another id."""
         if key not in self._files:

@@ -76,6 +76,11 @@ class Codec(Protocol):
         """Raises `Unencodable`, and `RegistryError` if the registry cannot be asked or refuses."""
         ...
 
+    def check(self, topic: str | None) -> None:
+        """Raises the errors that every value would have: the given schema is none, or there is none for values of the
+        topic. Registers nothing. `topic`: None if it is not known."""
+        ...
+
 
 class WireFormat:
     """The shared part of all codecs. `language` is the type of the schema."""
@@ -177,6 +182,12 @@ class WireFormat:
                     ) from None
             found = self._written[subject] = schema_id, settings.schema
         return found
+
+    def check(self, topic: str | None, record: str | None) -> None:
+        """As `Codec.check`, for what is no matter of the language."""
+        settings = self.settings
+        if topic is not None and (settings.schema is None or settings.use_latest_version or not settings.auto_register):
+            self.to_write(topic, record)
 
     def _latest_of(self, subject: str) -> tuple[int, Schema]:
         kept = self._latest.get(subject)

@@ -11,7 +11,7 @@ from typing import Any
 
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.context import BlockContext
-from suiro.streams.operators.functions import callable_of
+from suiro.streams.operators.functions import callable_of, pair_of, pairs_of, values_of
 from suiro.streams.topology.nodes import (
     Branch,
     Filter,
@@ -54,7 +54,7 @@ class MapStep:
         values: list[Any] = []
         for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
             try:
-                made_key, made_value = mapper(key, value)
+                made_key, made_value = pair_of(mapper(key, value))
             except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
                 continue
@@ -95,7 +95,7 @@ class FlatMapStep:
         values: list[Any] = []
         for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
             try:
-                for made_key, made_value in mapper(key, value):
+                for made_key, made_value in pairs_of(mapper(key, value)):
                     rows.append(row)
                     keys.append(made_key)
                     values.append(made_value)
@@ -115,7 +115,7 @@ class FlatMapValuesStep:
         values: list[Any] = []
         for row, value in enumerate(block.values):
             try:
-                for made in mapper(value):
+                for made in values_of(mapper(value)):
                     rows.append(row)
                     values.append(made)
             except Exception as error:  # noqa: BLE001 - a user's function raises anything

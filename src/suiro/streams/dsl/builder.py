@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.dsl.checks import CoPartitioned, check_topology, inputs_above, is_policy
+from suiro.streams.dsl.checks import CoPartitioned, check_topology, inputs_above, is_policy, python_function
 from suiro.streams.dsl.graph import Graph
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
@@ -193,13 +193,14 @@ class StreamsBuilder:
         for topic in topics:
             if not isinstance(topic, str) or not topic:
                 raise TopologyError(f"a topic is {topic!r}; give its name, or a list of names")
-        if isinstance(consumed.timestamp, type) or not (
-            consumed.timestamp is None or callable(getattr(consumed.timestamp, "extract", consumed.timestamp))
-        ):
+        extract = getattr(consumed.timestamp, "extract", consumed.timestamp)
+        if isinstance(consumed.timestamp, type) or not (extract is None or callable(extract)):
             raise TopologyError(
                 f"the timestamp extractor of {', '.join(topics)} is {consumed.timestamp!r}; give a function "
                 "(record, partition_time) -> ms, or an object such as WallclockTimestampExtractor()"
             )
+        if extract is not None:
+            python_function(extract, f"the timestamp extractor of {', '.join(topics)}", "record", "partition_time")
         if not topics:
             raise TopologyError("a source reads no topics; give at least one")
         if on_error is not None and not is_policy(on_error):

@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, UsageError
 from suiro.streams.errors import TopologyError
-from suiro.streams.expressions.expression import Expression
+from suiro.streams.expressions.expression import Expression, RootName
+from suiro.streams.expressions.on_python import require_roots
 from suiro.streams.serdes import Serde
 from suiro.streams.topology.nodes import (
     ForeignKeyRespond,
@@ -42,6 +43,12 @@ CoPartitioned = (
 )
 """Operators that, if they have several parents, bring records with one key together."""
 
+_ROOTS: dict[tuple[str, ...], tuple[RootName, ...]] = {
+    ("aggregate", "value"): ("left", "right"),
+    ("key", "aggregate", "aggregate"): ("key", "value", "aggregate"),
+}
+"""How expressions call the parameters of a function that have other names there."""
+
 WITH_ASYNC = ("filter", "filter_not", "flat_map_values", "map", "map_values", "peek")
 """Operators on streams that have a columnar form for async functions."""
 
@@ -50,6 +57,10 @@ def function(given: Any, what: str, *parameters: str) -> Function:
     """Returns a function of an operator, which calls it with these parameters. `what` names it in errors ("the
     predicate of filter")."""
     if isinstance(given, Expression):
+        try:
+            require_roots(given, _ROOTS.get(parameters, parameters))  # type: ignore[arg-type]
+        except UsageError as error:
+            raise TopologyError(f"{what}: {error}") from None
         return given
     if callable(given):
         return _taking(_not_async(given, what), what, parameters)
@@ -67,19 +78,31 @@ def python_function(given: Any, what: str, *parameters: str) -> Callable[..., An
 
 
 def processor_supplier(given: Any, operator: str) -> Callable[[], Any]:
+    """Returns a function that makes a processor for each task. Refuses one that gives the same object twice, which
+    tasks would share; Kafka Streams calls a supplier twice, too (`ApiUtils.checkSupplier`)."""
     supplier = python_function(given, f"the supplier of {operator}")
-    if inspect.isclass(supplier):
-        check_processor(supplier, supplier.__qualname__)
+    first, second = supplier(), supplier()
+    if not callable(process := getattr(first, "process", None)):
+        raise TopologyError(f"the supplier of {operator} gave {first!r}, which has no method process(record)")
+    if first is second:
+        raise TopologyError(
+            f"the supplier of {operator} gave {first!r} twice; it must make a new processor each time, because each "
+            f"task has one of its own: {operator}(MyProcessor), or {operator}(lambda: MyProcessor(...))"
+        )
+    if inspect.iscoroutinefunction(process):
+        raise TopologyError(
+            f"process of {type(first).__qualname__} is an async function; a processor takes one record after the other "
+            "and awaits nothing. Call it above, with map_values_async of a stream"
+        )
+    _taking(process, "process of a processor", ("record",))
+    if (init := getattr(first, "init", None)) is not None:
+        python_function(init, "init of a processor", "context")
     return supplier
 
 
-def check_processor(processor: Any, name: str) -> None:
-    """Refuses a class or an object whose `process` is an `async def`, which would never run."""
-    if inspect.iscoroutinefunction(getattr(processor, "process", None)):
-        raise TopologyError(
-            f"process of {name} is an async function; a processor takes one record after the other and awaits nothing. "
-            "Call it above, with map_values_async of a stream"
-        )
+def partitioner_function(given: Any, operator: str) -> Callable[..., int | None] | None:
+    parameters = ("topic", "key", "value", "partitions")
+    return None if given is None else python_function(given, f"the partitioner of {operator}", *parameters)
 
 
 def async_function(given: Any, what: str, *parameters: str) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -134,11 +157,18 @@ def is_policy(given: str) -> bool:
     return given in ("fail", "skip") or (given.startswith("dead-letter:") and given != "dead-letter:")
 
 
-def check_policies(**policies: str) -> None:
-    """Raises `ConfigError` if the setting of one of these names is no policy."""
+def check_policies(topology: Topology, **policies: str) -> None:
+    """Raises `ConfigError` if the setting of one of these names is no policy, or the topology reads its dead letters:
+    one that fails again would come again, for ever."""
     for name, policy in policies.items():
         if not is_policy(policy):
             raise ConfigError(f'{name}={policy!r} is none of "fail", "skip" and "dead-letter:<topic>"')
+    for topic in dead_letter_topics(topology, *policies.values()):
+        if topic in topology.source_topics:
+            raise ConfigError(
+                f"the topology writes dead letters to topic {topic!r}, which it also reads; give them another topic, "
+                "or read that one in another application"
+            )
 
 
 def dead_letter_topics(topology: Topology, *policies: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from suiro.streams import serdes
-from suiro.streams.dsl.checks import function, processor_supplier, python_function
+from suiro.streams.dsl.checks import function, partitioner_function, processor_supplier, python_function
 from suiro.streams.dsl.graph import check_one_builder
 from suiro.streams.dsl.kstream_async import AsyncOperators
 from suiro.streams.dsl.kstream_batches import BatchOperators
@@ -245,7 +245,7 @@ class KStream(AsyncOperators, BatchOperators):
             topic=topic,
             key=key or produced.key or _for_readers(self.key),
             value=value or produced.value or self.value,
-            partitioner=partitioner or produced.partitioner,
+            partitioner=partitioner_function(partitioner or produced.partitioner, "to()"),
         )
         self.graph.add_processor("KSTREAM-SINK-", name_of(name) or produced.name, sink, [self.node])
 
@@ -284,7 +284,7 @@ class KStream(AsyncOperators, BatchOperators):
             key=key,
             value=value,
             partitions=count,
-            partitioner=partitioner or options.partitioner,
+            partitioner=partitioner_function(partitioner or options.partitioner, "repartition()"),
             asked_for=True,
             named=given is not None,
         )

@@ -2,7 +2,8 @@
 
 `with_serdes_placed` is done when a topology is built: serdes of a registry learn whether they are a key's, and where
 nobody but the topology reads (stores, topics between tasks) they give way to forms that need no schema.
-`with_registry` is done when a topology is run: serdes that were given no registry get the run's.
+`with_registry` is done when a topology is run: serdes that were given no registry get the run's. `check_schemas` finds
+before the first record what would be wrong with each.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, TransientError, UsageError
 from suiro.registry import MOCK_SCHEME
 from suiro.streams.serdes import AvroSerde, Serde, tagged
 from suiro.streams.serdes.registered import ENVIRONMENT, AvroInside, RegisteredSerde
@@ -67,6 +69,28 @@ def registry_for_run(topology: Topology, url: str | None) -> Topology:
     for node in made.nodes:
         _changed(node.operator, check)
     return made
+
+
+def check_schemas(topology: Topology) -> None:
+    """Raises `ConfigError` if a given schema is none, or there is none to write a topic with. Asks the registries; if
+    one does not answer now, its first value is the check."""
+    for node in topology.nodes:
+        if isinstance(node.operator, Source | Sink | Repartition):
+            _changed(node.operator, partial(_with_schema, node))
+
+
+def _with_schema(node: Node, serde: RegisteredSerde) -> RegisteredSerde:
+    topic = node.operator.topic if isinstance(node.operator, Sink) else None
+    try:
+        if isinstance(topic, str):
+            serde.codec().check(topic)
+        elif serde.schema is not None:
+            serde.codec().check(None)
+    except TransientError:
+        pass
+    except UsageError as error:
+        raise ConfigError(f"serdes.{serde.name} of {node.name}: {error}") from None
+    return serde
 
 
 def _placed(node: Node) -> Node:

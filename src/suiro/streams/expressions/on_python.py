@@ -60,13 +60,18 @@ def callable_of(expression: Expression, kind: CallableKind) -> Callable[..., Any
 @lru_cache(256)
 def compile_expression(expression: Expression, parameters: tuple[RootName, ...]) -> Callable[..., Any]:
     """A callable with these positional parameters. Raises UsageError where the expression needs others."""
+    require_roots(expression, parameters)
+    names: dict[str, Any] = dict(_HELPERS)
+    made: Callable[..., Any] = names[_Function(names, parameters).write(expression)]
+    return made
+
+
+def require_roots(expression: Expression, parameters: tuple[RootName, ...]) -> None:
+    """Raises UsageError where the expression needs others."""
     missing = [_ROOTS[name] for name in sorted(expression.roots().difference(parameters))]
     if missing:
         known = ", ".join(_ROOTS[name] for name in parameters)
         raise UsageError(f"{expression!r} needs {' and '.join(missing)}, but here it is given only {known}")
-    names: dict[str, Any] = dict(_HELPERS)
-    made: Callable[..., Any] = names[_Function(names, parameters).write(expression)]
-    return made
 
 
 class _Function:

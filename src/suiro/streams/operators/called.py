@@ -12,6 +12,7 @@ from typing import Any
 from suiro.streams.batches import BatchFunction
 from suiro.streams.calls import Failed
 from suiro.streams.operators.context import Context
+from suiro.streams.operators.functions import pair_of, values_of
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import AsyncCall, CallKind, MapBatches
 
@@ -54,13 +55,12 @@ def outcomes(kind: CallKind, key: Any, value: Any, result: Any) -> Iterator[tupl
         case "map_values":
             yield key, result
         case "map":
-            new_key, new_value = result
-            yield new_key, new_value
+            yield pair_of(result, "the mapper of map_async gave")
         case "filter" | "filter_not":
             if bool(result) is (kind == "filter"):
                 yield key, value
         case "flat_map_values":
-            for each in result:
+            for each in values_of(result, "flat_map_values_async"):
                 yield key, each
         case "peek":
             yield key, value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from suiro.errors import UsageError
@@ -18,6 +18,29 @@ def callable_of(
 ) -> Callable[..., Any]:
     """`kind` names the parameters, which are Kafka Streams'."""
     return function.as_callable(kind) if isinstance(function, Expression) else function
+
+
+def pair_of(made: Any, gave: str = "the mapper of map gave") -> tuple[Any, Any]:
+    """Returns the key and the value that a mapper made. Raises `UsageError`: a text of two characters is no pair."""
+    if type(made) is tuple and len(made) == 2:
+        return made
+    if isinstance(made, tuple | list) and len(made) == 2:
+        return made[0], made[1]
+    raise UsageError(f"{gave} {made!r:.80}; it must be a pair, (key, value)")
+
+
+def pairs_of(made: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields the keys and values that the mapper of flat_map made. Raises `UsageError`."""
+    for item in values_of(made, "flat_map", "pairs (key, value)"):
+        yield pair_of(item, "the mapper of flat_map gave a list with")
+
+
+def values_of(made: Any, operator: str = "flat_map_values", what: str = "values") -> Iterator[Any]:
+    """Returns an iterator of what a mapper made. Raises `UsageError` if it has none."""
+    try:
+        return iter(made)
+    except TypeError:
+        raise UsageError(f"the mapper of {operator} gave {made!r:.80}; it must be a list of {what}") from None
 
 
 def topic_of(sink: Sink, record: Record) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from suiro.errors import UsageError
-from suiro.streams.dsl.checks import check_processor
+from suiro.streams.dsl.checks import python_function
 from suiro.streams.durations import milliseconds
 from suiro.streams.operators.context import Context
 from suiro.streams.punctuation import Cancellable, PunctuationType
@@ -63,6 +63,7 @@ class ProcessorContext:
         """Calls `callback(time_ms)` as "stream-time" or "wall-clock-time" advances by the interval."""
         if type not in ("stream-time", "wall-clock-time"):
             raise UsageError(f'schedule(type={type!r}): a punctuator follows "stream-time" or "wall-clock-time"')
+        python_function(callback, "the callback of schedule", "time_ms")
         interval_ms = milliseconds(interval, what="the interval of schedule")
         if interval_ms <= 0:
             raise UsageError(f"schedule(interval={interval!r}): an interval must be longer than 0 ms")
@@ -130,7 +131,6 @@ class _GlobalRows:
 class ProcessRule:
     def __init__(self, operator: Process, context: Context) -> None:
         self._processor = operator.supplier()
-        check_processor(self._processor, type(self._processor).__qualname__)
         self._context = ProcessorContext(context, operator)
 
     def init(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from suiro.streams.operators.context import Context
-from suiro.streams.operators.functions import callable_of
+from suiro.streams.operators.functions import callable_of, pair_of, pairs_of, values_of
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import (
     Branch,
@@ -42,7 +42,7 @@ class MapRule:
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
-        key, value = self._mapper(record.key, record.value)
+        key, value = pair_of(self._mapper(record.key, record.value))
         self._forward(Record(key, value, record.timestamp, record.headers))
 
 
@@ -61,7 +61,7 @@ class FlatMapRule:
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
-        for key, value in self._mapper(record.key, record.value):
+        for key, value in pairs_of(self._mapper(record.key, record.value)):
             self._forward(Record(key, value, record.timestamp, record.headers))
 
 
@@ -71,7 +71,7 @@ class FlatMapValuesRule:
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
-        for value in self._mapper(record.value):
+        for value in values_of(self._mapper(record.value)):
             self._forward(record.with_value(value))
 
 

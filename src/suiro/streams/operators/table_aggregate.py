@@ -12,7 +12,7 @@ from typing import Any
 from suiro.streams.errors import TopologyError
 from suiro.streams.operators.aggregate import RowAggregateRule
 from suiro.streams.operators.context import Context
-from suiro.streams.operators.functions import callable_of
+from suiro.streams.operators.functions import callable_of, pair_of
 from suiro.streams.operators.keys import is_same
 from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import TableAggregate, TableGroupBy
@@ -59,10 +59,9 @@ def _side_of(mapper: Callable[[Any, Any], Any], key: Any, value: Any) -> tuple[A
     """The new key and value of one side of a change; None, None: the side is skipped."""
     if value is None:
         return None, None
-    pair = mapper(key, value)
-    if pair is None or pair[0] is None or pair[1] is None:
-        return None, None
-    return pair[0], pair[1]
+    made = mapper(key, value)
+    pair = (None, None) if made is None else pair_of(made, "the mapper of group_by gave")
+    return (None, None) if pair[0] is None or pair[1] is None else pair
 
 
 class TableAggregateRule(RowAggregateRule):

@@ -34,7 +34,7 @@ from suiro.views.state import (
     View,
     position_of,
 )
-from suiro.views.store.rows import StoreOfAnotherError
+from suiro.views.store.rows import StoreBrokenError
 
 WHO = "host"
 TICK_S = 0.2
@@ -46,8 +46,10 @@ FREE_AGAIN_MS = 10_000
 """The pause after a failed attempt."""
 LAG_LASTS_MS = 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-LASTING = (LocationTakenError, StoreOfAnotherError, PermissionError)
-"""Errors at which a version that is being built fails, because it would be tried again for ever."""
+BEGIN_AGAIN_MS = 1_000
+LASTING = (LocationTakenError, StoreBrokenError, PermissionError)
+"""Errors that a person must end. A version that is being built fails at the third in a row, as it does at those of its
+processes. After these errors, the pause is `BEGIN_AGAIN_MS`."""
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +79,14 @@ class _CurrentShare:
 
 @dataclass(slots=True)
 class _Tended:
-    """The actual state of a version. `error`: why it cannot be opened, or freed. `failed`: why it was given up, which
-    could not be noted yet. `free_again_ms`: when to try again to free it. `lag`: the last that was read, and when."""
+    """The actual state of a version. `error`: why it cannot be opened, or freed. `failures`: how often in a row that
+    was a lasting error. `failed`: why it was given up, which could not be noted yet. `begin_again_ms`, `free_again_ms`:
+    when to try again to open, and to free it. `lag`: the last that was read, and when."""
 
     running: RunningVersion | None = None
     error: str | None = None
+    failures: int = 0
+    begin_again_ms: int = 0
     failed: str | None = None
     free_again_ms: int = 0
     seen_cuts: SeenCuts = field(default_factory=SeenCuts)
@@ -295,7 +300,9 @@ class Reconciler:
             one.limit_logs()
 
     def _begin(self, version: Version) -> None:
-        known = self._known(version.number)
+        known, now_ms = self._known(version.number), self._clock.monotonic_ms()
+        if now_ms < known.begin_again_ms:
+            return
         try:
             spec = VersionSpec.from_json(version.spec)
             known.running = RunningVersion(
@@ -306,13 +313,19 @@ class Reconciler:
                 is_beside=lambda: self._is_beside(version.number),
             )
         except (SuiroError, OSError) as error:
-            if known.error != str(error):
-                logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
-            known.error = str(error)
-            if version.state == "building" and isinstance(error, LASTING):
-                self._gave_up(version.number, str(error))
+            said = str(error)
+            if isinstance(error, PermissionError):
+                said = f"{said}; the host's user needs the right to read and write there"
+            if known.error != said:
+                logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, said)
+            known.error = said
+            is_lasting = isinstance(error, LASTING)
+            known.failures = known.failures + 1 if is_lasting else 0
+            known.begin_again_ms = now_ms + BEGIN_AGAIN_MS if is_lasting else 0
+            if version.state == "building" and known.failures >= FAILURES:
+                self._gave_up(version.number, said)
             return
-        known.error = None
+        known.error, known.failures = None, 0
 
     def _gave_up(self, number: int, error: str) -> bool:
         """Called by the supervisor. A version that is being built has failed. Returns True for a ready one, which is

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _BUSY_MACHINE = (
     "Python worker failed to connect back",
     "CANNOT_OPEN_SOCKET",
-)  # a time-out of Spark's own worker
+)  # a time-out of Spark's own worker; its texts are the same in every language
 
 LOST = "Spark's JVM, which the versions of this host share, has ended; all of them go on with the next one"
 

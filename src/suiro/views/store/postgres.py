@@ -235,6 +235,8 @@ class PostgresStore(Store):
             raise StoreBrokenError(
                 f"{name} is damaged or gone: {_text(error)}. Drop schema {self.schema}, and it is made again"
             ) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise StoreBrokenError(f"{name}: {_text(error)}. Give the host's role this right") from error
         # ProgramLimitExceeded: a limit of Postgres, such as the size of a key in an index. A retry does not help.
         except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
             raise UsageError(f"{name} cannot take this: {_text(error)}") from error

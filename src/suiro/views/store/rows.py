@@ -36,7 +36,7 @@ class StoreUnavailableError(TransientError):
 
 
 class StoreBrokenError(FatalError):
-    """The store's location has something else, or a damaged store."""
+    """The store's location has something else, or a damaged store, or the host has no right to it."""
 
 
 class StoreOfAnotherError(StoreBrokenError):

@@ -6,6 +6,7 @@ cuts only. After a power failure the last cuts may be missing, and the follower 
 
 from __future__ import annotations
 
+import os
 import queue
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -186,11 +187,25 @@ class SqliteStore(Store):
                 raise StoreBrokenError(
                     f"the store {self._path} is damaged: {error}. Remove it, and it is made again from the log"
                 ) from error
+            if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and self._is_denied():
+                raise StoreBrokenError(
+                    f"the store {self._path}: {error}. The host's user needs the right to read and write the file, "
+                    "those beside it, and its folder"
+                ) from error
             if code == sqlite3.SQLITE_INTERRUPT:
                 raise QuestionTooLargeError(
                     f"the question took longer than {QUESTION_LIMIT_S:g} s: ask for a smaller range of keys"
                 ) from error
             raise StoreUnavailableError(f"the store {self._path}: {error}") from error
+
+    def _is_denied(self) -> bool:
+        """Whether rights are why a file cannot be opened. It may also be the number of open files, or a disk that is
+        read-only at present. (The file must not be opened: its end would take SQLite's locks with it.)"""
+        folder = self._path.parent
+        if not folder.exists() or os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return False
+        files = filter(os.path.lexists, self._files())
+        return not os.access(folder, os.W_OK | os.X_OK) or not all(os.access(path, os.R_OK | os.W_OK) for path in files)
 
     def _begin_cut(self, connection: sqlite3.Connection, number: int, anew: bool) -> None:
         connection.execute("UPDATE meta SET applying = ?", (number,))
@@ -231,8 +246,11 @@ class SqliteStore(Store):
 
     def drop(self) -> None:
         self.close()
-        for end in ("", "-wal", "-shm"):
-            Path(f"{self._path}{end}").unlink(missing_ok=True)
+        for path in self._files():
+            path.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        return [Path(f"{self._path}{end}") for end in ("", "-wal", "-shm")]
 
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
         place = "$" + "".join(f"[{step}]" if isinstance(step, int) else f'."{step}"' for step in path)

@@ -27,7 +27,7 @@ class Cause:
     of the rows."""
 
     text: str
-    rows: float
+    rows: int
     examples: tuple[tuple[Key, str], ...]
     """The key of a row, and the record at which it diverges."""
 
@@ -52,8 +52,7 @@ class Explained:
             f"by {self.seen:,} {'example' if self.seen == 1 else 'examples'}"
         ]
         for cause in self.causes:
-            share = share_text(round(cause.rows), self.differing)
-            lines.append(f"  {rows_text(round(cause.rows))} ({share}): {cause.text}")
+            lines.append(f"  {rows_text(cause.rows)} ({share_text(cause.rows, self.differing)}): {cause.text}")
             lines += [f"    {key_text(self.key_names, key)}: from {where} on" for key, where in cause.examples]
         lines += [f"  not explained: {key_text(self.key_names, key)}: {why}" for key, why in self.unexplained]
         return "\n".join(lines)
@@ -76,7 +75,7 @@ def explain_differences(comparison: Comparison, old: Side, new: Side, log: Log) 
         for side in (comparison.only_old, comparison.only_new)
         if side.rows
     ]
-    rows: dict[str, float] = {}
+    rows: dict[str, int] = {}
     examples: dict[str, list[tuple[Key, str]]] = {}
     unexplained: list[tuple[Key, str]] = []
     explained = 0
@@ -87,9 +86,11 @@ def explain_differences(comparison: Comparison, old: Side, new: Side, log: Log) 
         if bad:
             continue
         explained += count
-        for key, each in parts:
+        for number, (key, each) in enumerate(parts):
             cause = _cause(each)
-            rows[cause] = rows.get(cause, 0.0) + count / len(parts)
+            # Whole rows, of which the sum is that of the pattern.
+            part = count * (number + 1) // len(parts) - count * number // len(parts)
+            rows[cause] = rows.get(cause, 0) + part
             examples.setdefault(cause, []).append((key, _where(each)))
     causes = [
         Cause(text=text, rows=part, examples=tuple(examples[text]))
