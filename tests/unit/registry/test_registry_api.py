@@ -288,6 +288,21 @@ def test_a_configuration_keeps_what_a_request_does_not_name(api: Api) -> None:
     assert "compatibilityGroup" not in api.get("config/s")
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"defaultMetadata": {"properties": {}, "owner": "us"}},
+        {"overrideMetadata": {"tags": {"a": ["PII", "PII"]}}},
+        {"defaultRuleSet": {"domainRules": [], "migrationRules": None}},
+    ],
+)
+def test_a_schema_that_is_registered_twice_is_one_version(api: Api, config: dict[str, Any]) -> None:
+    """The second time, parts of the configuration were merged that the first time were taken as they are."""
+    assert api("PUT", "config", config)[0] == 200
+    assert api.register("s", ONE) == api.register("s", ONE)
+    assert api.get("subjects/s/versions") == [1]
+
+
 def test_a_compatibility_group_is_compared_within_itself(api: Api) -> None:
     api("PUT", "config/s", {"compatibility": "BACKWARD", "compatibilityGroup": "major"})
     api.register("s", ONE, metadata={"properties": {"major": "1"}})
@@ -557,6 +572,7 @@ def test_a_number_that_cannot_be_written_again_is_refused(api: Api, kind: str, s
         {"associations": [{"subject": "s", "lifecycle": 7}]},
         {"associations": [{"subject": "s", "associationType": ["value"]}]},
         {"associations": [{"subject": "s", "schema": "text"}]},
+        {"associations": [{"subject": "new", "schema": {"schema": text(OTHER)}, "lifecycle": "ODD"}]},
         {"associations": [{"subject": "s"}], "resourceType": {"a": 1}},
         {"associations": [{"subject": "s"}, {"subject": "u", "associationType": "value"}]},
     ],
@@ -567,6 +583,7 @@ def test_what_is_no_association(api: Api, members: dict[str, Any]) -> None:
     body = {"resourceName": "t", "resourceNamespace": "lkc", "resourceId": "id-1", **members}
     assert api.refused("POST", "associations", body) == 422
     assert api.get("associations/resources/-/t") == []
+    assert api.get("subjects") == ["s", "u"]
 
 
 # -- the log ---------------------------------------------------------------------------------------------
@@ -739,6 +756,8 @@ def test_an_invalid_schema_is_not_compatible_with_nothing(api: Api, version: str
     status, answer = api("POST", f"{path}?verbose=true", body)
     assert (status, answer["is_compatible"]) == (200, False)
     assert "Undefined schema: nix" in answer["messages"][0]
+    half = api("POST", f"{path}?verbose=true", {"schema": r'"\ud800"'})  # of a surrogate pair
+    assert (half[0], r"\ud800" in half[1]["messages"][0]) == (200, True)
     assert api.refused("POST", path, {"schema": ""}) == 42201
 
 
