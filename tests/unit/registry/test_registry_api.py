@@ -135,6 +135,7 @@ def test_a_subject_may_hold_any_character_but_control_characters(api: Api) -> No
         ("DELETE", "subjects/s?permanent=true", None, 40405),
         ("DELETE", "subjects/s/versions/9", None, 40402),
         ("DELETE", "subjects/s/versions/1?permanent=true", None, 40407),
+        ("POST", "subjects/%E4/versions", {"schema": text(ONE)}, 400),
         ("GET", "nowhere", None, 404),
         ("PATCH", "subjects", None, 405),
     ],
