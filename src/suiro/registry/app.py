@@ -148,10 +148,11 @@ class RegistryApp:
         if parts[0] == "contexts" and len(parts) > 2:
             context, parts = _context(parts[1]), parts[2:]
         methods, path = _route(parts)
-        endpoint = methods.get(request.method)
+        method = "GET" if request.method == "HEAD" else request.method
+        endpoint = methods.get(method)
         if endpoint is None:
             raise ApiError(405, 405, f"HTTP 405 Method Not Allowed: {request.method}")
-        denied = not_allowed(request.scope, role_of(request.method, endpoint))
+        denied = not_allowed(request.scope, role_of(method, endpoint))
         if denied is not None:
             raise api_errors.denied(denied)
         _answer_type(request)

@@ -170,6 +170,12 @@ def test_without_users_it_answers_under_names_of_this_machine_only() -> None:
     assert api.raw("GET", "subjects", host="localhost:8081").status_code == 200
 
 
+def test_head_has_the_head_of_get(api: Api) -> None:
+    """Load balancers ask so whether it answers. It was 405."""
+    for path, status in (("", 200), ("subjects", 200), ("subjects/nix/versions", 404), ("associations", 405)):
+        assert api.raw("HEAD", path).status_code == status
+
+
 def test_content_types(api: Api) -> None:
     response = api.raw("GET", "subjects")
     assert response.headers["content-type"] == "application/vnd.schemaregistry.v1+json"
