@@ -289,9 +289,7 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
             name = "`, `".join(action.option_strings)
         if not name:
             value = {"?": f"[{value.strip()}]", "*": f"[{value.strip()}...]"}.get(str(action.nargs), value)
-        is_text = isinstance(action.default, str) and bool(action.default and name)
-        default = f" Default: `{action.default}`." if is_text and "Default:" not in (action.help or "") else ""
-        yield f"`{(name + value).strip()}`", (action.help or "").replace("%%", "%") + default
+        yield f"`{(name + value).strip()}`", (action.help or "").replace("%%", "%")
 
 
 def postgres_types() -> str:

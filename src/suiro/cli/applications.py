@@ -20,7 +20,7 @@ from suiro.cli.everyday import (
     say,
     usage,
 )
-from suiro.cli.services import TIMEOUT_S, ask_service, shown_url
+from suiro.cli.services import TIMEOUT_S, ask_service, understood
 from suiro.numerals import natural
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ app = Group(
 
 EXPLAIN_TIMEOUT_S = 120.0
 PATH = "/api/v1/application"
+EXPECTED = "an application"
+_COLUMNS = ("application", "state", "records/s", "lag", "stores", "rows", "bytes", "held", "retries", "url")
 
 App = Annotated[str, Option("--app", "URL", "Address that `suiro run --console` printed.")]
 Apps = Annotated[list[str] | None, Option("--app", "URL", "Address that `suiro run --console` printed; repeatable.")]
@@ -47,41 +49,37 @@ def list_(apps: Apps = None, as_json: AsJson = False) -> None:
     from suiro.errors import SuiroError
 
     found: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
     failed: list[str] = []
     with reporting():
         for url in apps:
             try:
-                found.append({"url": url, **_ask(url, PATH)})
+                with understood(url, EXPECTED):
+                    one = {"url": url, **_ask(url, PATH)}
+                    rows.append(_row(one))
+                    found.append(one)
             except SuiroError as error:
                 failed.append(str(error))
-    if found:
-        _show_list(found, as_json)
+        if found:
+            print_rows(found, as_json, _COLUMNS, rows)
     for message in failed:
         note(message)
     if failed:
         raise SystemExit(1)
 
 
-def _show_list(found: list[dict[str, Any]], as_json: bool) -> None:
-    print_rows(
-        found,
-        as_json,
-        ("application", "state", "records/s", "lag", "stores", "rows", "bytes", "held", "retries", "url"),
-        (
-            (
-                one["application_id"],
-                one["state"],
-                one["processed_per_s"],
-                one["lag"],
-                len(one["stores"]),
-                _sum(one["stores"], "rows"),
-                _sum(one["stores"], "bytes"),
-                _sum(one.get("held", ()), "records"),
-                one.get("retries"),
-                one["url"],
-            )
-            for one in found
-        ),
+def _row(one: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        one["application_id"],
+        one["state"],
+        one["processed_per_s"],
+        one["lag"],
+        len(one["stores"]),
+        _sum(one["stores"], "rows"),
+        _sum(one["stores"], "bytes"),
+        _sum(one.get("held", ()), "records"),
+        one.get("retries"),
+        one["url"],
     )
 
 
@@ -95,8 +93,11 @@ def _sum(rows: Iterable[dict[str, Any]], name: str) -> int | None:
 def graph(app: App, as_json: AsJson = False) -> None:
     """Show the operators of an application, how each processes records, and how many. Then show the sizes of its
     stores, records that tasks hold back, and micro-batches that were retried."""
-    with reporting():
-        found = _ask(app, PATH)
+    with reporting(), understood(app, EXPECTED):
+        _show_graph(_ask(app, PATH), as_json)
+
+
+def _show_graph(found: dict[str, Any], as_json: bool) -> None:
     retried = [one for one in found.get("batches", ()) if one.get("retries")]
     if as_json:
         more = {name: found.get(name) for name in ("stores", "held", "retries", "aborts")}
@@ -187,27 +188,27 @@ def store(
     from suiro.foundation.http import segment
 
     query = urlencode({"first": first, "limit": limit, "contains": contains})
-    with reporting():
+    with reporting(), understood(app, EXPECTED):
         found = _ask(app, f"{PATH}/stores/{segment(name)}?{query}")
         stores = _ask(app, PATH)["stores"]
-    about: dict[str, Any] = next((one for one in stores if one["name"] == name), {})
-    if as_json:
-        print_json({**found, "store": about})
-        return
-    windows = any(one["window"] for one in found["rows"])
-    print_table(
-        ("key", "window", "value") if windows else ("key", "value"),
-        (
-            (one["key"], _window(one["window"]), one["value"]) if windows else (one["key"], one["value"])
-            for one in found["rows"]
-        ),
-    )
-    if about.get("rows") is not None:
-        tasks = about["tasks"]
-        note(
-            f"{about['rows']:,} row{'s' * (about['rows'] != 1)}, about {about['bytes']:,} bytes, "
-            f"in {tasks} task{'s' * (tasks != 1)} that ran since the start"
+        about: dict[str, Any] = next((one for one in stores if one["name"] == name), {})
+        if as_json:
+            print_json({**found, "store": about})
+            return
+        windows = any(one["window"] for one in found["rows"])
+        print_table(
+            ("key", "window", "value") if windows else ("key", "value"),
+            (
+                (one["key"], _window(one["window"]), one["value"]) if windows else (one["key"], one["value"])
+                for one in found["rows"]
+            ),
         )
+        if about.get("rows") is not None:
+            tasks = about["tasks"]
+            note(
+                f"{about['rows']:,} row{'s' * (about['rows'] != 1)}, about {about['bytes']:,} bytes, "
+                f"in {tasks} task{'s' * (tasks != 1)} that ran since the start"
+            )
 
 
 @app.command
@@ -232,21 +233,25 @@ def explain(
             usage(f"--window {window[:80]!r}: expected START-END in ms, such as 1372636800000-1372640400000")
         bounds = [int(start), int(end)]
     path = f"{PATH}/stores/{segment(name)}/explain"
-    with reporting():
+    with reporting(), understood(app, EXPECTED):
         found = _ask(app, path, {"key": key, "window": bounds}, timeout_s=EXPLAIN_TIMEOUT_S)
-    if as_json:
-        print_json(found)
-        return
-    from suiro.console.text import iso_time
+        said = _said_of(found)
+        if as_json:
+            print_json(found)
+            return
+        from suiro.console.text import iso_time
 
-    if found["found"]:
-        print_fields({"row": found["value"]})
-        print_table(
-            ("topic", "partition", "offset", "time"),
-            ((one["topic"], one["partition"], one["offset"], iso_time(one["timestamp"])) for one in found["records"]),
-        )
-    for line in _said_of(found):
-        note(line)
+        if found["found"]:
+            print_fields({"row": found["value"]})
+            print_table(
+                ("topic", "partition", "offset", "time"),
+                (
+                    (one["topic"], one["partition"], one["offset"], iso_time(one["timestamp"]))
+                    for one in found["records"]
+                ),
+            )
+        for line in said:
+            note(line)
 
 
 def _said_of(found: dict[str, Any]) -> list[str]:
@@ -279,14 +284,8 @@ def _window(window: list[int] | None) -> str:
 
 def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S) -> Any:
     """Raises `UsageError` and `TransientError`."""
-    from suiro.errors import UsageError
-
-    expected = "an application"
     method = "GET" if body is None else "POST"
-    found = ask_service(method, url, path, expected=expected, body=body, timeout_s=timeout_s)
-    if not isinstance(found, dict) or (path == PATH and "application_id" not in found):
-        raise UsageError(f"{shown_url(url)} does not answer as {expected} does")
-    return found
+    return ask_service(method, url, path, expected=EXPECTED, body=body, timeout_s=timeout_s)
 
 
 @app.command

@@ -19,7 +19,8 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NoReturn
 
 from suiro.numerals import number, whole_number
 
@@ -93,18 +94,35 @@ class Group:
         return {name: self._parser(function, name) for name, function in self.commands.items()}
 
     def _overview(self) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(prog=f"suiro {self.name}", description=self.help, **_LAYOUT)
+        parser = Parser(prog=f"suiro {self.name}", description=self.help, **_LAYOUT)
         commands = parser.add_subparsers(metavar="COMMAND", required=True)
         for name, function in self.commands.items():
             commands.add_parser(name, help=_first_line(function).replace("%", "%%"), **_LAYOUT)
         return parser
 
     def _parser(self, function: Callable[..., None], name: str = "") -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(prog=f"suiro {self.name} {name}".strip(), **_LAYOUT)
+        parser = Parser(prog=f"suiro {self.name} {name}".strip(), **_LAYOUT)
         parser.description = inspect.cleandoc(function.__doc__ or "")
         for one in _parameters(function):
             _add(parser, one)
         return parser
+
+
+class Parser(argparse.ArgumentParser):
+    """Escapes what is not printable in errors, which quote file names. Takes `--name=--`, which an older argparse takes
+    for the end of options."""
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if arg_strings != ["--"] or not action.option_strings:
+            return super()._get_values(action, arg_strings)
+        value = self._get_value(action, "--")
+        self._check_value(action, value)
+        return value
+
+    def error(self, message: str) -> NoReturn:
+        from suiro.console.text import printable
+
+        super().error(printable(message))
 
 
 _LAYOUT: dict[str, Any] = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
@@ -155,6 +173,8 @@ class _Parameter:
             value = convert(text)
             if least is not None and value < least:
                 raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
+            if self.type is Path and not text:  # which would be the current directory
+                raise argparse.ArgumentTypeError("the path is empty")
             # The methods of `Path` raise if a name is too long, or a folder may not be entered.
             if path == "existing file" and not os.path.exists(text):
                 raise argparse.ArgumentTypeError(f"{text} does not exist, or you may not see it")
@@ -218,6 +238,8 @@ def _add(parser: argparse.ArgumentParser, one: _Parameter) -> None:
         parser.add_argument(*names, dest=one.name, action=action, default=one.default, help=help_text)
         return
     default = None if one.is_needed else one.default
+    if isinstance(default, str) and default and "Default:" not in help_text and not declared.hidden:
+        help_text = f"{help_text} Default: {default}.".lstrip()
     if declared.env:
         help_text += f" Also {declared.env}."
         default = os.environ.get(declared.env) or default

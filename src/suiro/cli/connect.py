@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import AsJson, fail, log_to_stderr, print_rows, reporting, say
 from suiro.cli.service_options import WhileStdinIsOpen
-from suiro.cli.services import ask_service, shown_url
+from suiro.cli.services import ask_service, understood
 
 connect = Group("connect", "Sources and sinks: run, check, status, pause, resume, restart.")
 
@@ -83,12 +83,10 @@ def check(file: _File) -> None:
 def status(url: _Url = _DEFAULT_URL, token: _Token = None, as_json: AsJson = False) -> None:
     """Show state, records and lag of every connector."""
     answer = _ask("GET", url, "/connectors?expand=status", token)
-    try:
+    with reporting("suiro connect"), understood(url, EXPECTED):
         found = [item["status"] for item in answer.values()]
         rows = [[one[name] for name in _COLUMNS] for one in found]
         errors = [f"{one['name']}: {one['error']}" for one in found if one["error"]]
-    except (AttributeError, KeyError, TypeError):
-        fail(f"{shown_url(url)} does not answer as {EXPECTED} does", "suiro connect")
     print_rows(found, as_json, _COLUMNS, rows)
     if not as_json:
         for error in errors:

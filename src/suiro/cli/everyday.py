@@ -170,8 +170,8 @@ def settings_of(name: str | None) -> dict[str, str]:
     if table is None and name is None:
         return {}
     if not isinstance(table, dict):
-        known = ", ".join(sorted(tables)) or "none"
-        raise ConfigError(f"{path} has no profile {name!r}; it has {known}")
+        known = ", ".join(sorted(one for one, table in tables.items() if isinstance(table, dict))) or "none"
+        raise ConfigError(f"{path} has no profile {name or 'default'!r}; it has {known}")
     written = dict(_flat(table))
     try:
         settings = {key: with_environment(value, key) for key, value in written.items()}

@@ -48,7 +48,8 @@ class _GivenSchema:
         from suiro.registry import Reference, Schema
 
         try:
-            text = sys.stdin.read() if self.file == Path("-") else self.file.read_text(encoding="utf-8")
+            is_stdin = self.file == Path("-")
+            text = sys.stdin.buffer.read().decode() if is_stdin else self.file.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise UsageError(f"{self.file} is not UTF-8: {error}") from None
         references = []

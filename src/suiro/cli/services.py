@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 TIMEOUT_S = 10.0
@@ -15,6 +16,17 @@ def shown_url(url: str) -> str:
     """Returns the URL without its password, for messages. It may not be a URL: the scheme may be missing, and the
     password may have a slash."""
     return re.sub(r"^(\w+://)?.*@", r"\1", url, flags=re.DOTALL)[:200]
+
+
+@contextmanager
+def understood(url: str, expected: str) -> Iterator[None]:
+    """Within it, an answer is read. Raises `UsageError` for one of another shape than that of `expected`."""
+    from suiro.errors import UsageError
+
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise UsageError(f"{shown_url(url)} does not answer as {expected} does") from None
 
 
 def ask_service(

@@ -73,7 +73,7 @@ class _Shown:
         key_of, value_of = decoder(self.key_format, registry), decoder(self.value_format, registry)
         wanted = None if self.filter_ is None else Filter(self.filter_)
         printed = 0
-        if max_records is not None and max_records <= 0:
+        if max_records == 0:
             return
         try:
             for record in found:
@@ -101,7 +101,7 @@ def records(
         ),
     ] = "earliest",
     partition: _Partition = None,
-    max_: Annotated[int | None, Option("--max", "N", "Stop after N records.")] = None,
+    max_: Annotated[int | None, Option("--max", "N", "Stop after N records.", min=0)] = None,
     follow: Annotated[bool, Option("--follow", help="Wait for more records, until SIGINT.")] = False,
     *,
     shown: _Shown,
@@ -141,9 +141,9 @@ def consume(
         ),
     ] = None,
     partition: _Partition = None,
-    max_messages: Annotated[int | None, Option("--max-messages", "N", "Stop after N records.")] = None,
+    max_messages: Annotated[int | None, Option("--max-messages", "N", "Stop after N records.", min=0)] = None,
     timeout_ms: Annotated[
-        int | None, Option("--timeout-ms", "MS", "Stop after this time without a record. Default: never.")
+        int | None, Option("--timeout-ms", "MS", "Stop after this time without a record. Default: never.", min=0)
     ] = None,
     *,
     shown: _Shown,

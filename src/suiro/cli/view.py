@@ -24,6 +24,7 @@ from suiro.cli.everyday import (
     usage,
 )
 from suiro.cli.service_options import ClientConfig, Listen, SchemaRegistry, TlsCertificate, TlsKey, WhileStdinIsOpen
+from suiro.cli.services import understood
 from suiro.cli.view_output import busy, done, print_history, print_status, say_lines, watch_build, watch_steps
 from suiro.clock import monotonic_s
 from suiro.foundation.settings import assignments
@@ -64,7 +65,11 @@ class _Host:
     def views(self, caller: str | None = None) -> Iterator[Views]:
         from suiro.views import Views
 
-        with reporting("suiro view"), Views(self.url, caller=caller) as views:
+        with (
+            reporting("suiro view"),
+            Views(self.url, caller=caller) as views,
+            understood(views.url, "a host of views"),
+        ):
             yield views
 
     def show(self, found: Any, text: str) -> None:
@@ -241,13 +246,13 @@ def status(
     """Show the versions of views with their callers, lag, progress and errors."""
     with host.views() as views:
         found = views.views() if name is None else [views.status(name)]
-    if host.as_json:
-        print_json(found if name is None else found[0])
-        return
-    if not found:
-        print("there is no view yet; create one with suiro view deploy APP.PY:FUNCTION")
-    for one in found:
-        print_status(one)
+        if host.as_json:
+            print_json(found if name is None else found[0])
+            return
+        if not found:
+            print("there is no view yet; create one with suiro view deploy APP.PY:FUNCTION")
+        for one in found:
+            print_status(one)
 
 
 @view.command
@@ -278,7 +283,7 @@ def compare(
             found = views.compare(
                 name, old=old, new=new, tolerances=tolerances, ignored=ignore or (), timeout_ms=timeout_ms
             )
-    host.show(found, found["text"])
+        host.show(found, found["text"])
 
 
 @view.command
@@ -301,10 +306,11 @@ def explain(
     host: _Host,
 ) -> None:
     """Explain why a row differs: show its input records, and the step at which the two versions diverge."""
-    with host.views() as views, busy("replaying", quiet=host.as_json):
+    with host.views() as views:
         timeout_ms = _timeout_ms(timeout)
-        found = views.explain(name, *([key] if key else []), old=old, new=new, full=full, timeout_ms=timeout_ms)
-    host.show(found, found["text"])
+        with busy("replaying", quiet=host.as_json):
+            found = views.explain(name, *([key] if key else []), old=old, new=new, full=full, timeout_ms=timeout_ms)
+        host.show(found, found["text"])
 
 
 @view.command
@@ -351,9 +357,9 @@ def shift(
         )
         if wait and found["routing"]["guide"] is not None:
             found = watch_steps(views, name, found, quiet=host.as_json)
-    done(found, host.as_json)
-    if found["position"] == "rolled back":
-        sys.exit(1)
+        done(found, host.as_json)
+        if found["position"] == "rolled back":
+            sys.exit(1)
 
 
 @view.command
@@ -363,7 +369,7 @@ def rollback(name: _View, host: _Host) -> None:
         started = monotonic_s()
         found = views.rollback(name)
         took = monotonic_s() - started
-    done(found, host.as_json, f" ({took * 1000:.0f} ms)")
+        done(found, host.as_json, f" ({took * 1000:.0f} ms)")
 
 
 @view.command
@@ -371,7 +377,7 @@ def forward(name: _View, max_lag: _MaxLag = None, *, host: _Host) -> None:
     """Restore the share from before the rollback."""
     with host.views() as views:
         found = views.forward(name, max_lag_ms=_max_lag_ms(max_lag))
-    done(found, host.as_json)
+        done(found, host.as_json)
 
 
 @view.command
@@ -388,7 +394,7 @@ def retire(
     with host.views() as views:
         require_yes(f"Delete version {version} of {name}, its topics and its store? It cannot be undone.", yes)
         found = views.retire(name, version, yes=True, last=last)
-    done(found, host.as_json)
+        done(found, host.as_json)
 
 
 @view.command
@@ -405,7 +411,7 @@ def throttle(
         if records != "off" and rate is None:
             usage(f"{records[:80]!r}: expected records a second, or off")
         found = views.throttle(name, rate)
-    done(found, host.as_json)
+        done(found, host.as_json)
 
 
 @view.command
@@ -413,10 +419,10 @@ def history(name: _View, host: _Host) -> None:
     """Show the last 1,000 changes of a view: time, user and command. The topic _suiro_views stores them."""
     with host.views() as views:
         found = views.history(name)
-    if host.as_json:
-        print_json(found)
-        return
-    print_history(found)
+        if host.as_json:
+            print_json(found)
+            return
+        print_history(found)
 
 
 @view.command
@@ -435,7 +441,7 @@ def topic(
     with host.views(caller) as views:
         views.status(name)  # a read, as `topic` is, waits for a host that does not answer
         found = views.topic(name)
-    host.show(found, found["topic"])
+        host.show(found, found["topic"])
 
 
 @view.command
@@ -448,7 +454,7 @@ def consumers(
     """Move a consumer group to the output topic of another version, at the equivalent offsets."""
     with host.views() as views:
         found = views.move_consumers(name, group, version)
-    host.show(found, f"group {group} continues in version {version}: {json.dumps(found['moved'])}")
+        host.show(found, f"group {group} continues in version {version}: {json.dumps(found['moved'])}")
 
 
 def _read(read: Callable[[], T]) -> T:

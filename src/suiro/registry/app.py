@@ -139,15 +139,20 @@ class RegistryApp:
 
     async def _call(self, request: Request, work: Work) -> tuple[Endpoint, Call]:
         raw_path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-        parts = [unquote(part) for part in raw_path.partition(b"?")[0].decode().strip("/").split("/")]
+        try:
+            path_parts = raw_path.partition(b"?")[0].decode().strip("/").split("/")
+            parts = [unquote(part, errors="strict") for part in path_parts]
+        except UnicodeDecodeError:
+            raise ApiError(400, 400, "HTTP 400 Bad Request: the path is not UTF-8") from None
         context = DEFAULT_CONTEXT
         if parts[0] == "contexts" and len(parts) > 2:
             context, parts = _context(parts[1]), parts[2:]
         methods, path = _route(parts)
-        endpoint = methods.get(request.method)
+        method = "GET" if request.method == "HEAD" else request.method
+        endpoint = methods.get(method)
         if endpoint is None:
             raise ApiError(405, 405, f"HTTP 405 Method Not Allowed: {request.method}")
-        denied = not_allowed(request.scope, role_of(request.method, endpoint))
+        denied = not_allowed(request.scope, role_of(method, endpoint))
         if denied is not None:
             raise api_errors.denied(denied)
         _answer_type(request)

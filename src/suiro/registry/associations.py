@@ -59,6 +59,10 @@ def check(body: Mapping[str, Any]) -> None:
             raise unprocessable(f"{name!r} is a text")
     if not all(isinstance(one.get("schema") or {}, dict) for one in asked):
         raise unprocessable("'schema' is a JSON object")
+    for one in asked:
+        lifecycle = (one.get("lifecycle") or STRONG).upper()
+        if lifecycle not in (STRONG, WEAK):
+            raise unprocessable(f"lifecycle is STRONG or WEAK, not {lifecycle!r}")
     types = [one.get("associationType") or DEFAULT_ASSOCIATION for one in asked]
     if len(set(types)) < len(types):
         raise unprocessable("a resource has one association of each type, and 'associations' names a type twice")
@@ -86,14 +90,11 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
         check_name(subject)
         if not state.versions(subject):
             raise subject_not_found(subject)
-        lifecycle = (one.get("lifecycle") or STRONG).upper()
-        if lifecycle not in (STRONG, WEAK):
-            raise unprocessable(f"lifecycle is STRONG or WEAK, not {lifecycle!r}")
         made: dict[str, Any] = {
             "subject": subject,
             **resource,
             "associationType": type_,
-            "lifecycle": lifecycle,
+            "lifecycle": (one.get("lifecycle") or STRONG).upper(),
             "frozen": bool(one.get("frozen")),
         }
         for old in find(state, body["resourceName"], body["resourceNamespace"], resource_type, [type_]):

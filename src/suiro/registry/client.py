@@ -201,7 +201,9 @@ class RegistryClient:
         path = f"compatibility/subjects/{segment(subject)}/versions?verbose=true"
         try:
             answer = self._call("POST", path, _VerdictAnswer, schema.to_json())
-        except SchemaNotFoundError:
+        except SchemaNotFoundError as error:
+            if error.error_code == _NOT_FOUND:  # the path is not that of a registry
+                raise
             return []  # it is the first schema of the subject
         if answer.is_compatible:
             return []

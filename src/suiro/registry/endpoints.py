@@ -317,7 +317,7 @@ def _verdict(storage: Storage, call: Call) -> Any:
         except ApiError as error:
             if error.code != INVALID_SCHEMA or not verbose:
                 raise
-            return [error.message]
+            return [error.message.encode(errors="backslashreplace").decode()]  # it may have half of a surrogate pair
 
     messages = _decided(storage, call, decide)
     answer: dict[str, Any] = {"is_compatible": not messages}

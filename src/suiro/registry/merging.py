@@ -11,15 +11,17 @@ _KINDS = ("CONDITION", "TRANSFORM")
 _MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "READ", "WRITE", "WRITEREAD")
 
 
-def merge_metadata(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
+Part = dict[str, Any] | None
+
+
+def merge_metadata(default: Part, given: Part, override: Part) -> Part:
     """Merges properties by name, and joins tags and sensitive names. None if there is nothing."""
-    given = [one for one in parts if one is not None]
-    if len(given) <= 1:
-        return given[0] if given else None
+    if default is None and override is None:
+        return given
     tags: dict[str, list[str]] = {}
     properties: dict[str, str] = {}
     sensitive: list[str] = []
-    for one in given:
+    for one in filter(None, (default, given, override)):
         for path, names in (one.get("tags") or {}).items():
             tags[path] = list(dict.fromkeys([*tags.get(path, ()), *names]))
         properties |= one.get("properties") or {}
@@ -28,17 +30,17 @@ def merge_metadata(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
     return {name: part for name, part in merged.items() if part}
 
 
-def merge_rule_sets(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
+def merge_rule_sets(default: Part, given: Part, override: Part) -> Part:
     """Merges rules by name within each phase."""
-    given = [one for one in parts if one is not None]
-    if len(given) <= 1:
-        return given[0] if given else None
+    if default is None and override is None:
+        return given
+    parts = list(filter(None, (default, given, override)))
     merged: dict[str, Any] = {}
-    for one in given:
+    for one in parts:
         merged |= {name: value for name, value in one.items() if name not in _PHASES}
     for phase in _PHASES:
         rules: dict[str, Any] = {}
-        for one in given:
+        for one in parts:
             for rule in one.get(phase) or ():
                 rules.pop(rule["name"], None)
                 rules[rule["name"]] = rule

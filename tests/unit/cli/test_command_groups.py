@@ -63,6 +63,8 @@ def test_options_and_arguments_come_in_any_order(tmp_path: Path) -> None:
     one = made("--set", "a=1", "n", "--count", "3", "p", "q", "--set", "b=2", "--no-wait", "--dry-run")
     assert (one["name"], one["parts"], one["count"], one["set_"]) == ("n", ["p", "q"], 3, ["a=1", "b=2"])
     assert (one["wait"], one["dry_run"]) == (False, True)
+    assert made("n", "--token=--", "--set=--")["set_"] == ["--"]
+    assert found["token"] == "--"
     assert made("n", "-s", "-0.5", "--folder", str(tmp_path / "new"))["share"] == -0.5
 
 
@@ -88,12 +90,16 @@ def test_what_does_not_fit_is_named(capsys: pytest.CaptureFixture[str], tmp_path
     assert "--count: 0: give at least 1" in refused(capsys, "n", "--count", "0")
     assert "--count: invalid int value: 'x'" in refused(capsys, "n", "--count", "x")
     assert f"{tmp_path / 'no'} does not exist" in refused(capsys, "n", "--file", str(tmp_path / "no"))
+    assert "--folder: the path is empty" in refused(capsys, "n", "--folder", "")
     assert "is a directory; give a file" in refused(capsys, "n", "--file", str(tmp_path))
     path = tmp_path / "file"
     path.touch()
     assert "is a file; give a directory" in refused(capsys, "n", "--folder", str(path))
     assert "invalid choice: 'c'" in refused(capsys, "n", "--kind", "c")
     assert "--coun" in refused(capsys, "n", "--coun", "3"), "options are not abbreviated"
+    assert "--count: invalid int value: '--'" in refused(capsys, "n", "--count=--")
+    assert "invalid choice: '--'" in refused(capsys, "n", "--kind=--")
+    assert r"unrecognized arguments: --\x1b[2J" in refused(capsys, "n", "--\x1b[2J")
     assert "NAME" in refused(capsys)
 
 
@@ -103,4 +109,6 @@ def test_help_lists_the_commands_and_says_what_they_do(capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as stop:
         group.main(["make", "--help"])
     assert stop.value.code == 0
-    assert "Also THINGS_TOKEN." in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Also THINGS_TOKEN." in shown
+    assert "--kind a|b            Default: a.\n" in shown

@@ -22,7 +22,7 @@ from suiro.cli.everyday import (
     registry_url,
     settings_of,
 )
-from suiro.errors import DeadlineExceededError
+from suiro.errors import ConfigError, DeadlineExceededError
 from suiro.registry import registry_client
 
 
@@ -142,3 +142,12 @@ def test_settings_of_a_profile_keep_their_names(monkeypatch: pytest.MonkeyPatch,
         "endpoint.url": "http://e",
         "check.crcs": "true",
     }
+
+
+def test_a_default_profile_that_is_no_table_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It was the profile None."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "suiro").mkdir()
+    (tmp_path / "suiro" / "profiles.toml").write_text("default = 5\n[p]\n")
+    with pytest.raises(ConfigError, match=r"has no profile 'default'; it has p$"):
+        settings_of(None)

@@ -52,6 +52,13 @@ def test_what_the_locale_cannot_write_is_escaped(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("source.w\\xe4rme: files\n", "")
 
 
+@pytest.mark.parametrize(("given", "said"), [(r"\377", "suiro: - is not UTF-8: "), (r"\303\244", "")])
+def test_a_schema_is_utf_8_whatever_the_locale_is(given: str, said: str) -> None:
+    schema = f"""printf '{{"type": "string", "doc": "{given}"}}'"""
+    done = _shell(f"{schema} | suiro schema register s - --registry mock://of-a-test", LC_ALL="C")
+    assert (done.returncode, done.stderr[: len(said)], done.stderr.count("\n")) == (bool(said), said, bool(said))
+
+
 def test_a_message_of_a_log_is_no_other_line_of_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

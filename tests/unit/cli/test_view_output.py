@@ -110,3 +110,15 @@ def test_another_service_is_not_taken_for_connect(body: Any) -> None:
         done = suiro("connect", "status", "--url", peer.url)
     assert (done.code, done.out) == (1, "")
     assert "does not answer as `suiro connect run` does" in done.err
+
+
+@pytest.mark.parametrize("body", [None, {}, {"text": 5, "routing": 1, "view": 2, "position": 3}], ids=str)
+@pytest.mark.parametrize(
+    "command", ["status", "compare", "explain", "shift", "rollback", "retire", "history", "topic"], ids=str
+)
+def test_another_service_is_not_taken_for_a_host_of_views(command: str, body: Any) -> None:
+    more = {"shift": ["10"], "retire": ["1", "--yes"]}.get(command, [])
+    with HttpPeer(lambda asked: Answer(body=[body] if command == "history" else body)) as peer:
+        done = suiro("view", command, "delays", *more, "--url", peer.url)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "does not answer as a host of views does" in done.err

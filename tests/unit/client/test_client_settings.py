@@ -77,10 +77,13 @@ def test_bootstrap_servers() -> None:
     assert parse_bootstrap_servers("a:1, [::1]:2,") == (("a", 1), ("::1", 2))
 
 
-@pytest.mark.parametrize("servers", ["", "host", "host:", ":9092", "host:port", "host:0", "host:70000"])
+@pytest.mark.parametrize(
+    "servers", ["", "host", "host:", ":9092", "host:port", "host:0", "host:70000", "ada:secret@a:1"]
+)
 def test_bootstrap_servers_that_are_none(servers: str) -> None:
-    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers") as raised:
         parse_bootstrap_servers(servers)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("said", "is_checked"), [("https", True), ("HTTPS", True), ("none", False), ("", False)])

@@ -140,6 +140,7 @@ def test_a_subject_may_hold_any_character_but_control_characters(api: Api) -> No
         ("DELETE", "subjects/s?permanent=true", None, 40405),
         ("DELETE", "subjects/s/versions/9", None, 40402),
         ("DELETE", "subjects/s/versions/1?permanent=true", None, 40407),
+        ("POST", "subjects/%E4/versions", {"schema": text(ONE)}, 400),
         ("GET", "nowhere", None, 404),
         ("PATCH", "subjects", None, 405),
     ],
@@ -172,6 +173,12 @@ def test_without_users_it_answers_under_names_of_this_machine_only() -> None:
     assert api.raw("GET", "subjects").status_code == 403
     assert api.raw("GET", "subjects", host="pages.example").json()["error_code"] == 403
     assert api.raw("GET", "subjects", host="localhost:8081").status_code == 200
+
+
+def test_head_has_the_head_of_get(api: Api) -> None:
+    """Load balancers ask so whether it answers. It was 405."""
+    for path, status in (("", 200), ("subjects", 200), ("subjects/nix/versions", 404), ("associations", 405)):
+        assert api.raw("HEAD", path).status_code == status
 
 
 def test_content_types(api: Api) -> None:
@@ -291,6 +298,21 @@ def test_a_configuration_keeps_what_a_request_does_not_name(api: Api) -> None:
     assert latest["ruleSet"]["domainRules"][0]["name"] == "r"
     assert api("PUT", "config/s", {"compatibilityGroup": None})[0] == 200
     assert "compatibilityGroup" not in api.get("config/s")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"defaultMetadata": {"properties": {}, "owner": "us"}},
+        {"overrideMetadata": {"tags": {"a": ["PII", "PII"]}}},
+        {"defaultRuleSet": {"domainRules": [], "migrationRules": None}},
+    ],
+)
+def test_a_schema_that_is_registered_twice_is_one_version(api: Api, config: dict[str, Any]) -> None:
+    """The second time, parts of the configuration were merged that the first time were taken as they are."""
+    assert api("PUT", "config", config)[0] == 200
+    assert api.register("s", ONE) == api.register("s", ONE)
+    assert api.get("subjects/s/versions") == [1]
 
 
 def test_a_compatibility_group_is_compared_within_itself(api: Api) -> None:
@@ -562,6 +584,7 @@ def test_a_number_that_cannot_be_written_again_is_refused(api: Api, kind: str, s
         {"associations": [{"subject": "s", "lifecycle": 7}]},
         {"associations": [{"subject": "s", "associationType": ["value"]}]},
         {"associations": [{"subject": "s", "schema": "text"}]},
+        {"associations": [{"subject": "new", "schema": {"schema": text(OTHER)}, "lifecycle": "ODD"}]},
         {"associations": [{"subject": "s"}], "resourceType": {"a": 1}},
         {"associations": [{"subject": "s"}, {"subject": "u", "associationType": "value"}]},
     ],
@@ -572,6 +595,7 @@ def test_what_is_no_association(api: Api, members: dict[str, Any]) -> None:
     body = {"resourceName": "t", "resourceNamespace": "lkc", "resourceId": "id-1", **members}
     assert api.refused("POST", "associations", body) == 422
     assert api.get("associations/resources/-/t") == []
+    assert api.get("subjects") == ["s", "u"]
 
 
 # -- the log ---------------------------------------------------------------------------------------------
@@ -744,6 +768,8 @@ def test_an_invalid_schema_is_not_compatible_with_nothing(api: Api, version: str
     status, answer = api("POST", f"{path}?verbose=true", body)
     assert (status, answer["is_compatible"]) == (200, False)
     assert "Undefined schema: nix" in answer["messages"][0]
+    half = api("POST", f"{path}?verbose=true", {"schema": r'"\ud800"'})  # of a surrogate pair
+    assert (half[0], r"\ud800" in half[1]["messages"][0]) == (200, True)
     assert api.refused("POST", path, {"schema": ""}) == 42201
 
 

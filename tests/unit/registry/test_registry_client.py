@@ -212,6 +212,17 @@ def test_an_answer_of_another_shape_is_refused(server: Scripted, answer: Any) ->
                 call()
 
 
+def test_a_path_of_no_registry_accepts_no_schema(server: Scripted) -> None:
+    """`suiro schema check` said that the subject accepts it, whatever it was."""
+    with RegistryClient(f"{server.url}/wrong") as client:
+        server.answers = [(404, {"error_code": 40401, "message": "Subject 's' not found."})]
+        assert client.compatible("s", Schema('"int"')) == []
+        for answer in (b"<html>", {"error_code": 404, "message": "HTTP 404 Not Found"}):
+            server.answers = [(404, answer)]
+            with pytest.raises(SchemaNotFoundError, match="/wrong/"):
+                client.compatible("s", Schema('"int"'))
+
+
 def test_a_subject_is_one_segment_of_a_path(server: Scripted) -> None:
     """The level of the subject ".", and of "", was set for all subjects."""
     server.answers = [(200, {"compatibility": "NONE"}), (200, [1])]

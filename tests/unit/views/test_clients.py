@@ -123,8 +123,15 @@ def test_a_command_that_reached_no_host_was_not_done(error: Exception, said: str
 def test_errors_are_of_their_kinds(ask: Ask) -> None:
     with pytest.raises(UnknownViewError, match="no view"):
         ask(Host((404, {"message": "no view"})), "status", "delays")
-    with pytest.raises(UsageError, match="is that a host of views"):
-        ask(Host("<html>"), "topic", "delays")
+    for other in ("<html>", "[" * 100_000):
+        with pytest.raises(UsageError, match="is that a host of views"):
+            ask(Host(other), "topic", "delays")
+    for status in (301, 404):
+        with pytest.raises(UsageError, match=f"answered {status}: "):
+            ask(Host((status, [])), "views")
+    for name in ("topic", "status"):
+        with pytest.raises(TransientError, match=r"no answer|broke"):
+            ask(Host(httpx.DecodingError("no gzip")), name, "delays", wait_s=0)
 
 
 @both
@@ -197,6 +204,23 @@ def test_changes_go_on_where_the_host_fell_silent(kind: Any, monkeypatch: pytest
             connection.close()
     # One event a connection; of a busy machine, a connection may be over before its own.
     assert heard[0] < heard[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "done"), [("status", {}, ""), ("rollback", {}, "may"), ("compare", {"timeout_ms": 1}, "may")]
+)
+def test_a_silent_host_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch, name: str, more: dict[str, int], done: str
+) -> None:
+    for limit in ("LOOK_TIMEOUT_S", "COMMAND_TIMEOUT_S"):
+        monkeypatch.setattr(f"suiro.views.serving.client.{limit}", 0.1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        Views(f"http://127.0.0.1:{listening.getsockname()[1]}") as views,
+        pytest.raises(TransientError, match=r"broke \(timed out\)") as raised,
+    ):
+        getattr(views, name)("delays", **more)
+    assert ("may have been done" in str(raised.value)) == bool(done)
 
 
 def test_waiting_for_a_version_that_was_never_deployed_is_told() -> None:

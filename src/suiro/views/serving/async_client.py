@@ -92,10 +92,10 @@ class AsyncViews:
     async def _read(self, path: str, options: Mapping[str, Any]) -> Any:
         attempts = Attempts(self.url, self._timeout_s)
         while True:
-            answer: httpx.Response | httpx.TransportError
+            answer: httpx.Response | httpx.RequestError
             try:
                 answer = await self._http.get(path, params=params_of(options))
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 answer = error
             if isinstance(answer, httpx.Response) and attempts.is_last(answer):
                 return said(answer)

@@ -22,6 +22,10 @@ from suiro.errors import TransientError, UsageError
 from suiro.foundation.http import segment
 from suiro.foundation.process_user import process_user
 from suiro.views.serving.requests import (
+    COMMAND_TIMEOUT_S,
+    COMPARE_TIMEOUT_MS,
+    LONGEST_MS,
+    LOOK_TIMEOUT_S,
     READ_TIMEOUT_S,
     START_ONE,
     Attempts,
@@ -101,10 +105,10 @@ class Views:
     def _read(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
         attempts = Attempts(self.url, self._timeout_s)
         while True:
-            answer: httpx.Response | httpx.TransportError
+            answer: httpx.Response | httpx.RequestError
             try:
                 answer = self._http.get(path, params=params_of(options))
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 answer = error
             if isinstance(answer, httpx.Response) and attempts.is_last(answer):
                 found: dict[str, Any] = said(answer)
@@ -258,20 +262,22 @@ class Views:
         return self._do(f"/views/{segment(view)}/consumers", group=group, version=version)
 
     def _do(self, path: str, **body: Any) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("POST", path, {**body, "who": self._who})
+        work_ms = body.get("timeout_ms", 0)
+        timeout_s = COMMAND_TIMEOUT_S + min(COMPARE_TIMEOUT_MS if work_ms is None else work_ms, LONGEST_MS) / 1000
+        found: dict[str, Any] = self._ask("POST", path, {**body, "who": self._who}, timeout_s=timeout_s)
         return found
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        timeout = httpx.Timeout(None, connect=self._timeout_s)
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Any:
+        timeout = httpx.Timeout(timeout_s or LOOK_TIMEOUT_S, connect=self._timeout_s)
         try:
             answer = self._http.request(method, path, json=body, timeout=timeout)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise TransientError(f"no host of views answers at {self.url}: {reason_of(error)}. {START_ONE}") from None
-        except httpx.TransportError as error:
-            raise TransientError(
-                f"the connection to {self.url} broke ({reason_of(error)}): it may have been done; look: suiro view "
-                "status"
-            ) from None
+        except httpx.RequestError as error:
+            may_be_done = "" if method == "GET" else ": it may have been done; look: suiro view status"
+            raise TransientError(f"the connection to {self.url} broke ({reason_of(error)}){may_be_done}") from None
         except ValueError as error:
             raise UsageError(
                 f"what is asked for cannot be said in JSON ({error}): NaN and infinity are no numbers there"

@@ -18,6 +18,10 @@ from suiro.views.state import RefusedChangeError, UnknownViewError
 DEFAULT_URL = "http://127.0.0.1:8085"
 URL_VARIABLE = "SUIRO_VIEWS_URL"
 READ_TIMEOUT_S = 30.0
+LOOK_TIMEOUT_S, COMMAND_TIMEOUT_S = 120.0, 600.0
+"""The most that a look at a view and a command wait for the host. A store's database may be silent for a minute, and
+the check of the code of a deploy takes up to two."""
+COMPARE_TIMEOUT_MS, LONGEST_MS = 3_600_000, 10**12  # of the host's own; that a socket takes
 SILENT_S = 60.0
 """A stream of changes sends something every 15 s. If it is silent for this long, the host is lost."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
@@ -64,11 +68,11 @@ def params_of(options: Mapping[str, Any]) -> httpx.QueryParams:
 
 
 def said(answer: httpx.Response) -> Any:
-    if answer.is_error:
+    if not answer.is_success:
         raise _error_of(answer)
     try:
         return answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"{answer.url} answered something else than JSON: is that a host of views?") from None
 
 
@@ -83,7 +87,7 @@ class Attempts:
     def is_last(self, answer: httpx.Response) -> bool:
         return answer.status_code not in TRY_AGAIN
 
-    def pause_s(self, answer: httpx.Response | httpx.TransportError) -> float:
+    def pause_s(self, answer: httpx.Response | httpx.RequestError) -> float:
         """Returns the pause before the next attempt. Raises the error if there is no time for one."""
         if monotonic_s() + self._pause_s > self._deadline:
             if isinstance(answer, httpx.Response):
@@ -138,7 +142,7 @@ class Following:
         return pause_s
 
 
-def reason_of(error: httpx.TransportError) -> str:
+def reason_of(error: httpx.RequestError) -> str:
     """Why there was no answer, without the number that the system has for it."""
     return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
 
@@ -146,7 +150,7 @@ def reason_of(error: httpx.TransportError) -> str:
 def _error_of(answer: httpx.Response) -> SuiroError:
     try:
         message = answer.json()["message"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         message = f"{answer.url} answered {answer.status_code}: {answer.text[:200]}"
     kind = _ERRORS.get(answer.status_code, UsageError if answer.status_code < 500 else TransientError)
     return kind(message)
