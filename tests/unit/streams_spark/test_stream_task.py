@@ -306,6 +306,16 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
     assert found == times
 
 
+def test_a_record_comes_to_two_repartitions_in_the_order_of_the_topology_not_of_their_names() -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    keyed = builder.stream("stream").select_key(record_key())
+    totals = keyed.group_by_key().reduce(lambda one, other: one + other)
+    keyed.join(totals, lambda one, total: total).to("out")
+    engine = Engine(builder.build(), "ties")
+    found = engine.batch({("stream", 0): ([("a", 1, 10), ("a", 2, 20)], False)}, 10)
+    assert [int.from_bytes(value) for topic, _, value, *_ in found if topic == "out"] == [1, 3]
+
+
 def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_that_one_is_not() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
