@@ -196,6 +196,7 @@ def test_aggregates_of_longs(
 
 @given(
     data=batches(JSON_VALUES | st.just(b"no json")),
+    prefix=st.sampled_from(["nothing", "doubled", "parted", "mapped"]),
     windows=st.sampled_from(sorted(_windows())),
     aggregation=st.sampled_from(["count", "sum", "least"]),
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
@@ -203,10 +204,10 @@ def test_aggregates_of_longs(
 )
 @settings(max_examples=examples(150), deadline=None)
 def test_aggregates_of_json_that_may_be_broken(
-    data: list[list[list[Row]]], windows: str, aggregation: str, engines: list[int], policy: str
+    data: list[list[list[Row]]], prefix: str, windows: str, aggregation: str, engines: list[int], policy: str
 ) -> None:
     builder = StreamsBuilder()
-    group: Any = builder.stream(TOPIC, key=serdes.string, value=serdes.json).group_by_key()
+    group: Any = _of_objects()[prefix](builder.stream(TOPIC, key=serdes.string, value=serdes.json)).group_by_key()
     window = _windows()[windows]
     if window is not None:
         group = group.windowed_by(window)

@@ -51,24 +51,11 @@ public class KafkaStreamsAnswers {
 
     ArrayNode run(JsonNode asked) throws IOException {
         ArrayNode found = JSON.createArrayNode();
-        Object built = build(asked.get("chain"));
-        KStream<Object, Object> stream = built instanceof KTable ? table(built).toStream() : stream(built);
-        stream.process(() -> new ContextualProcessor<Object, Object, Void, Void>() {
-            @Override public void process(Record<Object, Object> record) {
-                ArrayNode row = found.addArray();
-                if (record.key() instanceof Windowed) {
-                    Windowed<?> key = (Windowed<?>) record.key();
-                    row.addArray().add((String) key.key()).add(key.window().start()).add(key.window().end());
-                } else {
-                    row.add((String) record.key());
-                }
-                row.addPOJO(record.value());
-                row.add(record.timestamp());
-                StringJoiner headers = new StringJoiner(",");
-                record.headers().headers("n").forEach(header -> headers.add(new String(header.value(), StandardCharsets.UTF_8)));
-                row.add(headers.toString());
-            }
-        });
+        int end = 0;
+        for (JsonNode chain : asked.get("chains")) {
+            Object built = build(chain);
+            collect(built instanceof KTable ? table(built).toStream() : stream(built), end++, found);
+        }
         Path directory = Files.createTempDirectory("kafka-streams-answers");
         Properties properties = new Properties();
         properties.put("application.id", "answers");
@@ -80,7 +67,8 @@ public class KafkaStreamsAnswers {
         // Not held back by the wall clock: see the differences in docs/explain/semantics.md.
         properties.put("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", 0L);
         properties.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
-        try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), properties, Instant.EPOCH)) {
+        properties.put("topology.optimization", asked.get("optimization").asText());
+        try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(properties), properties, Instant.EPOCH)) {
             Map<String, TestInputTopic<Object, Object>> topics = new HashMap<>();
             int number = 0;
             for (JsonNode sent : asked.get("records")) {
@@ -97,6 +85,26 @@ public class KafkaStreamsAnswers {
         return found;
     }
 
+    /** `end`: which of the ends of the topology the stream is. */
+    static void collect(KStream<Object, Object> stream, int end, ArrayNode found) {
+        stream.process(() -> new ContextualProcessor<Object, Object, Void, Void>() {
+            @Override public void process(Record<Object, Object> record) {
+                ArrayNode row = found.addArray().add(end);
+                if (record.key() instanceof Windowed) {
+                    Windowed<?> key = (Windowed<?>) record.key();
+                    row.addArray().add((String) key.key()).add(key.window().start()).add(key.window().end());
+                } else {
+                    row.add((String) record.key());
+                }
+                row.addPOJO(record.value());
+                row.add(record.timestamp());
+                StringJoiner headers = new StringJoiner(",");
+                record.headers().headers("n").forEach(header -> headers.add(new String(header.value(), StandardCharsets.UTF_8)));
+                row.add(headers.toString());
+            }
+        });
+    }
+
     // -- operators ------------------------------------------------------------------------------------------------
 
     Object build(JsonNode node) {
@@ -107,7 +115,7 @@ public class KafkaStreamsAnswers {
                 List<String> topics = new ArrayList<>();
                 a.forEach(topic -> topics.add(topic.asText()));
                 Consumed<Object, Object> consumed = Consumed.with(KEY, VALUE);
-                return builder.stream(topics, b.asBoolean() ? consumed.withTimestampExtractor((record, time) -> eventTime(record)) : consumed);
+                return builder.stream(topics, b.asInt() > 0 ? consumed.withTimestampExtractor((record, time) -> eventTime(b.asInt(), record, time)) : consumed);
             }
             case "shared":
                 if (!b.isNull()) shared.put(a.asInt(), build(b));
@@ -124,6 +132,15 @@ public class KafkaStreamsAnswers {
             case "map_values": return stream(build(a)).mapValues(v -> mapped(b.asInt(), v));
             case "flat_map": return stream(build(a)).flatMap((k, v) -> v == null ? List.<KeyValue<Object, Object>>of()
                 : List.<KeyValue<Object, Object>>of(KeyValue.pair(selected(b.asInt(), v), v), KeyValue.pair("all", v)));
+            case "flat_map_nulls": return stream(build(a)).flatMap((k, v) -> List.<KeyValue<Object, Object>>of(
+                KeyValue.pair(null, v), KeyValue.pair(k, null), KeyValue.pair(k, v)));
+            case "headers": return stream(build(a)).processValues(() -> new Marking(b.asInt()));
+            case "ranges": {
+                KStream<Object, Object> above = stream(build(a));
+                String store = "p" + b.asInt();
+                builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(store), KEY, VALUE));
+                return above.process(() -> new Ranging(store), store);
+            }
             case "flat_map_values": return stream(build(a)).flatMapValues(v -> v == null || b.asInt() == 1 && first(v).equals("c") ? List.<Object>of()
                 : List.<Object>of(v, text(v) + "'"));
             case "split": {
@@ -238,7 +255,7 @@ public class KafkaStreamsAnswers {
     Object aggregated(KStream<Object, Object> stream, JsonNode selector, JsonNode window, String kind, JsonNode store) {
         KGroupedStream<Object, Object> group = selector.isNull() ? stream.groupByKey(Grouped.with(KEY, VALUE))
             : stream.groupBy((k, v) -> selected(selector.asInt(), v), Grouped.with(KEY, VALUE));
-        Reducer<Object> reducer = (l, r) -> text(l) + "+" + text(r);
+        Reducer<Object> reducer = (l, r) -> first(r).equals("d") ? null : text(l) + "+" + text(r);
         Initializer<Object> nothing = () -> null;
         Aggregator<Object, Object, Object> add = (k, v, x) -> added(v, x, "+");
         if (window.isNull()) {
@@ -318,13 +335,61 @@ public class KafkaStreamsAnswers {
         }
     }
 
+    /** Tells what is in its store up to the key of each record, and behind it. */
+    static class Ranging extends ContextualProcessor<Object, Object, Object, Object> {
+        final String store;
+        KeyValueStore<Object, Object> rows;
+
+        Ranging(String store) { this.store = store; }
+
+        @Override public void init(ProcessorContext<Object, Object> context) {
+            super.init(context);
+            rows = context.getStateStore(store);
+        }
+
+        @Override public void process(Record<Object, Object> record) {
+            Object key = record.key();
+            if (key == null) return;
+            StringBuilder told = new StringBuilder();
+            Object before = record.value() == null ? rows.delete(key)
+                : first(record.value()).equals("b") ? rows.putIfAbsent(key, record.value()) : rows.get(key);
+            if (first(record.value()).equals("a")) rows.put(key, record.value());
+            told.append(text(before));
+            tell(told, rows.range(null, key));
+            tell(told, rows.reverseRange(key, null));
+            tell(told, rows.prefixScan((String) key, new StringSerializer()));
+            tell(told, rows.all());
+            context().forward(record.withValue(told.toString()));
+        }
+
+        static void tell(StringBuilder told, KeyValueIterator<Object, Object> found) {
+            told.append("/");
+            try (found) { found.forEachRemaining(row -> told.append(row.key).append("=").append(row.value).append(",")); }
+        }
+    }
+
+    /** Adds a header, or removes all. */
+    static class Marking extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        final int kind;
+
+        Marking(int kind) { this.kind = kind; }
+
+        @Override public void process(FixedKeyRecord<Object, Object> record) {
+            RecordHeaders headers = kind == 1 ? new RecordHeaders() : new RecordHeaders(record.headers());
+            if (kind == 0) headers.add("n", "more".getBytes(StandardCharsets.UTF_8));
+            context().forward(record.withHeaders(headers));
+        }
+    }
+
     // -- functions ------------------------------------------------------------------------------------------------
 
     static String text(Object value) { return value == null ? "null" : value.toString(); }
     static Object text(JsonNode value) { return value.isNull() ? null : value.asText(); }
     static String first(Object value) { return text(value).substring(0, 1); }
 
-    static long eventTime(org.apache.kafka.clients.consumer.ConsumerRecord<Object, Object> record) {
+    static long eventTime(int number, org.apache.kafka.clients.consumer.ConsumerRecord<Object, Object> record, long partitionTime) {
+        if (number == 2) return Math.max(partitionTime, record.timestamp());
+        if (number == 3) return record.timestamp() - 4;
         return first(record.value()).equals("c") ? -1 : record.timestamp();
     }
     static boolean passes(int number, Object key, Object value) {

@@ -1,8 +1,9 @@
 """Chains of operators that are drawn, built for suiro, and answered by Kafka Streams' own TopologyTestDriver as well.
 
-A chain is a tree of lists: an operator, then its inputs and arguments. `KafkaStreamsAnswers.java` beside this file
-builds the same for Kafka Streams, with the same functions. Drawn is only what both do alike: what they do otherwise is
-in the docs (docs/explain/semantics.md), has tests of its own, and is named at the place where it is not drawn.
+A chain is a tree of lists: an operator, then its inputs and arguments. Chains of one topology may share streams and
+tables, and each has an end of its own. `KafkaStreamsAnswers.java` beside this file builds the same for Kafka Streams,
+with the same functions. Drawn is only what both do alike: what they do otherwise is in the docs
+(docs/explain/semantics.md), has tests of its own, and is named at the place where it is not drawn.
 """
 
 from __future__ import annotations
@@ -61,20 +62,23 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 Sent = tuple[str, str | None, str | None, int]
-Row = tuple[Any, Any, int, str]  # a windowed key is (key, start, end); last, which records' headers it has
+Row = tuple[int, Any, Any, int, str]
+"""The end that it comes out of, key, value, timestamp, which records' headers it has. A windowed key is (key, start,
+end)."""
 
 
 @dataclass(frozen=True)
 class Drawn:
     """`has_headers`: results have the headers of the same records in both: not below what waits (difference 12), nor of
-    sessions, which lose them in Kafka Streams."""
+    sessions, which lose them in Kafka Streams. `optimization`: of Kafka Streams, which may change no result."""
 
-    chain: list[Any]
+    chains: list[Any]
     records: tuple[Sent, ...]
     has_headers: bool = True
+    optimization: str = "none"
 
     def __repr__(self) -> str:
-        return f"Drawn({json.dumps(self.chain)}, {self.records})"
+        return f"Drawn({json.dumps(self.chains)}, {self.records})"
 
 
 # -- Kafka Streams ------------------------------------------------------------------------------------------------
@@ -92,22 +96,25 @@ class KafkaStreamsAnswers:
         """What comes out; a text says why nothing does."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"chain": drawn.chain, "records": drawn.records}) + "\n")
+        asked = {"chains": drawn.chains, "optimization": drawn.optimization, "records": drawn.records}
+        self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, f"the JVM has ended: exit {self._process.poll()}"
         answer = json.loads(line)
         if "error" in answer:
             return str(answer["error"])
-        return [
+        found = [
             (
+                end,
                 tuple(key) if isinstance(key, list) else key,
                 value,
                 timestamp,
                 headers if drawn.has_headers else "",
             )
-            for key, value, timestamp, headers in answer["records"]
+            for end, key, value, timestamp, headers in answer["records"]
         ]
+        return sorted(found, key=lambda row: row[0])
 
     def __enter__(self) -> KafkaStreamsAnswers:
         return self
@@ -156,8 +163,10 @@ def _resolve(folder: Path) -> None:
 
 def topology_of(drawn: Drawn) -> Topology:
     builder = StreamsBuilder(key=serdes.string, value=serdes.json)
-    built = _build(builder, drawn.chain, {})
-    (built.to_stream() if hasattr(built, "to_stream") else built).to("out")
+    shared: dict[int, Any] = {}
+    for end, chain in enumerate(drawn.chains):
+        built = _build(builder, chain, shared)
+        (built.to_stream() if hasattr(built, "to_stream") else built).to(f"out{end}")
     return builder.build()
 
 
@@ -166,10 +175,11 @@ def answer_of_suiro(drawn: Drawn) -> list[Row]:
         for number, (topic, key, value, timestamp) in enumerate(drawn.records):
             headers = (("n", str(number).encode()),)
             driver.create_input_topic(topic).pipe_input(key, value, timestamp, headers)
-        found = driver.create_output_topic("out").read_records_to_list()
+        found = [driver.create_output_topic(f"out{end}").read_records_to_list() for end in range(len(drawn.chains))]
     return [
-        (_plain(record.key), record.value, record.timestamp, _told(record) if drawn.has_headers else "")
-        for record in found
+        (end, _plain(record.key), record.value, record.timestamp, _told(record) if drawn.has_headers else "")
+        for end, records in enumerate(found)
+        for record in records
     ]
 
 
@@ -194,8 +204,8 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
         return _build(b, above, shared)
 
     match what, rest:
-        case "stream", [topics, has_extractor]:
-            return b.stream(topics, timestamp=event_time if has_extractor else None)
+        case "stream", [topics, extractor]:
+            return b.stream(topics, timestamp=partial(event_time, extractor) if extractor else None)
         case "table", [topic, store, history]:
             return b.table(topic, materialized=_rows(store, history))
         case "to_table", [above, store, history]:
@@ -226,6 +236,16 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
                 key=serdes.string,
                 value=serdes.json,
             )
+        case "flat_map_nulls", [above]:
+            return build(above).flat_map(
+                lambda key, value: [(None, value), (key, None), (key, value)], key=serdes.string, value=serdes.json
+            )
+        case "headers", [above, kind]:
+            return build(above).process_values(lambda: Marking(kind), value=serdes.json)
+        case "ranges", [above, number]:
+            stream, store = build(above), f"p{number}"
+            b.add_state_store(store, key=serdes.string, value=serdes.json)
+            return stream.process(lambda: Ranging(store), store, key=serdes.string, value=serdes.json)
         case "flat_map_values", [above, number]:
             return build(above).flat_map_values(lambda value: several(number, value), value=serdes.json)
         case "split", [above, number, way]:
@@ -326,7 +346,7 @@ def _aggregated(group: Any, window: list[Any] | None, kind: str, store: str | No
     if kind == "count":
         return group.count(**options)
     if kind == "reduce":
-        return group.reduce(_put("+"), **options)
+        return group.reduce(lambda left, right: None if text(right)[0] == "d" else _put("+")(left, right), **options)
     merger = [_merged] if window is not None and window[0] == "session" else []
     return group.aggregate(str, _adder("+"), *merger, value=serdes.json, **options)
 
@@ -358,8 +378,12 @@ def text(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def event_time(record: SourceRecord, partition_time: int) -> int:
-    """Leaves some records out."""
+def event_time(number: int, record: SourceRecord, partition_time: int) -> int:
+    """Leaves some records out, never goes back, or is earlier and may be negative."""
+    if number == 2:
+        return max(partition_time, record.timestamp)
+    if number == 3:
+        return record.timestamp - 4
     return -1 if text(record.value)[0] == "c" else record.timestamp
 
 
@@ -443,9 +467,49 @@ class Keeping:
         self._context.forward(record.with_value(value))
 
 
+class Ranging:
+    """Tells what is in its store up to the key of each record, and behind it."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def init(self, context: Any) -> None:
+        self._context = context
+        self._rows = context.get_state_store(self._store)
+
+    def process(self, record: Record) -> None:
+        key, value, rows = record.key, record.value, self._rows
+        if key is None:
+            return
+        if value is None:
+            before = rows.delete(key)
+        else:
+            before = rows.put_if_absent(key, value) if value[0] == "b" else rows.get(key)
+        if text(value)[0] == "a":
+            rows.put(key, value)
+        found = (rows.range(None, key), rows.range(key, None, reverse=True), rows.prefix_scan(key.encode()), rows.all())
+        told = ["/" + "".join(f"{key}={value}," for key, value in some) for some in found]
+        self._context.forward(record.with_value(text(before) + "".join(told)))
+
+
+class Marking:
+    """Adds a header, or removes all."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+
+    def init(self, context: Any) -> None:
+        self._context = context
+
+    def process(self, record: Record) -> None:
+        headers = () if self._kind == 1 else record.headers
+        self._context.forward(record.with_headers((*headers, ("n", b"more")) if self._kind == 0 else headers))
+
+
 # -- drawing ------------------------------------------------------------------------------------------------------
 
 KEYS = ["k", "k", "k", "l", None]
+MORE_KEYS = ["k", "k", "kk", "", "\u00e9", "\uffee", "\U0001f600", None]
 VALUES = ["a1", "a22", "b1", "b22", "c1", "d1", None, None]
 JOINS = ("join", "left_join", "outer_join")
 
@@ -464,6 +528,18 @@ class _Pen:
         self.has_headers = True
         self.all_times_are_even = False
         self._gives_one = False  # for a record, at the most
+        self._made: dict[str, list[int]] = {"stream": [], "table": []}  # numbers of those that may be read again
+
+    def again(self, kind: str, made: Callable[[], list[Any]]) -> list[Any]:
+        """One that was made before, or a new one that may be read again."""
+        numbers = self._made[kind]
+        if numbers and not self._gives_one and self.one_of(True, False, False):
+            return ["shared", self.one_of(*numbers), None]
+        found = made()
+        if found[0] == "shared" or self._gives_one or self.one_of(True, False):
+            return found
+        numbers.append(self.number())
+        return ["shared", numbers[-1], found]
 
     def topic(self) -> str:
         self.topics.append(f"t{len(self.topics)}")
@@ -500,15 +576,18 @@ class _Pen:
         return self.last(depth)
 
     def stream(self, depth: int) -> list[Any]:
+        return self.again("stream", lambda: self._stream(depth))
+
+    def _stream(self, depth: int) -> list[Any]:
         if depth == 0:
             topics = [self.topic() for _ in range(self.one_of(1, 1, 1, 2))]
-            return ["stream", topics, self.one_of(False, False, True)]
+            return ["stream", topics, self.one_of(0, 0, 0, 1, 2, 3)]
         steps: list[str] = ["repartition", "filter", "filter_not", "map_values", "select_key", "map"]
-        steps += ["merge", "global", "split"]
+        steps += ["merge", "global", "split", "headers"]
         steps += ["table", "table", "table", "grace", "to_stream", "to_stream"]
         if not self._gives_one:
             steps += ["flat_map", "several", "stream", "stream", "process", "process", "windows"]
-            steps += ["twice", "twice", "self_join"]
+            steps += ["twice", "twice", "self_join", "flat_map_nulls", "ranges"]
         match self.one_of(*steps):
             case "repartition":
                 return ["repartition", self.stream(depth - 1)]
@@ -516,6 +595,10 @@ class _Pen:
                 return [what, self.stream(depth - 1), self.one_of(0, 1, 2)]
             case "twice":
                 return self.twice(depth)
+            case "headers" | "ranges" as what:
+                return [what, self.stream(depth - 1), self.one_of(0, 1, 2) if what == "headers" else self.number()]
+            case "flat_map_nulls":
+                return ["flat_map_nulls", self.stream(depth - 1)]
             case "self_join":
                 return [
                     "self_join",
@@ -539,7 +622,9 @@ class _Pen:
                     return ["select_key", table, self.one_of(0, 1, 2)]
                 return ["to_stream" if table[0] == "table_group" else "without_windows", table]
             case "merge":
-                return ["merge", self.stream(depth - 1), self.stream(0)]
+                left, right = self.stream(depth - 1), self.stream(0)
+                # Not the stream itself, whose records Kafka Streams has once then (difference 18).
+                return ["merge", left, right if right[0] != "shared" else ["map_values", right, 0]]
             case "global":
                 kind = self.one_of("join", "left_join")
                 return ["global", kind, self.stream(depth - 1), self.topic(), self.one_of(0, 1, 2)]
@@ -597,6 +682,9 @@ class _Pen:
         ]
 
     def table(self, depth: int) -> list[Any]:
+        return self.again("table", lambda: self._table(depth))
+
+    def _table(self, depth: int) -> list[Any]:
         if depth == 0:
             return ["table", self.topic(), *self.rows()]
         steps = ("step", "step", "step", "table_join", "table_join", "table_join", "shared", "foreign_key")
@@ -733,8 +821,10 @@ class _Pen:
 def drawn(seed: int) -> Drawn:
     random = Random(seed)
     pen = _Pen(random)
-    chain = pen.end()
-    chain = _with_punctuators_that_agree(chain, has_one_topic=len(pen.topics) == 1)
+    chains = [pen.end() for _ in range(random.choice([1, 1, 2, 3]))]
+    has_one_topic = len(pen.topics) == 1
+    chains = [_with_punctuators_that_agree(chain, has_one_topic=has_one_topic) for chain in chains]
+    keys = random.choice([KEYS, KEYS, MORE_KEYS])
     now, records = 0, []
     for _ in range(random.randint(3, 16)):
         now += random.choice([1, 1, 2, 5, 30])
@@ -744,9 +834,13 @@ def drawn(seed: int) -> Drawn:
         if pen.all_times_are_even:
             timestamp = 100 + 2 * timestamp
         if not pen.all_times_differ or all(timestamp != sent[3] for sent in records):
-            sent = random.choice(pen.topics), random.choice(KEYS), random.choice(VALUES), timestamp
+            sent = random.choice(pen.topics), random.choice(keys), random.choice(VALUES), timestamp
             records.append(sent)
-    return Drawn(chain, tuple(records), pen.has_headers)
+    # Only optimized, Kafka Streams takes a co-group of streams that share a repartition (here, the groups need names),
+    # and makes an inner join of a left join of a stream with itself.
+    changed = any(f'"{what}"' in json.dumps(chains) for what in ("cogroup", "stream_stream"))
+    optimization = "none" if changed else random.choice(["none", "all"])
+    return Drawn(chains, tuple(records), pen.has_headers, optimization)
 
 
 def _with_punctuators_that_agree(chain: list[Any], *, has_one_topic: bool) -> list[Any]:

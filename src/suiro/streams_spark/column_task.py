@@ -126,7 +126,7 @@ class ColumnTask(StreamTask):
         waiting = [
             _Waiting(input_partition, input_, columns, behind)
             for (input_partition, input_), (columns, behind) in sorted(
-                self._input_partitions(messages).items(), key=lambda entry: entry[0]
+                self._input_partitions(messages).items(), key=lambda entry: self._order(entry[0])
             )
         ]
         cut = may_be_taken(

@@ -74,6 +74,18 @@ class Plan:
         }
 
     @cached_property
+    def visits(self) -> dict[str, int]:
+        """By node, its place in the order in which a record comes to them."""
+        found: dict[str, int] = {}
+        pending = [node for node in reversed(self.topology.nodes) if isinstance(node.operator, Source)]
+        while pending:
+            node = pending.pop()
+            if node.name not in found:
+                found[node.name] = len(found)
+                pending += [child for child, _ in reversed(self.topology.children(node.name))]
+        return found
+
+    @cached_property
     def ignoring_nulls(self) -> dict[str, set[str]]:
         """By `Repartition`, those of "key" and "value" whose nulls advance the time of no operator behind it: they do
         not say how far their input partition has come."""

@@ -188,7 +188,8 @@ def settled(
     buffered: Iterable[BufferedFrom],
     boundary: Boundary | None,
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Returns the offsets and metadata to commit for the sources. A rebuild finds its boundary in them."""
+    """Returns the offsets and metadata to commit for the sources. A rebuild finds its boundary in them. Where several
+    tasks read a partition, it is the first record that waits in any of them."""
     if boundary is not None and any(item.replayed for item in positions):
         return {
             place: (boundary.offsets.get(place, offset), str(boundary.waiting.get(place, "")))
@@ -196,7 +197,7 @@ def settled(
         }
     behind = {place for item in positions for place in item.behind}
     found = {place: (offset, NOT_READ if place in behind else "") for place, offset in offsets.items()}
-    for item in buffered:
+    for item in sorted(buffered, key=lambda item: item.offset, reverse=True):
         if (item.topic, item.partition) in found:
             found[item.topic, item.partition] = (item.offset, str(item.time))
     return found

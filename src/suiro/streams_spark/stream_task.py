@@ -188,7 +188,12 @@ class StreamTask:
                 new.setdefault(queue, []).append(item.columns)
         for queue, columns in new.items():
             queue.add_all(columns)
-        return [queues[key] for key in sorted(queues)]
+        return [queues[key] for key in sorted(queues, key=self._order)]
+
+    def _order(self, queue: tuple[InputPartition, str]) -> tuple[InputPartition, int]:
+        """Settles ties: of repartitions that one task feeds, the one comes first that it sends a record to first."""
+        input_partition, input_ = queue
+        return input_partition, self._program.plan.visits[input_]
 
     def _fill(self, name: str, input_partition: InputPartition, message: ShuffleMessage) -> None:
         if message.columns is None:

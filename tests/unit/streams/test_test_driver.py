@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from suiro.errors import ConfigError, UsageError
-from suiro.streams import StreamsBuilder, serdes
+from suiro.streams import Record, StreamsBuilder, serdes
 from suiro.testing import TopologyTestDriver
 
 
@@ -52,3 +53,22 @@ def test_a_topology_that_chooses_its_topics_may_write_any() -> None:
 def test_an_unknown_policy_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match=f'{name}=\'ignore\' is none of "fail", "skip" and'):
         driver(**{name: "ignore"})
+
+
+@pytest.mark.parametrize(
+    ("serde", "key", "forwarded", "keeps"),
+    [(serdes.double, math.nan, math.nan, True), (serdes.json, 1, True, False), (serdes.json, [1], [1.0], False)],
+)
+def test_process_values_keeps_the_key_as_its_topic_has_it(serde: Any, key: Any, forwarded: Any, keeps: bool) -> None:
+    class Forwarding:
+        def init(self, context: Any) -> None:
+            self.forward = context.forward
+
+        def process(self, record: Record) -> None:
+            self.forward(Record(forwarded, record.value, record.timestamp))
+
+    builder = StreamsBuilder(key=serde, value=serdes.long)
+    builder.stream("in").process_values(Forwarding).to("out")
+    with TopologyTestDriver(builder.build(), on_processing_error="skip") as under_test:
+        under_test.create_input_topic("in").pipe_input(key, 1)
+        assert under_test.create_output_topic("out").is_empty is not keeps

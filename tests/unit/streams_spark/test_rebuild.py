@@ -39,9 +39,13 @@ def test_input_partitions_pause_where_the_old_run_had_more() -> None:
     assert boundary.paused(Positions(offsets={A: 5, B: 7})) == {}
 
 
-def test_records_that_wait_are_not_committed() -> None:
+@pytest.mark.parametrize("others", [[], [BufferedFrom("a", 0, 6, 800)]])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_records_that_wait_are_not_committed(others: list[BufferedFrom], is_last: bool) -> None:
+    """Of those that wait in several tasks, the first one says where a rebuild goes on."""
     planned = Positions(offsets={A: 9, B: 9}, behind=frozenset({A, B}))
-    found = settled([planned], {A: 9, B: 9}, [BufferedFrom("a", 0, 4, 900)], None)
+    first = BufferedFrom("a", 0, 4, 900)
+    found = settled([planned], {A: 9, B: 9}, [*others, first] if is_last else [first, *others], None)
     assert found == {A: (4, "900"), B: (9, NOT_READ)}
 
 

@@ -19,6 +19,7 @@ from suiro.spark.encoding import encoded_rows
 from suiro.spark.staging import StagingWriter
 from suiro.streams import (
     EmitStrategy,
+    JoinWindows,
     Materialized,
     Record,
     SessionWindows,
@@ -304,6 +305,38 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
         staged = writer.finish()
     found = [record.timestamp for _, _, data, _ in staged.batches() for record in decode_batch(data)]
     assert found == times
+
+
+def test_which_records_are_unmatched_does_not_depend_on_the_cut() -> None:
+    """Of key 1, records come late. The task may have heard before how far their partitions had come with key 3."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    sides = (builder.stream(topic).select_key(lambda key, value: value % 10, key=serdes.long) for topic in "lr")
+    windows = JoinWindows.of(before=2, after=2, grace=5)
+    joined = next(sides).outer_join(next(sides), lambda *pair: str(pair), windows, key=serdes.long, value=serdes.long)
+    joined.to("out", value=serdes.string)
+    topology = builder.build()
+    left: list[Row] = [("x", 1, 88), ("x", 3, 102), ("x", 11, 90)]
+    right: list[Row] = [("x", 3, 102), ("x", 21, 90)]
+    whole: list[Batch] = [{("l", 0): (left, False), ("r", 0): (right, False)}]
+    parts: list[Batch] = [
+        {("l", 0): (left[:1], False)},
+        {("l", 0): (left[1:2], True), ("r", 0): (right[:1], True)},
+        {("l", 0): (left[2:], False), ("r", 0): (right[1:], False)},
+    ]
+    for run, batches in (("whole", whole), ("parts", parts)):
+        engine = Engine(topology, f"unmatched {run}")
+        found = [row for batch in batches for row in engine.batch(batch, 10) if row[1] == (1).to_bytes(8)]
+        assert sorted(row[2] for row in found) == [b"(1, 21)", b"(1, None)", b"(11, 21)", b"(11, None)"]
+
+
+def test_a_record_comes_to_two_repartitions_in_the_order_of_the_topology_not_of_their_names() -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    keyed = builder.stream("stream").select_key(record_key())
+    totals = keyed.group_by_key().reduce(lambda one, other: one + other)
+    keyed.join(totals, lambda one, total: total).to("out")
+    engine = Engine(builder.build(), "ties")
+    found = engine.batch({("stream", 0): ([("a", 1, 10), ("a", 2, 20)], False)}, 10)
+    assert [int.from_bytes(value) for topic, _, value, *_ in found if topic == "out"] == [1, 3]
 
 
 def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_that_one_is_not() -> None:

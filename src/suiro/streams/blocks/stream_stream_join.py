@@ -10,12 +10,14 @@ from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.results import Results
 from suiro.streams.operators.stream_stream_join import StreamJoin
 from suiro.streams.records import Headers, Record
+from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import StreamStreamJoin
 
 
 class StreamStreamJoinStep:
     def __init__(self, operator: StreamStreamJoin, context: BlockContext) -> None:
         self._join = StreamJoin(operator, context)
+        self._time = context.time
         self._context = context
 
     def process_ports(self, deliveries: list[tuple[Block, int]]) -> None:
@@ -33,6 +35,7 @@ class StreamStreamJoinStep:
             zip(block.keys, block.values, block.timestamps, of, strict=True)
         ):
             results.row = row
+            self._time.carried = UNKNOWN if block.carried is None else block.carried[row]
             if block.headers is not None:
                 headers = block.headers[row]
             port, written = ways[index]

@@ -13,6 +13,7 @@ from suiro.errors import UsageError
 from suiro.streams.dsl.checks import python_function
 from suiro.streams.durations import milliseconds
 from suiro.streams.operators.context import Context
+from suiro.streams.operators.keys import is_same
 from suiro.streams.punctuation import Cancellable, PunctuationType
 from suiro.streams.records import LATEST_MS, Origin, Record
 from suiro.streams.serdes.primitives import integer_of
@@ -38,7 +39,7 @@ class ProcessorContext:
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Sends a record to all children, or to the one of that name."""
-        if self._fixed_key and self._record is not None and record.key != self._record.key:
+        if self._fixed_key and self._record is not None and not is_same(record.key, self._record.key):
             raise UsageError(
                 f"process_values of {self._context.node.name} forwarded key {record.key!r} while it processed "
                 f"key {self._record.key!r}; it must keep the key. Use process to change it"

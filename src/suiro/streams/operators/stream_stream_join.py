@@ -5,11 +5,14 @@ a record without a match waits until its window and grace have passed. It is the
 time, side (right first) and key. A record whose window has already passed when it comes does not wait. As in Kafka
 Streams, unmatched records are looked at when a record comes that is not behind in time, and records that are dropped
 advance time too.
+
+Behind a repartition, a record is judged by how far its partition had come upstream, and so is whether the records that
+it matches have waited long enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +23,7 @@ from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.payloads import pack, unpack
 from suiro.streams.operators.row_expiry import OperatorContext
 from suiro.streams.records import Headers, Record
+from suiro.streams.stores.buffer import Entry
 from suiro.streams.stores.stream_join import StreamJoinStore
 from suiro.streams.topology.nodes import StreamStreamJoin
 
@@ -142,11 +146,15 @@ class StreamJoin:
         matches = other.store.fetch_at(other_raw, first, timestamp + own.after_ms)
         for other_timestamp, other_value in matches:
             if self._unmatched is not None and other.waits_unmatched:
-                self._unmatched.remove(other.last_time(other_timestamp), other.mark + other_raw)
+                last_time = other.last_time(other_timestamp)
+                waited = self._unmatched.remove(last_time, other.mark + other_raw)
+                if last_time < self._time.carried:
+                    # In another cut, the task may have heard of that time before the match came.
+                    self._emit(waited, give, attempt)
             result = own.joiner(value, other_value)
             give(key, result, max(timestamp, other_timestamp), headers)
         if not matches and own.waits_unmatched:
-            if timestamp + own.after_ms < now:
+            if timestamp + own.after_ms < max(now, self._time.carried):
                 give(key, own.joiner(value, None), timestamp, headers)
             else:
                 assert self._unmatched is not None
@@ -170,10 +178,12 @@ class StreamJoin:
         if self._unmatched is None:
             return
         first = self._unmatched.min_time
-        if first is None or first >= time:
-            return
+        if first is not None and first < time:
+            self._emit(self._unmatched.evict_before(time), give, attempt)
+
+    def _emit(self, entries: Iterable[Entry], give: Give, attempt: Attempt) -> None:
         due = []
-        for order, (last_time, marked_key, payload) in enumerate(self._unmatched.evict_before(time)):
+        for order, (last_time, marked_key, payload) in enumerate(entries):
             mark, raw = marked_key[:1], marked_key[1:]
             side = self._by_mark[mark]
             due.append((last_time - side.after_ms - side.grace_ms, mark, raw, order, payload))

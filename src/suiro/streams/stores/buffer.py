@@ -70,14 +70,16 @@ class TimeOrderedBuffer:
         """Adds an entry. Entries of the same time and key leave in the order they were added."""
         self._write(_row(time, key, self._next_sequence(time, key)), payload)
 
-    def remove(self, time: int, key: bytes) -> None:
-        """Removes all entries of this time and key."""
+    def remove(self, time: int, key: bytes) -> list[Entry]:
+        """Removes and returns all entries of this time and key."""
         if self._rows.get(_row(time, key, 0)) is None:  # the first one leaves first
-            return
-        for row, _ in list(self._entries_at(time, key)):
+            return []
+        found = list(self._entries_at(time, key))
+        for row, _ in found:
             self._erase(row)
         if self._time_of is not None:
             self._time_of.pop(key, None)
+        return [(time, key, payload) for _, payload in found]
 
     def move(self, by: int) -> None:
         """Moves the times of all entries later by this."""

@@ -66,17 +66,16 @@ class Chain:
         self.start = start
         self.exits = exits
         self._children: dict[str, list[Node]] = {}
-        self.nodes: list[Node] = []
         pending = [start]
         while pending:
             node = pending.pop()
             if node.name in self._children:
                 continue
             self._children[node.name] = [child for child, _ in topology.children(node.name) if child.name in inside]
-            if node is not start:
-                self.nodes.append(node)
             if node.name not in exits:
                 pending.extend(self._children[node.name])
+        # Parents first, as a task needs them.
+        self.nodes = [node for node in topology.nodes if node.name in self._children and node is not start]
         self._rejoins = any(len([n for n in node.parents if n in self._children]) > 1 for node in self.nodes)
         self.reached = {name for name in self._children if name in exits}
 
