@@ -23,13 +23,15 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
 
+SOURCE, APPLICATION = "source", "copy-source"
 BATCHES = 500
 EACH_TIME = 3  # micro-batches before a death, and behind it
 DEADLINE_S = 300  # of a machine that has much else to do
 
 
-def test_each_of_three_brokers_dies_and_the_query_goes_on(tmp_path: Path) -> None:
-    source, outputs = "source", ("even", "odd")
+@pytest.mark.parametrize("kind", ["format", "state"])
+def test_each_of_three_brokers_dies_and_the_query_goes_on(tmp_path: Path, kind: str) -> None:
+    source, outputs = SOURCE, ("even", "odd")
     cluster = KafkaCluster.start(tmp_path / "kafka", brokers=3, listen="127.0.0.1:0", heap="400m")
     with cluster:
         with Client(cluster.bootstrap_servers) as client:
@@ -41,7 +43,7 @@ def test_each_of_three_brokers_dies_and_the_query_goes_on(tmp_path: Path) -> Non
             driver = subprocess.Popen(
                 [
                     sys.executable, "-m", "tests.e2e.exactly_once_driver", cluster.bootstrap_servers,
-                    str(tmp_path / "checkpoint"), source, *outputs, str(RECORDS), "local[2]", f"copy-{source}",
+                    str(tmp_path / APPLICATION), source, *outputs, str(RECORDS), "local[2]", APPLICATION, kind,
                 ],
                 cwd=Path(__file__).parents[2], stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
@@ -73,7 +75,7 @@ def go_on(directory: Path, driver: subprocess.Popen[bytes]) -> None:
 
 
 def finished(directory: Path) -> int:
-    notes = directory / "checkpoint" / "commits"
+    notes = directory / APPLICATION / "commits"
     return max((int(name) for name in os.listdir(notes) if name.isdigit()), default=-1) if notes.exists() else -1
 
 

@@ -148,7 +148,7 @@ DESIGN: list[tuple[int, str, Callable[[Cell], bool]]] = [
             _row(2),
             _pair(cells.WORKER, "task_"),
             _pair(cells.SPARK_WORKER, "task_"),
-            lambda cell: cell.who == cells.EXECUTOR,
+            lambda cell: cell.who.endswith("the executors' JVMs die"),
         ),
     ),
     (3, "encoded, not fenced: the driver dies", _pair(cells.DRIVER, "task_staged", "before_fence")),

@@ -1,7 +1,8 @@
 """The cells for which Spark itself is needed: its own retries, its executors, its commit worker.
 
 One query on Spark's `local-cluster` (a master, a worker and executor JVMs of their own) walks through all cells of one
-who dies, a micro-batch each, and is started again whenever it dies. What it wrote is held against the same checker.
+who dies, a micro-batch each, and is started again whenever it dies. What it wrote is held against the same checker. Two
+more queries are a topology whose tasks have state, and read their records themselves.
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ WHO: dict[Action, str] = {
     "kill-session": cells.SPARK_DRIVER,
 }
 DRIVER_POINTS = ("task_staged", "after_first_produce", "after_commit_offsets", "after_end")
+STATE_POINTS = (*cells.TASKS, "after_produce", *cells.DECIDED)
 
 
 class Planned(NamedTuple):
     cell: Cell
     action: Action
     point: str
+    kind: Literal["format", "state"] = "format"
 
     def fault(self, batch: int) -> str:
         return f"{self.point}@batch={batch}:{self.action}"
@@ -57,7 +60,12 @@ def schedule() -> list[Planned]:
     wanted: list[tuple[Action, str]] = [("kill-executor", point) for point in points]
     wanted += [("kill", point) for point in points]
     wanted += [("kill-session", point) for point in DRIVER_POINTS]
-    return [Planned(Cell(who=WHO[action], when=point, run=_together), action, point) for action, point in wanted]
+    found = [Planned(Cell(who=WHO[action], when=point, run=_together), action, point) for action, point in wanted]
+    actions: list[Action] = ["kill-executor", "kill-session"]
+    for action in actions:
+        who = WHO[action].replace("Spark", cells.WITH_STATE)
+        found += [Planned(Cell(who=who, when=point, run=_together), action, point, "state") for point in STATE_POINTS]
+    return found
 
 
 def _together() -> None:
@@ -68,10 +76,12 @@ def run_spark(
     broker: Broker, directory: Path, tell: Tell, wanted: Callable[[Cell], bool] = lambda cell: True
 ) -> list[Result]:
     results: list[Result] = []
-    for action in WHO:
-        chosen = [one for one in schedule() if one.action == action and wanted(one.cell)]
-        if chosen:
-            results += _run_query(broker, directory / action, tell, chosen)
+    queries: dict[str, list[Planned]] = {}
+    for one in schedule():
+        if wanted(one.cell):
+            queries.setdefault(f"{one.kind}-{one.action}", []).append(one)
+    for name, chosen in queries.items():
+        results += _run_query(broker, directory / name, tell, chosen)
     return results
 
 
@@ -92,7 +102,7 @@ def _run_query(broker: Broker, directory: Path, tell: Tell, chosen: Sequence[Pla
     failure = ""
     anomalies: list[str] = []
     try:
-        _drive(broker, directory, source, outputs, [fault for _, fault in planned])
+        _drive(broker, directory, source, outputs, [fault for _, fault in planned], chosen[0].kind)
         found = checker.check(seen := _observe(broker, directory, source, outputs))
         if len(seen.expected) != batches * RECORDS:  # the checker knows only what was planned
             words = f"{len(seen.expected)} of {batches * RECORDS} records of the source were planned"
@@ -111,21 +121,25 @@ def _run_query(broker: Broker, directory: Path, tell: Tell, chosen: Sequence[Pla
     return results
 
 
-def _drive(broker: Broker, directory: Path, source: str, outputs: tuple[str, str], faults: list[str]) -> None:
+def _drive(
+    broker: Broker, directory: Path, source: str, outputs: tuple[str, str], faults: list[str], kind: str
+) -> None:
+    application = f"copy-{source}"
     arguments = [
         broker.bootstrap_servers,
-        str(directory / "checkpoint"),
+        str(directory / application),
         source,
         *outputs,
         str(RECORDS),
         MASTER,
+        application,
+        kind,
     ]
-    arguments.append(f"copy-{source}")
     environment = {
         "SUIRO_FAULT": ",".join(faults),
         "SUIRO_FAULT_ONCE": str(directory / "faults"),
     }
-    for _ in range(2 * len(DRIVER_POINTS) + 2):
+    for _ in range(2 * len(STATE_POINTS) + 2):
         with (directory / "driver.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.e2e.exactly_once_driver", *arguments],
@@ -157,7 +171,7 @@ def _observe(broker: Broker, directory: Path, source: str, outputs: tuple[str, s
     """Record n stands at offset n / 3 of source partition n % 3; the checkpoint says which micro-batch read it."""
     ends: list[dict[Place, int]] = []
     batch_of: dict[tuple[int, int], int] = {}
-    while (planned := read_planned(str(directory / "checkpoint"), len(ends))) is not None:
+    while (planned := read_planned(str(directory / f"copy-{source}"), len(ends))) is not None:
         number = len(ends)
         ends.append(dict(planned.positions[0].offsets))
         for partition in range(PARTITIONS):

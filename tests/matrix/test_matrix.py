@@ -57,7 +57,7 @@ def test_a_query_of_spark_that_read_nothing_is_no_good_run(
 ) -> None:
     """The checker is told what was planned; that it was all there is, is looked at beside it."""
 
-    def drive(broker: Any, directory: Path, source: str, outputs: Any, faults: list[str]) -> None:
+    def drive(broker: Any, directory: Path, source: str, outputs: Any, faults: list[str], kind: str) -> None:
         for fault in faults:
             (directory / "faults" / fault.replace("@batch=", "-").replace(":", "-")).touch()
 

@@ -3,7 +3,8 @@
     python -m tests.soak.checker BOOTSTRAP
 
 The reader is a consumer that we did not write; transactions' markers are read from the log's own bytes beside it, and
-committed offsets asked for. Every round a JSON line says how far it is, and one each anomaly.
+committed offsets asked for. Every round a JSON line says how far it is, and one each anomaly. It deletes at once what
+nobody may need again, as retention would.
 
 Standard input: `{"written": {key: count}}`, when the producer has ended, has it say `drained` once all came out at the
 other end; `{"stopped": true}`, when nobody writes any more, has it look whether anything was left open, and end.
@@ -32,12 +33,15 @@ from tests.soak.driver import APPLICATIONS
 from tests.soak.ledger import Application, Offsets
 from tests.soak.records import (
     COPIED,
+    JOINED,
     KEY_COUNTS,
+    KEYS,
     OUTPUTS,
     PARTITIONS,
     SOURCE,
     TOPICS,
     WORD_COUNTS,
+    count_of,
     number_of,
     value_of,
     word_of,
@@ -52,7 +56,7 @@ ENDS_S = 60
 SETTLES_S = 60  # what is decided may take a moment to be seen
 CLIENT = {"request.timeout.ms": "5000", "default.api.timeout.ms": "5000", "client.id": "soak-checker"}
 PLACES = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
-WRITTEN_BY = {COPIED: "copy", WORD_COUNTS: "count", KEY_COUNTS: "count"}
+WRITTEN_BY = {COPIED: "copy", WORD_COUNTS: "count", KEY_COUNTS: "count", JOINED: "join"}
 
 
 class Checker:
@@ -83,9 +87,12 @@ class Checker:
         self._applications = {
             "copy": self._application("copy", SOURCE, COPIED),
             "count": self._application("count", COPIED, KEY_COUNTS, later=[self.numbers[WORD_COUNTS]]),
+            "join": self._application("join", COPIED, JOINED),
         }
+        self._joined_counts = dict.fromkeys(KEYS, 0)
         self._calm_since = self._unblocked = time.monotonic()
         self._stable: dict[Place, int] = {}
+        self._deleted: dict[Place, int] = {}
         self._unblocked_at = dict.fromkeys(self._raw, self._calm_since)
 
     def _application(self, name: str, source: str, output: str, later: Sequence[Numbers] = ()) -> Application:
@@ -106,6 +113,7 @@ class Checker:
                 self._client = Client(self._bootstrap, settings=CLIENT)
             yield from self._read_markers(self._client)
             yield from self._ask_for_offsets(self._client)
+            self._delete_read(self._client)
         except TransientError:
             self._forget_client()
         except SuiroError as error:
@@ -146,6 +154,11 @@ class Checker:
             return self.numbers[topic].take(key, struct.unpack(">q", value)[0], where)
         text = value.decode()
         number = number_of(text)
+        if topic == JOINED:
+            before, self._joined_counts[key] = self._joined_counts[key], count_of(text)
+            if count_of(text) < before:
+                return Anomaly("order inversion", f"{where}: {key} is joined with {text} after {before}")
+            return self.numbers[topic].take(key, number, where)
         if text != value_of(key, number):
             return Anomaly("unknown record", f"{where}: {key} {text[:100]}")
         if topic == SOURCE:
@@ -183,6 +196,19 @@ class Checker:
             found = client.offset_fetch(group, list(one.inputs), require_stable=True)
             committed = {place: 0 if known is None else known.offset for place, known in found.items()}
             yield from one.look(committed, visible, time.monotonic())
+
+    def _delete_read(self, client: Client) -> None:
+        """What everybody has read, except what an application reads again if it dies before Spark has noted its last
+        micro-batch."""
+        kept: dict[Place, int] = {}
+        for one in self._applications.values():
+            for place in one.inputs:
+                read = min(self._read[place].position, self._raw.get(place, 1 << 62))
+                kept[place] = min(kept.get(place, read), one.before.get(place, 0))
+        for place, offset in kept.items():
+            self._read[place].forget_below(offset)
+        if wanted := {place: offset for place, offset in kept.items() if offset > self._deleted.get(place, 0)}:
+            self._deleted |= client.admin.delete_records(wanted)
 
     # The end
 
@@ -242,6 +268,7 @@ class Checker:
             "seen": {topic: numbers.total for topic, numbers in self.numbers.items()},
             "committed": {name: one.committed for name, one in self._transactions.items()},
             "aborted": {name: one.aborted for name, one in self._transactions.items()},
+            "deleted": sum(self._deleted.values()),
             "offsets_checked": sum(one.checked for one in self._applications.values()),
         }
 

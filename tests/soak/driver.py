@@ -1,5 +1,5 @@
-"""The driver of one of the two applications, as a user would write it, until standard input closes:
-`python -m tests.soak.driver copy|count BOOTSTRAP DIRECTORY`.
+"""The driver of one of the applications, as a user would write it, until standard input closes:
+`python -m tests.soak.driver copy|count|join BOOTSTRAP DIRECTORY`.
 
 A query that ends because something was away or has died is started again. One that says that going on would be wrong is
 not: the process ends and says why, in a JSON line like all that it says.
@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from suiro.spark import spark_session
 from suiro.streams import KafkaStreams
 from suiro.streams_spark.failures import cause_of
 from tests.soak.records import COPIED, SOURCE
-from tests.soak.topology import build
+from tests.soak.topology import counts, join
 
-APPLICATIONS = {"copy": "soak-copy", "count": "soak-count"}
+APPLICATIONS = {"copy": "soak-copy", "count": "soak-count", "join": "soak-join"}
+TOPOLOGIES = {"count": counts, "join": join}
 TRANSACTION_TIMEOUT_MS = 15_000
 RECORDS_MAX = "20000"  # of a micro-batch
 RESTARTS_MAX = 10  # without a micro-batch between them
@@ -76,10 +78,10 @@ def copy(spark: Any, bootstrap: str, directory: Path) -> Running:
     return Running(query, query.stop)
 
 
-def count(spark: Any, bootstrap: str, directory: Path) -> Running:
+def run_topology(what: str, spark: Any, bootstrap: str, directory: Path) -> Running:
     streams = KafkaStreams(
-        build(),
-        application_id=APPLICATIONS["count"],
+        TOPOLOGIES[what](),
+        application_id=APPLICATIONS[what],
         bootstrap_servers=bootstrap,
         spark=spark,
         state_dir=directory,
@@ -100,7 +102,7 @@ def main(what: str, bootstrap: str, directory: str) -> int:
 
     threading.Thread(target=listen, daemon=True).start()
     spark = spark_session(f"soak {what}", master=MASTER, settings=SETTINGS)
-    run: Run = {"copy": copy, "count": count}[what]
+    run: Run = copy if what == "copy" else partial(run_topology, what)
     restarts = 0
     while not told_to_stop.is_set():
         batch = -1

@@ -75,6 +75,10 @@ class Application:
     """Looks that were settled."""
     committed: dict[Place, int] = field(default_factory=dict)
     """As last seen."""
+    settled: Mapping[Place, int] = field(default_factory=dict)
+    """As last settled."""
+    before: Mapping[Place, int] = field(default_factory=dict)
+    """As settled before the last change: a micro-batch that runs again begins there or later."""
 
     def look(self, committed: Mapping[Place, int], visible_before: int, at: float) -> Iterator[Anomaly]:
         """`visible_before`: of the output of which most could be read."""
@@ -118,5 +122,5 @@ class Application:
                 return
             self.looks.popleft()
             self.checked += 1
-            for place, offset in look.committed.items():
-                self.inputs[place].forget_below(offset)
+            if look.committed != self.settled:
+                self.before, self.settled = self.settled, look.committed

@@ -19,13 +19,19 @@ from suiro.errors import FatalError
 from tests.e2e.test_exactly_once_kill import COMMIT_POINTS, FENCE_POINTS, TASK_POINTS, newest
 from tests.matrix import brokers
 from tests.soak.driver import APPLICATIONS, FENCED, STOPPED, SUPERSEDED
-from tests.soak.records import COPIED, KEY_COUNTS, OUTPUTS, PARTITIONS, SOURCE, TOPICS, WORD_COUNTS
+from tests.soak.records import COPIED, JOINED, KEY_COUNTS, OUTPUTS, PARTITIONS, SOURCE, TOPICS, WORD_COUNTS
 from tests.soak.sampling import Lives, members, sample_of
 from tests.soak.story import Story, Trouble
 from tests.support.tcp_proxy import TcpProxy
 
-# Small segments, so that they are rolled, and read again at a start, within minutes.
-TOPIC_CONFIGS = {"retention.ms": "-1", "segment.bytes": str(8 * 1024 * 1024)}
+# Small segments, so that they are rolled, and read again at a start, within minutes. The checker deletes what all have
+# read. Of the counts of keys, compaction leaves a part: what the checker may not have read yet stays.
+TOPIC_CONFIGS = {"retention.ms": "-1", "segment.bytes": str(1024 * 1024)}
+COMPACTED = TOPIC_CONFIGS | {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "min.compaction.lag.ms": "120000",
+}
 SAMPLE_S = 10.0
 LEFT_BEHIND_S = 60.0
 """How long what a killed Python driver leaves behind (its JVM, its workers) may go on."""
@@ -184,7 +190,8 @@ class Stage:
         host, _, port = self.broker.bootstrap_servers.rpartition(":")
         self.proxy.target = (host, int(port))
         with Client(self.bootstrap) as client:
-            client.create_topics([NewTopic(topic, PARTITIONS, configs=TOPIC_CONFIGS) for topic in TOPICS])
+            configs = dict.fromkeys(TOPICS, TOPIC_CONFIGS) | {KEY_COUNTS: COMPACTED}
+            client.create_topics([NewTopic(topic, PARTITIONS, configs=configs[topic]) for topic in TOPICS])
         self.faults: Counter[str] = Counter()
         """What was done, by kind."""
         self.ends: Counter[str] = Counter()
@@ -204,6 +211,7 @@ class Stage:
         self.jobs = [
             Job(self, "copy", directory / "copy", (COPIED,)),
             Job(self, "count", directory / APPLICATIONS["count"], (WORD_COUNTS, KEY_COUNTS)),
+            Job(self, "join", directory / APPLICATIONS["join"], (JOINED,)),
         ]
         for job in self.jobs:
             job.start()

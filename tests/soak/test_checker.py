@@ -15,7 +15,19 @@ from suiro.testing import node
 from tests.soak import checker
 from tests.soak.checker import Checker
 from tests.soak.driver import APPLICATIONS
-from tests.soak.records import COPIED, KEY_COUNTS, PARTITIONS, SOURCE, TOPICS, WORD_COUNTS, value_of, word_of
+from tests.soak.records import (
+    COPIED,
+    JOINED,
+    KEY_COUNTS,
+    PARTITIONS,
+    SOURCE,
+    TOPICS,
+    WORD_COUNTS,
+    joined,
+    number_of,
+    value_of,
+    word_of,
+)
 from tests.support.exactly_once import Place
 from tests.support.waiting import wait_until
 
@@ -53,6 +65,15 @@ class ByHand:
             found[WORD_COUNTS, 0].append((word, struct.pack(">q", words[word])))
             found[KEY_COUNTS, 1].append((key, struct.pack(">q", keys[key])))
         self._transact("count", found, {(COPIED, partition): committed for partition in range(PARTITIONS)}, True)
+
+    def join(self, *, counts: int = EACH, committed: int = EACH) -> None:
+        """`counts`: the last record of a key is joined with this one."""
+        found: dict[Place, list[tuple[str, bytes]]] = {(JOINED, 2): []}
+        for key, value in SOURCE_RECORDS:
+            number = number_of(value.decode())
+            count = counts if number == EACH - 1 else number + 1
+            found[JOINED, 2].append((key, joined(value.decode(), count).encode()))
+        self._transact("join", found, {(COPIED, partition): committed for partition in range(PARTITIONS)}, True)
 
     def _transact(
         self, name: str, found: dict[Place, list[tuple[str, bytes]]], offsets: dict[Place, int], commit: bool
@@ -104,7 +125,13 @@ def test_what_is_right_is_not_found_wrong(by_hand: ByHand) -> None:
     by_hand.copy(SOURCE_RECORDS[:6], commit=False)  # a driver died
     by_hand.copy()
     by_hand.count(committed=2 + 1 + EACH + 1)  # past what was aborted, and both markers
+    by_hand.join(committed=2 + 1 + EACH + 1)
     assert found_by(by_hand) == {"1 aborted"}
+
+
+def test_a_table_that_goes_back(by_hand: ByHand) -> None:
+    by_hand.join(counts=EACH - 2)
+    assert found_by(by_hand) == {"order inversion"}
 
 
 def test_a_record_that_is_there_twice(by_hand: ByHand) -> None:
@@ -140,6 +167,7 @@ def test_records_that_were_written_without_their_offsets(by_hand: ByHand) -> Non
 def test_a_transaction_that_nobody_ends(by_hand: ByHand) -> None:
     by_hand.copy()
     by_hand.count(committed=EACH + 1)
+    by_hand.join(committed=EACH + 1)
     transaction = by_hand.client.transaction("another")
     transaction.init()
     transaction.add_partitions([(COPIED, 0)])

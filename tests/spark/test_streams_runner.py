@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,13 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.share import IS_WHOLE, one_of
-from support.spark_streams import Got, Outputs, Running, Sent, last_by_key
+from support.spark_streams import Got, Outputs, Running, Sent, create_topics, encoded, last_by_key
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.errors import UnknownTopicError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
+from suiro.protocol.records import Record as LogRecord
+from suiro.protocol.records import encode_batch
 from suiro.streams import (
     KafkaStreams,
     Materialized,
@@ -149,9 +151,29 @@ def test_late_records_are_late_for_every_cut(run: Run, name: str) -> None:
     assert 0 < accepted < len(sent)
 
 
+def send_in_transactions(client: Client, topology: Topology, records: list[Sent], partitions: int) -> None:
+    """Those that commit, and between them others that do not."""
+    create_topics(client, topology, partitions)
+    records = sorted(records, key=lambda item: item.timestamp)
+    transaction = client.transaction("writer")
+    for start in range(0, len(records), 10):
+        for commits in (False, True):
+            batches: dict[tuple[str, int], list[LogRecord]] = defaultdict(list)
+            for record in records[start : start + 10]:
+                key, value = encoded(topology, record)
+                batch = batches[record.topic, partition_for_key(key or b"", partitions)]
+                value = value if commits else b"aborted"
+                batch.append(LogRecord(offset=len(batch), timestamp=record.timestamp, key=key, value=value))
+            transaction.init()
+            transaction.add_partitions(list(batches))
+            transaction.produce([(*place, encode_batch(batch), len(batch)) for place, batch in batches.items()])
+            transaction.end(commit=commits)
+
+
 @pytest.mark.sampled
-def test_a_table_is_joined_as_of_the_records_before(run: Run, name: str) -> None:
-    """The stream waits for the table where the table is behind: the order is that of timestamps, for every cut."""
+def test_a_table_is_joined_as_of_the_records_before(run: Run, name: str, suiro_node: Any) -> None:
+    """The stream waits for the table where the table is behind: the order is that of timestamps, for every cut. A task
+    may read nothing but aborted records, or markers of transactions."""
     partitions, count = 2, 60 if IS_WHOLE else 30
 
     def joined(app: str) -> Topology:
@@ -161,14 +183,18 @@ def test_a_table_is_joined_as_of_the_records_before(run: Run, name: str) -> None
         return builder.build()
 
     answers = []
-    for limit in (None, 7):
+    for limit, is_in_transactions in ((None, False), (7, False), (13, True)):
         app = f"{name}-{limit}"
         sent = [Sent(f"{app}.table", f"k{n % 3}", f"row {n}", 1_000 + 10 * n) for n in range(count)]
         sent += [Sent(f"{app}.stream", f"k{n % 3}", f"{n}", 1_005 + 10 * n) for n in range(count)]
+        if is_in_transactions:
+            with Client(suiro_node.bootstrap_servers) as client:
+                send_in_transactions(client, joined(app), sent, partitions)
+            sent = []
         running = run(joined(app), app, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
         answers.append(sorted(str(item.value) for item in running.finish()[f"{app}.out"]))
         running.close()
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
     assert answers[0] == sorted(str(f"{n}/row {n}".encode()) for n in range(count))
 
 

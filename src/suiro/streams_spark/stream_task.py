@@ -72,7 +72,7 @@ class StreamTask:
         for spec in self._sub.stores:
             if spec.name not in self._state.stores:
                 self._state.stores[spec.name] = open_store(spec, self._state.map(spec.name), keeps=True)
-        clock = max((item.clock for item in messages if item.clock is not None), default=0)
+        clock = self._topics.clock or 0
         self._task = BlockTask(
             self._topology,
             self._sub,

@@ -21,6 +21,8 @@ from suiro.streams import (
     EmitStrategy,
     JoinWindows,
     Materialized,
+    Processor,
+    ProcessorContext,
     Record,
     SessionWindows,
     SlidingWindows,
@@ -68,10 +70,19 @@ def test_a_count_at_a_rebuilds_boundary_is_paused_and_not_behind(rules: bool) ->
 
 
 def test_a_range_without_records_tells_of_its_micro_batch() -> None:
-    """As one of markers of transactions. Those that get messages from the task must know that state is rebuilt."""
+    """As one of markers of transactions. Those that get messages from the task must know that state is rebuilt, and its
+    processors what time it is."""
+    times: list[int] = []
+
+    class Asking(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            times.append(context.current_system_time_ms())
+
     builder = StreamsBuilder()
-    builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().reduce(max).to_stream().to("out")
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+    stream.process_values(Asking, value=serdes.long).group_by_key().reduce(max).to_stream().to("out")
     engine = Engine(builder.build(), "markers")
+    times.clear()
     source = engine.plan.topology.sub_topologies[0].inputs[0].name
     marker = ShuffleMessage(
         kind="range",
@@ -87,6 +98,7 @@ def test_a_range_without_records_tells_of_its_micro_batch() -> None:
     list(run_task(engine.program, 0, 0, [marker.pack()], log, topics, engine.log))
     assert topics.is_replayed
     assert topics.clock == 5
+    assert times == [5]
 
 
 def test_ranges_are_read_in_one_order_whatever_the_shuffle_gives() -> None:
