@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from support.capturing import CaptureScene, Connection, records
-from support.postgres import Postgres
+from support.postgres import VERSION, Postgres
 from support.waiting import wait_until
 
 from suiro.connect import CaptureOptions, PostgresCapture, request_snapshot
@@ -208,6 +208,12 @@ def test_far_behind_it_reads_by_sql(scene: CaptureScene, connection: Connection)
             (number * 2_000, number * 2_000 + 1_999),
         )
     connection.execute("delete from t where id % 3 = 0")
+    # Postgres 18 announces the end of its subtransaction, as if it had been streamed.
+    connection.execute(f"alter database {scene.prefix} set logical_decoding_work_mem = '64kB'".encode())
+    with connection.transaction(force_rollback=True):
+        with connection.transaction():
+            connection.execute("insert into t values (-1)")
+        connection.execute("update t set name = 'never'")
     capture = scene.started(catch_up_mb=1)
     scene.wait_same(connection, "t", "t", ["id"])
     assert "by SQL" in capture.said()
@@ -279,6 +285,28 @@ def test_a_transaction_that_is_streamed_is_read_once(
                 wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
                 megabytes += 1
         scene.wait_same(connection, "t", "t", ["id"])
+
+
+@pytest.mark.skipif(VERSION < 15, reason="publications have no columns")
+def test_a_rollback_that_postgres_does_not_announce(
+    scene: CaptureScene, connection: Connection, postgres: Postgres
+) -> None:
+    """It has streamed a subtransaction of which it had put more than 4,096 changes on its disk. The row, which never
+    was, got into the topic."""
+    connection.execute("create table t (id int primary key, large text)")
+    connection.execute("alter table t alter large set storage external")
+    publication = f"create publication suiro_{scene.prefix} for table t (id) with (publish_via_partition_root)"
+    connection.execute(publication.encode())
+    connection.execute(f"alter database {scene.prefix} set logical_decoding_work_mem = '64kB'".encode())
+    capture = scene.started(tables="t")
+    with psycopg.connect(postgres.dsn, dbname=scene.prefix) as other:
+        other.execute("insert into t select g from generate_series(1, 2000) g")
+        with other.transaction(force_rollback=True):
+            other.execute("insert into t values (-1, repeat('x', 12000000))")
+            connection.execute("checkpoint")
+            wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
+    scene.wait_same(connection, "t", "(select id from t) t", ["id"])
+    assert capture.stop() == 0
 
 
 AUDIT = """

@@ -8,7 +8,7 @@ from itertools import product
 
 import psycopg
 import pytest
-from support.capturing import CaptureScene, Connection, dsn_of
+from support.capturing import CaptureScene, Connection, dsn_of, killed
 from support.postgres import VERSION, Postgres
 from support.share import one_of
 from support.waiting import wait_until
@@ -401,6 +401,26 @@ def test_a_table_that_gets_its_key_after_rows(scene: CaptureScene, connection: C
         connection.execute("alter table t add primary key (k)")
     connection.execute("insert into t values (3, 3)")
     scene.wait_same(connection, "t", "t", ["k"])
+    assert capture.stop() == 0
+
+
+def test_another_key_with_replica_identity_full(scene: CaptureScene, connection: Connection) -> None:
+    """Only the catalogue has the key, which may be newer than the row: null in a row of the log."""
+    connection.execute("create table t (a int primary key, b int not null, c int)")
+    connection.execute("alter table t replica identity full; insert into t values (1, 1, 1)")
+    capture = scene.started(tables="t")
+    with RegistryClient(scene.options["registry"]) as registry:
+        registry.set_compatibility("NONE", f"{scene.prefix}.public.t-key")
+    another = "alter table t drop constraint t_pkey; alter table t add primary key ({})"
+    connection.execute(another.format("b").encode())
+    connection.execute("insert into t values (1, 5, 5), (1, 6, 6)")
+    scene.wait_same(connection, "t", "t", ["b"])
+    killed(scene, capture, connection)
+    connection.execute("insert into t values (2, 7, null), (2, 8, 8); update t set c = 7 where b = 7")
+    connection.execute(another.format("c").encode())
+    connection.execute("delete from t where c = 5")
+    capture = scene.started(tables="t")
+    scene.wait_same(connection, "t", "t", ["c"])
     assert capture.stop() == 0
 
 

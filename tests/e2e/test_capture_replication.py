@@ -16,6 +16,7 @@ from suiro.connect.postgres.server.database import lsn_text, parse_lsn
 from suiro.connect.postgres.server.replication import Replication
 from suiro.errors import BrokenConnectionError, UsageError
 
+END_OF_THE_SESSION = "select pg_terminate_backend(pg_backend_pid())"
 Opened = tuple[Replication, str]
 
 
@@ -82,7 +83,7 @@ def test_what_others_write_does_not_move_the_slot(opened: Opened, connection: Co
 
 
 def test_errors_of_the_server_say_what_they_are(
-    opened: Opened, postgres: Postgres, connection: Connection, prefix: str
+    opened: Opened, postgres: Postgres, connection: Connection, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replication, slot = opened
     with pytest.raises(BrokenConnectionError, match="is active for PID"):
@@ -100,3 +101,6 @@ def test_errors_of_the_server_say_what_they_are(
 
     with pytest.raises(BrokenConnectionError, match=r"terminat|closed"):
         read_to_the_end()
+    monkeypatch.setattr("suiro.connect.postgres.server.replication.lifted_limits", lambda version: END_OF_THE_SESSION)
+    with pytest.raises(BrokenConnectionError, match="read: lost Postgres"):
+        begin(postgres, prefix, slot, 0)

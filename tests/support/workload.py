@@ -32,7 +32,8 @@ KEYS = 60
 
 
 class Workload:
-    """`step` runs one drawn transaction; some are rolled back, some are large, some change tables."""
+    """`step` runs one drawn transaction; some are rolled back, some are large, some have two phases, some change
+    tables."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -55,14 +56,25 @@ class Workload:
         if ddl and kind < 0.02:
             self._change_a_table(connection)
             return
+        if 0.9 < kind < 0.92:
+            self._two_phases(connection)
+            return
         with connection.transaction(force_rollback=kind > 0.92):
             for _ in range(draw.choice((1, 1, 1, 2, 5))):
                 if draw.random() < 0.15:
                     with connection.transaction(force_rollback=draw.random() < 0.5):
                         self._change(connection)
                 self._change(connection)
-            if kind < 0.05:
+            if kind < 0.05 or kind > 0.99:
                 self._large(connection)
+
+    def _two_phases(self, connection: psycopg.Connection[Any]) -> None:
+        name = f"{connection.info.dbname}-{self._number}"
+        connection.execute("begin")
+        self._change(connection)
+        connection.execute(f"prepare transaction '{name}'".encode())
+        end = self._random.choice(("commit", "commit", "rollback"))
+        connection.execute(f"{end} prepared '{name}'".encode())
 
     def _change(self, connection: psycopg.Connection[Any]) -> None:
         draw = self._random

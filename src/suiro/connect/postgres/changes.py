@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
-from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, UnsupportedValueError
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, NullKeyError, UnsupportedValueError
 from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
 from suiro.connect.postgres.encoding.pgoutput import Messages, RelationMessage, parse
 from suiro.connect.postgres.encoding.plain_rows import completed
@@ -162,6 +162,10 @@ class Changes:
             while True:
                 try:
                     self._write_table(schema, parsed, indices)
+                    break
+                except NullKeyError:  # with replica identity full, the catalogue tells the key, which may be newer
+                    if not self._snapshots.restart_incomplete_table(oid):
+                        raise
                     break
                 except UnsupportedValueError as error:  # nothing was written
                     self._tables.note_depth(error)

@@ -164,6 +164,7 @@ class Session:
             publication=self._options.publication,
             start_lsn=self._changes.position,
             directory=self._resources.directory / "spools",
+            rolled_back=self._database.rolled_back,
         )
         return self._stream
 

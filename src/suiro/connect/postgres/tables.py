@@ -33,7 +33,13 @@ from suiro.connect.postgres.encoding.types import TYPES_QUERY, Column, Rules, ty
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import SchemaChanges, changed_column, differences
 from suiro.connect.postgres.server.database import Database
-from suiro.connect.postgres.server.publication import Table, TableDroppedError, published_tables, read_table
+from suiro.connect.postgres.server.publication import (
+    Table,
+    TableDroppedError,
+    key_if_full,
+    published_tables,
+    read_table,
+)
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
 
@@ -86,7 +92,8 @@ class Tables:
         self.published: dict[str, Table] = {}
         self._by_topic: dict[str, Table] = {}
         self.live: dict[int, TableSchema] = {}
-        self._announced: dict[int, RelationMessage] = {}
+        # With the key, which the log does not tell with replica identity full.
+        self._announced: dict[int, tuple[RelationMessage, Sequence[str] | None]] = {}
         self._last_announced: dict[str, int] = {}  # oids by topic: tables may have exchanged their names
         self._depths: dict[str, dict[Place, int]] = {}  # of arrays that were not as deep as declared, by table
 
@@ -155,7 +162,8 @@ class Tables:
             self._leave_out(message.oid)
             return None
         known = self.live.get(message.oid)
-        if known is not None and self._announced.get(message.oid) == message:
+        key = key_if_full(self._database, message.oid) if message.replica_identity == "f" else None
+        if known is not None and self._announced.get(message.oid) == (message, key):
             is_another = self._last_announced[known.topic] != message.oid
             self._last_announced[known.topic] = message.oid
             return known, is_another
@@ -165,14 +173,14 @@ class Tables:
             {"relation": message.oid},
             what=f"read the definition of {message.schema}.{message.name}",
         )
-        key: Sequence[str] | None = None
-        if message.replica_identity == "f":
-            facts = self.published.get(f"{message.schema}.{message.name}")
-            names = {column.name for column in columns}
-            if facts is not None and facts.key_is_unique and set(facts.key) <= names:
-                key = facts.key
+        wanted = key
+        if message.replica_identity == "f" and row is None:  # dropped; its topic may have the keys of another one
+            replacement = self.published.get(f"{message.schema}.{message.name}")
+            wanted = replacement.key if replacement is not None and replacement.key_is_unique else None
+        if wanted is not None and not set(wanted) <= {column.name for column in columns}:
+            wanted = None
         try:
-            relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
+            relation = announced(message, types=self._types(columns, self._database), row=row, key=wanted)
         except KeylessTableError as error:
             if self._options.snapshot == "never":
                 raise
@@ -187,7 +195,7 @@ class Tables:
             self.look()  # raises `ConfigError` if both tables still exist
         schema = self._table_schema(relation, is_final=True)
         self.live[message.oid] = schema
-        self._announced[message.oid] = message
+        self._announced[message.oid] = message, key
         self._last_announced[schema.topic] = message.oid
         return schema, True
 
@@ -202,7 +210,7 @@ class Tables:
         before = self.live[oid].relation
         if self._as_in_topic(replace(before, types=self._types(before.columns, self._database))) == before:
             return None
-        announced = self.announce(self._announced.pop(oid))
+        announced = self.announce(self._announced.pop(oid)[0])
         return None if announced is None else announced[0]
 
     def is_outdated(self, table: Table, schema: TableSchema, error: UnsupportedValueError) -> bool:

@@ -33,7 +33,7 @@ def what_is_wrong(error: Exception) -> str:
     """fastavro's message without the address of the stream, so that a repeated dead letter is identical."""
     text = f"{type(error).__name__}: {_STREAM.sub('', str(error))}"
     if isinstance(error, OverflowError):
-        text += " (Python's dates end with the year 9999; write the field without a logical type, or as text)"
+        text += " (Python's dates have the years 1 to 9999; write the field without a logical type, or as text)"
     return text
 
 

@@ -7,6 +7,7 @@ import io
 import random
 import sqlite3
 import struct
+from collections.abc import Set
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -253,13 +254,17 @@ def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
     return kind + struct.pack(">I", xid) + rest
 
 
+def no_others(xids: Set[int]) -> Set[int]:
+    return set()
+
+
 def test_a_capture_that_was_taken_over_leaves_its_successors_files(tmp_path: Path) -> None:
     """It was stopped (SIGSTOP, a slow disk) when the other one began, and comes to its end only later."""
-    first = Spools(tmp_path / "spools")
+    first = Spools(tmp_path / "spools", no_others)
     first.start(_streamed(b"S", 7, b"\1"))
     first.add(_streamed(b"I", 7, b"old"), 10)
     first.stop()
-    second = Spools(tmp_path / "spools")
+    second = Spools(tmp_path / "spools", no_others)
     second.start(_streamed(b"S", 7, b"\1"))
     second.add(_streamed(b"I", 7, b"new"), 20)
     second.stop()
@@ -285,7 +290,7 @@ def test_streamed_transactions_that_find_no_room_are_read_again_later(
         def write(self, data: Any, /) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    spools = Spools(tmp_path / "spools")
+    spools = Spools(tmp_path / "spools", no_others)
     with monkeypatch.context() as full:
         full.setattr(Path, "open", lambda path, mode, buffering: io.BufferedRandom(Full(path, mode), buffering))
         for xid in (7, 8):
@@ -300,9 +305,16 @@ def test_streamed_transactions_that_find_no_room_are_read_again_later(
 
 
 def test_a_streamed_transaction_loses_what_was_rolled_back_and_keeps_announcements(tmp_path: Path) -> None:
-    spools = Spools(tmp_path / "spools")
+    asked = []
+
+    def rolled_back(xids: Set[int]) -> Set[int]:
+        asked.append(xids)
+        return {10}
+
+    spools = Spools(tmp_path / "spools", rolled_back)
     spools.start(struct.pack(">cIB", b"S", 7, 1))
-    for xid, kind, rest in ((7, b"I", b"one"), (8, b"R", b"table"), (8, b"I", b"two"), (9, b"I", b"three")):
+    changes = ((7, b"I", b"one"), (8, b"R", b"table"), (8, b"I", b"two"), (9, b"I", b"three"), (10, b"I", b"four"))
+    for xid, kind, rest in changes:
         spools.add(_streamed(kind, xid, rest), 100)
     spools.stop()
     spools.start(struct.pack(">cIB", b"S", 20, 1))
@@ -317,6 +329,7 @@ def test_a_streamed_transaction_loses_what_was_rolled_back_and_keeps_announcemen
         for start, end in zip(block.starts.tolist(), block.ends.tolist(), strict=True)
     ]
     assert messages[1:-1] == [b"Ione", b"Rtable", b"Ithree"]
+    assert asked == [{9, 10}]
     assert struct.unpack(">cqqI", messages[0]) == (b"B", 500, 42, 7)
     assert struct.unpack(">cBqqq", messages[-1]) == (b"C", 0, 500, 550, 42)
     assert len(blocks) > 1

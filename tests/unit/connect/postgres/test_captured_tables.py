@@ -420,7 +420,10 @@ def test_streamed_transactions(
         assert {b"S", b"E", b"c", b"A", b"I", b"R", b"M", b"T"} <= {message[:1] for message in messages}
         made: Any = Scripted(messages)
         monkeypatch.setattr(stream, "Replication", lambda *arguments, **options: made)
-        reading = ReplicationStream("", slot="s", publication="p", start_lsn=0, directory=tmp_path / "spools")
+        directory = tmp_path / "spools"
+        reading = ReplicationStream(
+            "", slot="s", publication="p", start_lsn=0, directory=directory, rolled_back=lambda xids: set()
+        )
         blocks = [block for _ in range(2) for block in reading.blocks()]
         reading.close()
         table = relation_of(connection, "streamed")

@@ -270,6 +270,7 @@ plain = st.one_of(
     st.tuples(st.just(b"O"), longs, names),
     st.tuples(st.just(b"M"), st.just(b"\0"), longs, names, st.just(b"\0\0\0\2hi")),
     st.tuples(st.just(b"T"), st.just(b"\0\0\0\1\0\0\0\0\x09")),
+    st.tuples(st.just(b"A"), xids, xids),
     st.tuples(st.just(b"I"), xids, st.just(b"N"), tuples),
     st.tuples(st.just(b"U"), xids, st.sampled_from([b"K", b"O"]), tuples, st.just(b"N"), tuples),
     st.tuples(st.just(b"U"), xids, st.just(b"N"), tuples),

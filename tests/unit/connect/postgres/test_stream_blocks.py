@@ -43,7 +43,10 @@ class Slow:
 def reading(messages: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReplicationStream:
     made: Any = Slow(iter(messages))
     monkeypatch.setattr(stream, "Replication", lambda *arguments, **options: made)
-    return ReplicationStream("", slot="s", publication="p", start_lsn=0, directory=tmp_path / "spools")
+    directory = tmp_path / "spools"
+    return ReplicationStream(
+        "", slot="s", publication="p", start_lsn=0, directory=directory, rolled_back=lambda xids: set()
+    )
 
 
 def test_a_transaction_of_large_rows_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

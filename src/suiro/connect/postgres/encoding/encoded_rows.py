@@ -28,6 +28,10 @@ class UnsupportedValueError(UsageError):
     depth = 0
 
 
+class NullKeyError(UnsupportedValueError):
+    """A column of the key is null: the row is older than the key."""
+
+
 class MissingValueError(UsageError):
     """Neither the old tuple nor `fill` has an unchanged TOAST value."""
 

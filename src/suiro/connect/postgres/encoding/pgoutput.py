@@ -166,7 +166,7 @@ def _parse_one(parsed: Messages, index: int) -> None:
     elif kind == "O":
         parsed.lsn[index] = reader.integer(">q")
         reader.name()
-    elif kind in "RYTM":
+    elif kind in "RYTMA":  # Postgres 18 sends stream aborts (A) also where nothing is streamed (BUG #19616)
         if kind == "R":
             parsed.relation[index] = int.from_bytes(reader.take(4), "big")
         if kind == "M":

@@ -16,6 +16,7 @@ from suiro.connect.postgres.encoding.copy_binary import binary_to_avro
 from suiro.connect.postgres.encoding.encoded_rows import (
     EncodedRows,
     MissingValueError,
+    NullKeyError,
     UnsupportedValueError,
     rows_from,
 )
@@ -99,7 +100,7 @@ class PlainRows:
         if self.relation.nullable_key:
             return cell
         if cell == b"\0":
-            raise UnsupportedValueError(
+            raise NullKeyError(
                 f"{self.relation.full_name}.{self.relation.columns[column].name} is part of the key and null;"
                 " name a key whose columns are NOT NULL, or set REPLICA IDENTITY FULL"
             )

@@ -34,8 +34,8 @@ the key.
 
 suiro's readers give Python's last and first date for infinity (`datetime.max`, `date.min`), as those of asyncpg do,
 and Python's last time for `24:00`. The sink `postgres` writes `infinity` and `24:00` again. Other readers that turn dates and timestamps into Python's `datetime`
-(fastavro does) refuse infinity. All of them refuse years beyond 9999, as `datetime` itself does; read such columns
-without logical types, or capture them as text.
+(fastavro does) refuse infinity. All of them refuse years before 1 and after 9999, as `datetime` itself does; read such
+columns without logical types, or capture them as text.
 
 Stored generated columns are in the topic where the publication publishes them (Postgres 18,
 `publish_generated_columns = stored`) and otherwise not; virtual ones never are.

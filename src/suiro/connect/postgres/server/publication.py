@@ -473,6 +473,11 @@ def _within_types(database: Database, types: Sequence[int]) -> dict[int, dict[st
     }
 
 
+def key_if_full(database: Database, oid: int) -> Sequence[str] | None:
+    """Returns the columns of the key that a table has now if its replica identity is full; None: all of them."""
+    return _key_columns(_indexes(database, [oid]).get(oid, []), "f", "")
+
+
 _NO_KEY = {
     "n": " has REPLICA IDENTITY NOTHING: deleted rows cannot be identified",
     "d": " has no primary key (or a deferrable one): deleted rows cannot be identified",

@@ -43,8 +43,9 @@ class Replication:
         if self._connection.status != pq.ConnStatus.OK:
             raise self._error("connect for replication", None)
         # The server decodes within a transaction of its own, and waits in it until the client has read its messages.
-        self._connection.exec_(lifted_limits(self._connection.server_version).encode())
-        result = self._connection.exec_(command.encode())
+        with _lost(what):
+            self._connection.exec_(lifted_limits(self._connection.server_version).encode())
+            result = self._connection.exec_(command.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:
             error = self._error(what, result)
             self.close()

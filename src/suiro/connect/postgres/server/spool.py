@@ -1,8 +1,10 @@
 """Spools transactions that Postgres streams before they commit. A file is deleted after the commit or the abort.
 
 No message of a transaction is returned before its commit was read. Messages of a subtransaction that was rolled back
-are dropped, except relation messages. A restart begins with empty spools: Postgres streams unconfirmed transactions
-again. Of two captures on one directory, the later one has it, and the earlier one takes only its own files away.
+are dropped, except relation messages. Postgres does not always announce the rollback: it forgets that it has streamed a
+subtransaction of which it had put more than 4,096 changes on its own disk. So it is asked before a transaction is
+returned. A restart begins with empty spools: Postgres streams unconfirmed transactions again. Of two captures on one
+directory, the later one has it, and the earlier one takes only its own files away.
 
 A disk that fails or is full raises `TransientError`: the next session may find room.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import IO
 
@@ -29,12 +31,14 @@ _BUFFER = 1 << 18
 class _Spool:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.xids: set[int] = set()  # of the transaction and its subtransactions
         self.aborted: set[int] = set()
         self.size = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = path.open("w+b", buffering=_BUFFER)
 
     def add(self, xid: int, lsn: int, message: bytes) -> None:
+        self.xids.add(xid)
         self._file.write(_HEAD.pack(xid, lsn, len(message)))
         self._file.write(message)
         self.size += len(message)
@@ -55,9 +59,11 @@ class _Spool:
 
 
 class Spools:
-    """The files of the transactions that are being streamed, in a private directory."""
+    """The files of the transactions that are being streamed, in a private directory. `rolled_back` returns those of
+    the given transactions that were rolled back."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, rolled_back: Callable[[Set[int]], Set[int]]) -> None:
+        self._rolled_back = rolled_back
         self._directory = directory
         shutil.rmtree(directory, ignore_errors=True)
         self._open: dict[int, _Spool] = {}
@@ -123,6 +129,8 @@ class Spools:
         payloads, lsns, size = [begin_message(lsn=lsn, commit_us=commit_us, xid=xid)], [lsn], 0
         spool = self._open.pop(xid, None)
         try:
+            if spool is not None and (unsure := spool.xids - spool.aborted - {xid}):
+                spool.aborted |= self._rolled_back(unsure)
             for payload, at in () if spool is None else spool.messages():
                 payloads.append(payload)
                 lsns.append(at)

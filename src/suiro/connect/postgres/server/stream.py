@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,19 @@ _STREAMING = frozenset((_START, _STREAM_COMMIT, _STREAM_ABORT))
 
 
 class ReplicationStream:
-    """The stream from an LSN on. `close` releases the slot."""
+    """The stream from an LSN on. `close` releases the slot. `rolled_back`: see `Spools`."""
 
-    def __init__(self, dsn: str, *, slot: str, publication: str, start_lsn: int, directory: Path) -> None:
-        self._spools = Spools(directory)
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        slot: str,
+        publication: str,
+        start_lsn: int,
+        directory: Path,
+        rolled_back: Callable[[Set[int]], Set[int]],
+    ) -> None:
+        self._spools = Spools(directory, rolled_back)
         self._clock = SystemClock()
         self._status_lsn = start_lsn
         self._status_sent_ms = self._clock.monotonic_ms()

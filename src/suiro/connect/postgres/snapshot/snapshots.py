@@ -207,13 +207,15 @@ class Snapshots:
                 logger.info("table %s was another one for a while: it is read again", name)
                 self.restart(name, lost_changes=True)
 
-    def restart_incomplete_table(self, oid: int) -> None:
+    def restart_incomplete_table(self, oid: int) -> bool:
         """Called when the stream brings changes of a table under a name that is not captured, or from when it had no
-        key. They are not written, so its topic lacks them when it has its captured name, or a key, again."""
-        for name, state in list(self.states.items()):
-            if state.oid == oid and self._options.snapshot != "never":
-                logger.info("table %s had another name, or no key, for a while: it is read again", name)
-                self.restart(name, lost_changes=True)
+        key. They are not written, so its topic lacks them when it has its captured name, or a key, again. Returns
+        whether the table is read again."""
+        found = [name for name, state in self.states.items() if state.oid == oid and self._options.snapshot != "never"]
+        for name in found:
+            logger.info("table %s had another name, or no key, for a while: it is read again", name)
+            self.restart(name, lost_changes=True)
+        return bool(found)
 
     def _log_end(self) -> int:
         # On a standby, the record that is being replayed begins there, so no commit is between.

@@ -121,6 +121,6 @@ def parse(data, starts, ends, facts):
             for place in range(at + 8, end - 1):
                 if data[place] == 0:
                     return index
-        elif kind != 89 and kind != 84:  # Y, T
+        elif kind != 89 and kind != 84 and kind != 65:  # Y, T, A
             return index
     return -1
