@@ -16,7 +16,7 @@ from support.logs import NOW_MS, batch, first_found, open_log, open_transaction,
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, LogError, PartitionLog, files
-from suiro.log.errors import OutOfOrderSequenceError
+from suiro.log.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from suiro.log.files import FileHandle
 from suiro.log.segment import Segment
 from suiro.protocol.crc32c import crc32c
@@ -69,6 +69,10 @@ def test_several_batches_of_a_coordinator_are_one_append(tmp_path: Path) -> None
             batch(producer_id=1, epoch=0, sequence=0) + batch(producer_id=1, epoch=0, sequence=2),
         )
     assert log.log_end_offset == 5
+    log.append(batch(producer_id=1, epoch=1, sequence=0))
+    with pytest.raises(InvalidProducerEpochError):
+        log.append(batch() + batch(producer_id=1, epoch=0, sequence=1), origin="coordinator")
+    assert log.log_end_offset == 6
 
 
 def _altered(data: bytes, position: int) -> bytes:
@@ -473,6 +477,11 @@ def test_a_failed_write_leaves_the_log_as_it_was(
     # The operator is told once, however often clients repeat the request.
     assert ["No space left" in text for text in caplog.messages] == [True, False]
     assert caplog.messages[-1].endswith("takes records again")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full_disk)
+        with pytest.raises(LogError):
+            log.append(batch())
+    assert "No space left" in caplog.messages[-1], "the next failure is another one"
 
 
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -495,6 +504,21 @@ def test_flush_moves_the_recovery_point(tmp_path: Path) -> None:
     job.run()
     log.flushed(job.end_offset)
     assert (log.recovery_point, log.log_end_offset) == (7, 8)
+
+
+def test_records_are_due_for_a_flush_after_flush_ms(tmp_path: Path) -> None:
+    clock = ManualClock(wall_ms=NOW_MS)
+    log = open_log(tmp_path / "t-0", clock=clock, config=LogConfig(flush_ms=100))
+    clock.advance(100)
+    assert not log.is_flush_due(clock.monotonic_ms()), "there is nothing to sync"
+    log.append(batch())
+    assert log.is_flush_due(clock.monotonic_ms())
+    log.flush()
+    log.append(batch())
+    clock.advance(99)
+    assert not log.is_flush_due(clock.monotonic_ms())
+    clock.advance(1)
+    assert log.is_flush_due(clock.monotonic_ms())
 
 
 def test_a_flush_of_many_segments_opens_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -665,6 +689,7 @@ def test_a_segment_that_could_not_be_sealed_leaves_no_new_one(tmp_path: Path, mo
     log.append(batch())
     log.abandon()
     reopened = open_log(tmp_path / "t-0", config=config)
+    assert [segment.base_offset for segment in reopened.segments] == [0]
     assert read_all(reopened) == ["0:value", "1:value", "2:value", "3:value"]
 
 

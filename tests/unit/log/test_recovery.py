@@ -133,6 +133,7 @@ def test_a_corrupt_segment_takes_the_later_ones_with_it(tmp_path: Path) -> None:
     assert recovered.log_end_offset == 6
     assert [segment.base_offset for segment in recovered.segments] == [0, 4]
     assert [path.name for path in (tmp_path / "t-0").glob("*8.*")] == [f"00000000000000000008.log.0.{NOW_MS}.damaged"]
+    assert not [*(tmp_path / "t-0").glob("*12.*")], "the next start would go on at 12"
     assert recovered.append(batch()).base_offset == 6
 
 
@@ -165,6 +166,39 @@ def test_lost_files_are_rebuilt_or_done_without(tmp_path: Path, lost: str, clean
     assert found["stable"] == expected["stable"]
     if not clean:
         assert found == expected
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_producers_are_those_of_any_snapshot_and_what_follows(tmp_path: Path, clean: bool) -> None:
+    log = open_log(tmp_path / "t-0", config=CONFIG)
+    for number, step in enumerate(HISTORY + TAILS["new epoch"]):
+        step(log)
+        if number % 2:
+            log.roll()
+    log.flush()
+    expected = _producers(log)
+    log.close() if clean else log.abandon()
+    for kept in [-1, *offsets(tmp_path / "t-0")]:
+        copy = tmp_path / str(kept) / "t-0"
+        shutil.copytree(tmp_path / "t-0", copy)
+        for offset in offsets(copy):
+            if offset != kept:
+                (copy / f"{offset:020d}.snapshot").unlink()
+        opened = open_log(copy, config=CONFIG, clean=clean, recovery_point=log.recovery_point)
+        assert _producers(opened) == expected, kept
+
+
+def _producers(log: PartitionLog) -> dict[int, object]:
+    """Without the batches that a snapshot leaves out."""
+    return {
+        entry.producer_id: (
+            entry.producer_epoch,
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+            [*entry.batches][-1:],
+        )
+        for entry in log.producer_states()
+    }
 
 
 def test_a_clean_open_reads_no_batch_but_the_last_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
