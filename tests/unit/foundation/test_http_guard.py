@@ -139,6 +139,25 @@ def test_guesses_keep_nobody_waiting_who_is_known(users: Users, monkeypatch: pyt
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
+def test_the_turn_of_a_login_that_was_given_up_is_the_next_ones(users: Users) -> None:
+    async def test() -> None:
+        made = guard(users)
+        made._logins_checked = LOGIN_THREADS
+        first, second, third = (asyncio.create_task(made._turn_to_login()) for _ in range(3))
+        await asyncio.sleep(0)
+        third.cancel()  # while it waits
+        await asyncio.wait([third])
+        made._next_login()
+        second.cancel()  # after it was let in
+        await asyncio.wait([first, second])
+        assert second.cancelled()
+        assert first.result()
+        made._next_login()
+        assert (made._logins_checked, len(made._waiting_logins)) == (LOGIN_THREADS - 1, 0)
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
 def test_one_user_does_not_take_all_connections(users: Users) -> None:
     """A thousand streams of changes of one reader, and nobody could roll a view back."""
     go_on = asyncio.Event()

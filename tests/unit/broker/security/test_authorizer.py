@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from suiro.broker.security import authorizer as module
 from suiro.broker.security.acl import (
     CLUSTER_NAME,
     Acl,
@@ -90,6 +91,7 @@ def session(user: str = "alice", host: str = "10.0.0.7") -> Session:
         (["alice ALTER t"], DESCRIBE, "t", True),
         (["alice CREATE t"], DESCRIBE, "t", False),
         (["alice ALTER_CONFIGS t"], DESCRIBE, "t", False),
+        (["alice ALTER_CONFIGS t"], WRITE, "t", False),
         (["alice ALTER_CONFIGS t"], Operation.DESCRIBE_CONFIGS, "t", True),
         (["alice ALTER t"], Operation.DESCRIBE_CONFIGS, "t", False),
         (["alice DESCRIBE t", "deny alice READ t"], DESCRIBE, "t", True),
@@ -137,6 +139,8 @@ def test_without_a_rule_for_the_resource_the_setting_decides(store: AclStore) ->
         (["alice WRITE t", "deny alice WRITE *"], False),
         (["alice WRITE *", "deny alice WRITE prefix:t"], True),
         (["alice WRITE topic", "deny alice WRITE prefix:to"], False),
+        (["alice WRITE topic", "deny alice WRITE prefix:t"], False),
+        (["alice WRITE topic", "deny alice WRITE prefix:topic"], False),
         (["alice WRITE prefix:topic", "deny alice WRITE prefix:to"], False),
         (["alice WRITE prefix:to", "deny alice WRITE prefix:topic"], True),
         (["alice WRITE prefix:t", "deny alice WRITE t"], True),
@@ -175,12 +179,16 @@ def test_the_rule_that_denies_is_told(store: AclStore) -> None:
     assert asked.denied_by(session("root"), WRITE, TOPIC, "t") is None
 
 
-def test_decisions_about_long_names_are_not_kept(store: AclStore) -> None:
+def test_decisions_about_long_names_and_many_are_not_kept(store: AclStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may bring thousands of names of any length."""
+    monkeypatch.setattr(module, "_CACHED_DECISIONS", 3)
     asked = authorizer(store, "alice READ prefix:t")
     for name in ("t", "t" * 1_000_000):
         assert asked.permits(session(), READ, TOPIC, name)
     assert [key[-1] for key in asked._decisions] == ["t"]
+    for number in range(4):
+        assert asked.permits(session(), READ, TOPIC, f"t{number}")
+    assert [key[-1] for key in asked._decisions] == ["t2", "t3"]
 
 
 def test_authorized_operations(store: AclStore) -> None:
