@@ -12,6 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from support.batches import patch_offset
 from support.cleaning import clean_log
+from support.full_disk import no_space
 from support.logs import NOW_MS, batch, first_found, open_log, open_transaction, read_all, region_bytes
 
 from suiro.clock import ManualClock
@@ -403,7 +404,7 @@ def test_retention_makes_room_on_a_full_disk(tmp_path: Path, monkeypatch: pytest
     for _ in range(9):
         log.append(batch())
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        patch.setattr("suiro.log.checkpoints.replace_file", no_space)
         assert log.retention.apply() == 3
     assert log.log_start_offset == 6
     log.abandon()
@@ -548,16 +549,12 @@ def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
         log.append(batch())
 
 
-def _no_space(*_: object, **__: object) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_a_disk_full_for_indexes_only_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = LogConfig(index_interval_bytes=0)
     log = open_log(tmp_path / "t-0", config=config)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", _no_space)
-        patch.setattr("suiro.log.transaction_index.write_all", _no_space)
+        patch.setattr(os, "pwrite", no_space)
+        patch.setattr("suiro.log.transaction_index.write_all", no_space)
         for sequence in range(600):
             log.append(batch(producer_id=1, epoch=0, sequence=sequence, transactional=True))
         log.append_control(False, 1, 0, 0)
@@ -576,12 +573,12 @@ def test_a_disk_full_for_a_new_epoch_or_segment_refuses_the_append(
     log.append(batch())
     log.begin_epoch(1)
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        patch.setattr("suiro.log.checkpoints.replace_file", no_space)
         with pytest.raises(LogError, match="leader epoch"):
             log.append(batch())
     assert log.leader_epochs.entries == [(0, 0)]
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.files.open_handle", _no_space)
+        patch.setattr("suiro.log.files.open_handle", no_space)
         log.roll()
         with pytest.raises(LogError):
             log.append(batch())
@@ -604,7 +601,7 @@ def test_epochs_that_cannot_be_corrected_at_a_start_are_before_the_next_append(
     rows = tmp_path / "t-0" / "leader-epoch-checkpoint"
     before = rows.read_text()
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        patch.setattr("suiro.log.checkpoints.replace_file", no_space)
         log = open_log(tmp_path / "t-0")
         assert log.leader_epochs.entries == [(0, 0)]
         with pytest.raises(LogError, match="leader epoch"):
@@ -627,7 +624,7 @@ def test_epochs_that_cannot_be_corrected_at_a_start_are_written_at_the_stop(
     log.abandon()
     (tmp_path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"")
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        patch.setattr("suiro.log.checkpoints.replace_file", no_space)
         log = open_log(tmp_path / "t-0")
         log.found_in_tier(0, 2, [(0, 0), (1, 1)])
         log.lead_anew(7)

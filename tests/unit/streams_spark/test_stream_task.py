@@ -25,6 +25,7 @@ from suiro.streams import (
     SlidingWindows,
     StreamsBuilder,
     TimeWindows,
+    Topology,
     TopologyError,
     record_key,
     record_value,
@@ -306,13 +307,17 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
     assert found == times
 
 
-def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_that_one_is_not() -> None:
+def _final_counts() -> Topology:
     builder = StreamsBuilder()
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
     windows = TimeWindows.of_size(10, grace=0)
     keyed = stream.select_key(lambda key, value: value, key=serdes.long).group_by_key().windowed_by(windows)
     keyed.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
-    engine = Engine(builder.build(), "told")
+    return builder.build()
+
+
+def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_that_one_is_not() -> None:
+    engine = Engine(_final_counts(), "told")
     log: list[Row] = [("x", 1, 1), ("x", 1, 2)]
     # Keys 1 and 3 are in different tasks, so 1's hears of the time 50 by the input partition's word alone.
     found = engine.batch({("stream", 0): (log[:1], True), ("stream", 1): ([("y", 3, 50)], False)}, 100)
@@ -321,12 +326,7 @@ def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_
 
 
 def test_an_input_partitions_time_does_not_go_back_with_its_next_micro_batch() -> None:
-    builder = StreamsBuilder()
-    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
-    windows = TimeWindows.of_size(10, grace=0)
-    keyed = stream.select_key(lambda key, value: value, key=serdes.long).group_by_key().windowed_by(windows)
-    keyed.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
-    engine = Engine(builder.build(), "back")
+    engine = Engine(_final_counts(), "back")
     found = engine.batch({("stream", 0): ([("x", 3, 16)], True), ("stream", 1): ([("y", 1, 4)], False)}, 100)
     found += engine.batch({("stream", 0): ([("x", 3, 8)], False)}, 100)
     assert [(row[2], row[3]) for row in found if row[0] == "out"] == [((1).to_bytes(8), 4000)]
