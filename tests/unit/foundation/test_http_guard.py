@@ -41,15 +41,22 @@ def users(tmp_path: Path) -> Users:
 
 
 def guard(users: Users | None = None) -> Guard:
-    return Guard(echo, origins=Origins(loopback_only=users is None), users=users, max_body_bytes=10, realm="here")
+    return Guard(
+        echo,
+        origins=Origins(loopback_only=users is None),
+        users=users,
+        max_body_bytes=10,
+        limits=HttpLimits(held_body_bytes=10),
+        realm="here",
+    )
 
 
 def test_a_request_arrives_with_its_user_and_its_body(users: Users) -> None:
     async def test() -> None:
         async with client(guard(users)) as http:
             for name, password in (("ada", "secret"), ("bob", "plain"), ("ada", "secret")):
-                answer = await http.post("/", json=[1], headers=basic(name, password))
-                assert answer.json() == {"user": name, "body": "[1]"}
+                answer = await http.post("/", json=[1, 2, 3], headers=basic(name, password))
+                assert answer.json() == {"user": name, "body": "[1,2,3]"}
             answer = await http.get("/", headers=basic("ada", "guess"))
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Basic realm="here"')
             assert (await http.get("/")).status_code == 401

@@ -18,7 +18,7 @@ from suiro.broker.security.acl import (
 )
 from suiro.broker.security.acl_store import AclStore
 from suiro.broker.security.authorizer import AclAuthorizer, AllowAll, authorized_operations, super_users_of
-from suiro.broker.security.session import Session
+from suiro.broker.security.session import Session, one_text_of
 from suiro.broker.settings.cluster_state import ClusterState
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -109,6 +109,11 @@ def test_a_rule_for_an_ipv6_address_holds_however_it_is_written(store: AclStore)
     asked = authorizer(store, "alice READ t", "deny alice READ t @2001:DB8:0:0:0:0:0:1")
     assert not asked.permits(session(host="2001:db8::1"), READ, TOPIC, "t")
     assert asked.permits(session(host="2001:db8::2"), READ, TOPIC, "t")
+
+
+def test_an_address_has_one_text() -> None:
+    texts = ("::ffff:10.0.0.1", "10.0.0.1", "0:0:0:0:0:0:0:1", "*")
+    assert [one_text_of(text) for text in texts] == ["10.0.0.1", "10.0.0.1", "::1", "*"]
 
 
 def test_a_super_user_may_do_what_is_denied(store: AclStore) -> None:

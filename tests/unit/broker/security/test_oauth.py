@@ -41,7 +41,7 @@ def token(key: str = "rsa", *, kid: str | None = None, alg: str | None = None, *
 @pytest.fixture
 def jwks(tmp_path: Path) -> Path:
     path = tmp_path / "jwks.json"
-    path.write_text(json.dumps({"keys": [public("rsa"), public("ec"), {"kty": "odd"}]}))
+    path.write_text(json.dumps({"keys": [public("rsa"), public("ec"), {"kty": "odd"}, "odd"]}))
     return path
 
 
@@ -109,6 +109,8 @@ def test_claims_under_other_names(validator: Callable[..., TokenValidator]) -> N
         lambda: token(exp=None),
         lambda: token(iat=None),
         lambda: token(iat=NOW_S + 100),
+        lambda: token(iat=True),
+        lambda: token(iat="today"),
         lambda: token(exp=float("1e300")),
         lambda: token(nbf=NOW_S + 31),
         lambda: token(sub=None),
