@@ -89,6 +89,21 @@ def test_a_range_without_records_tells_of_its_micro_batch() -> None:
     assert topics.clock == 5
 
 
+def test_records_of_a_topic_are_staged_in_their_order_and_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "ROWS_MAX", 2)
+    stage = Stage()
+    topics = Topics(stage)  # type: ignore[arg-type]
+
+    def add(value: bytes) -> None:
+        topics.add_parcel(Parcel(topic="out", keys=[b"k"], values=[value], timestamps=[1]))
+
+    add(b"1")
+    topics.add_columns("out", pa.array([b"k"], pa.binary()), pa.array([b"2"], pa.binary()), pa.array([1], pa.int64()))
+    add(b"3")
+    add(b"4")
+    assert [value for _, _, value, *_ in stage.rows] == [b"1", b"2", b"3", b"4"]
+
+
 def test_ranges_are_read_in_one_order_whatever_the_shuffle_gives() -> None:
     """A task has spans for its first records only, and writes the same headers when it runs again."""
     builder = StreamsBuilder()
