@@ -12,6 +12,7 @@ from support.brokers import started
 from support.logs import open_transaction
 
 from suiro.broker import Broker
+from suiro.broker.coordination.transactions.admission import is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
 from suiro.broker.handlers import add_offsets_to_txn, txn_offset_commit
 from suiro.broker.storage import system_log
@@ -176,6 +177,18 @@ def test_what_nobody_asked_for_goes_by_the_finalized_version(tmp_path: Path, lev
         assert (aborted.state, aborted.producer_epoch) == (S.COMPLETE_ABORT, producer[1] + 1)
         assert aborted.version == (V2 if level == 2 else V1)
         assert end(broker, "id", producer, version=V1)[0] is ErrorCode.producer_fenced
+
+
+def test_a_transaction_is_open_in_a_partition_for_its_own_epoch(tmp_path: Path) -> None:
+    with started(tmp_path, ManualClock(wall_ms=TIMESTAMP)) as broker:
+        broker.create_topic("t")
+        producer_id, epoch = write(broker, "id", "t")
+        partition = partition_of(broker, "t")
+        assert is_open_in(partition, producer_id, epoch)
+        assert not is_open_in(partition, producer_id, epoch + 1)
+        assert not is_open_in(partition, producer_id + 1, epoch)
+        end(broker, "id", (producer_id, epoch))
+        assert not is_open_in(partition, producer_id, epoch + 1)
 
 
 def test_unused_ids_and_producers_are_forgotten(tmp_path: Path) -> None:
