@@ -125,11 +125,11 @@ def test_bad_batches_get_kafkas_error_code(tmp_path: Path, data: bytes, code: Er
 def test_a_repeated_batch_is_answered_and_not_written(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     for sequence in range(6):
-        log.append(batch(producer_id=9, epoch=0, sequence=sequence))
-    again = log.append(batch(producer_id=9, epoch=0, sequence=1))
+        log.append(batch(producer_id=0, epoch=0, sequence=sequence))
+    again = log.append(batch(producer_id=0, epoch=0, sequence=1))
     assert (again.duplicate, again.base_offset, again.last_offset) == (True, 1, 1)
     with pytest.raises(LogError) as caught:
-        log.append(batch(producer_id=9, epoch=0, sequence=0))
+        log.append(batch(producer_id=0, epoch=0, sequence=0))
     assert caught.value.code is ErrorCode.out_of_order_sequence_number
     assert log.log_end_offset == 6
 
@@ -547,6 +547,8 @@ def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(LogError, match="closed"):
         log.append(batch())
+    with pytest.raises(LogError, match="closed"):
+        log.append_control(True, 1, 0, 0)
 
 
 def test_a_disk_full_for_indexes_only_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,17 +40,17 @@ def _marker(producer: int, *, commit: bool, epoch: int = 0) -> Step:
 HISTORY: list[Step] = [
     lambda log: log.append(batch(3)),
     _transactional(1, 0),
-    _idempotent(9, 0),
+    _idempotent(0, 0),
     _transactional(2, 0),
     _marker(1, commit=False),
-    _idempotent(9, 2),
+    _idempotent(0, 2),
     _transactional(1, 2),
     _marker(2, commit=True),
     _transactional(2, 2),
 ]
 # What the last two batches are matters most: each pair takes another path through the producer state.
 TAILS: dict[str, list[Step]] = {
-    "idempotent": [_idempotent(9, 4), _idempotent(9, 6)],
+    "idempotent": [_idempotent(0, 4), _idempotent(0, 6)],
     "transactional": [_transactional(1, 4), _transactional(2, 4)],
     "abort": [_transactional(1, 4), _marker(1, commit=False)],
     "commit": [_marker(2, commit=True), _marker(1, commit=True)],
@@ -95,7 +95,7 @@ def test_a_log_cut_at_every_byte_of_its_last_two_batches(tmp_path: Path, tail: s
 
 def test_a_corrupt_byte_in_the_tail_ends_the_log_before_it(tmp_path: Path) -> None:
     before = _written(tmp_path / "before" / "t-0", HISTORY)
-    log = _written(tmp_path / "t-0", [*HISTORY, _idempotent(9, 4), _idempotent(9, 6)])
+    log = _written(tmp_path / "t-0", [*HISTORY, _idempotent(0, 4), _idempotent(0, 6)])
     path = log.segments[0].path
     content = path.read_bytes()
     batch_size = (log.size - before.size) // 2
@@ -156,7 +156,7 @@ def test_synced_segments_are_trusted_and_not_read(tmp_path: Path) -> None:
 def test_lost_files_are_rebuilt_or_done_without(tmp_path: Path, lost: str, clean: bool) -> None:
     log = _written(tmp_path / "t-0", HISTORY)
     log.roll()
-    _idempotent(9, 4)(log)
+    _idempotent(0, 4)(log)
     expected = state_of(log)
     log.close() if clean else log.abandon()
     for path in (tmp_path / "t-0").glob(f"*{lost}"):
