@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from suiro.broker import HandedOver, handing_over, node_id_of
-from suiro.clock import Clock, SystemClock
+from suiro.clock import SystemClock
 from suiro.config import NodeSettings, is_of_kafka, node_setting_names
 from suiro.errors import ConfigError
 from suiro.foundation.files import sync_folder
@@ -53,7 +53,6 @@ def hand_over(
     listen: str | None = None,
     settings: Mapping[str, str] | None = None,
     link: bool = False,
-    clock: Clock | None = None,
 ) -> HandedOver:
     """Fill `to`, which is new or empty, with a cluster of 1 or 3 brokers that has what the node in `data` had.
 
@@ -86,7 +85,7 @@ def hand_over(
         min_insync_replicas=min_insync,
         destination=str(to),
         link=link,
-        clock=clock or SystemClock(),
+        clock=SystemClock(),
     ) as done:
         write_settings(staging, node_ids, home=to, listen=listen, settings=_for_kafka(given, min_insync))
         os.sync()  # the settings, and every name that leads to what was synced one by one

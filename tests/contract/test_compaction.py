@@ -10,10 +10,10 @@ import pytest
 from support.cleaning import batches, clean_log, committed_records, latest_values
 from support.kafka_tools import KafkaTools
 from support.logs import NOW_MS, open_log, open_transaction
+from support.transactional import wait_for_markers
 from support.waiting import wait_until
 
 from suiro.broker import import_topics
-from suiro.client import LATEST, Client
 from suiro.clock import ManualClock, SystemClock
 from suiro.kafka import KafkaProcess
 from suiro.log import DataDirectory, LogConfig, PartitionLog
@@ -227,13 +227,4 @@ def _write(bootstrap_servers: str) -> None:
                 transactional.abort_transaction(30)
             else:
                 transactional.commit_transaction(30)
-    # Kafka answers a commit before its marker is in the partition.
-    place = ("flights", 0)
-    with Client(bootstrap_servers) as client:
-        wait_until(
-            lambda: (
-                client.list_offsets({place: LATEST}, read_committed=True)
-                == client.list_offsets({place: LATEST}, read_committed=False)
-            ),
-            what="the last transaction's marker",
-        )
+    wait_for_markers(bootstrap_servers, ("flights", 0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import errno
 import json
 import os
 from pathlib import Path
@@ -19,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 from support.connecting import committed, reaches, running, send, state
 from support.delta import read_delta
+from support.full_disk import no_space
 from support.iceberg import metadata_of, read_iceberg
 from support.waiting import wait_until
 
@@ -431,10 +431,6 @@ def test_a_bucket_has_folders_of_any_name(tmp_path: Path, monkeypatch: pytest.Mo
     assert written[0].to_pylist() == [{"name": long}]
 
 
-def no_room(*_: Any) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_many_small_batches_do_not_write_the_manifest_anew_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,7 +457,7 @@ def test_many_small_batches_do_not_write_the_manifest_anew_each_time(
     for number in range(count):
         put(number)
     with monkeypatch.context() as full:
-        full.setattr(os, "fsync", no_room)
+        full.setattr(os, "fsync", no_space)
         with pytest.raises(TransientError, match=r"cannot write to .*lake: .* No space left"):
             put(count)
     (files,) = json.loads((tmp_path / "lake" / "_manifest.json").read_text()).values()

@@ -12,7 +12,7 @@ from support.admin import ask
 from support.batches import batch_of
 from support.kafka_tools import KafkaTools
 from support.logs import NOW_MS, batch, first_found, open_log, read_all
-from support.waiting import wait_until
+from support.transactional import wait_for_markers
 from support.wire import Wire
 
 from suiro.broker import import_topics
@@ -229,14 +229,5 @@ def _produce(bootstrap_servers: str) -> dict[str, list[tuple[int, str]]]:
         else:
             producer.commit_transaction(30)
         written["all"] += group
-    # Kafka answers a commit before its marker is in the partition.
-    place = ("flights", 0)
-    with Client(bootstrap_servers) as client:
-        wait_until(
-            lambda: (
-                client.list_offsets({place: LATEST}, read_committed=True)
-                == client.list_offsets({place: LATEST}, read_committed=False)
-            ),
-            what="the last transaction's marker",
-        )
+    wait_for_markers(bootstrap_servers, ("flights", 0))
     return written

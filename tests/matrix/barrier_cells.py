@@ -32,7 +32,7 @@ def _pairs() -> Iterator[Cell]:
         yield _cell(cells.NETWORK, point, cells._bound(cells._network_fails, point))
         yield _cell(cells.BROKER, point, cells._bound(cells._broker_dies, point), needs_outage=True)
         yield _cell(cells.ZOMBIE, point, cells._bound(cells._driver_sleeps, point))
-        yield _cell(cells.RIVAL, point, cells._bound(_driver_wakes_too_early, point))
+        yield _cell(cells.RIVAL, point, cells._bound(cells._driver_wakes_too_early, point, "all_sent"))
     for point in TASK_POINTS:
         yield replace(_cell("", point, cells._bound(cells._worker_dies, point)), who=TASK)
     for point in SENDING:
@@ -60,18 +60,6 @@ def _cell(who: str, when: str, run: Callable[..., None], *, needs_outage: bool =
         run(scene, *rest)
 
     return Cell(who=PREFIX + who, when=when, run=sending, needs_outage=needs_outage)
-
-
-def _driver_wakes_too_early(scene: Scene, point: str) -> None:
-    zombie = scene.start(cells._at(point))
-    zombie.wait_stopped()
-    successor = scene.start("all_sent@batch=2:stop")
-    successor.wait_stopped()
-    zombie.resume()
-    zombie.wait()
-    successor.resume()
-    scene.finish(successor)
-    scene.look(complete=True)
 
 
 def _task_sleeps(scene: Scene, point: str) -> None:

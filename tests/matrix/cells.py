@@ -228,10 +228,10 @@ def _driver_sleeps(scene: Scene, point: str) -> None:
     scene.look(complete=True)
 
 
-def _driver_wakes_too_early(scene: Scene, point: str) -> None:
+def _driver_wakes_too_early(scene: Scene, point: str, successor_at: str = "after_produce") -> None:
     zombie = scene.start(_at(point))
     zombie.wait_stopped()
-    successor = scene.start("after_produce@batch=2:stop")
+    successor = scene.start(f"{successor_at}@batch=2:stop")
     successor.wait_stopped()
     zombie.resume()
     zombie.wait()

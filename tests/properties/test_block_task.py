@@ -31,48 +31,30 @@ SENT = st.lists(
 )
 
 
-@settings(max_examples=examples(120), deadline=None)
-@given(
-    graphs(),
+RUN = st.tuples(
     SENT,
     st.lists(st.integers(1, 9), min_size=1, max_size=4),
     st.integers(1, 4),
     st.sampled_from(["skip", "dead-letter:letters"]),
     st.booleans(),
 )
-def test_the_answers_are_those_of_the_reference(
-    build: Callable[[StreamsBuilder], None],
-    sent: list[tuple[str, str | None, int | None, int, int, bool]],
-    cuts: list[int],
-    every: int,
-    policy: str,
-    coalesces: bool,
-) -> None:
-    compare(build, sent, cuts, every, policy, coalesces)
+Build = Callable[[StreamsBuilder], None]
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(graphs(), RUN)
+def test_the_answers_are_those_of_the_reference(build: Build, run: tuple[Any, ...]) -> None:
+    compare(build, *run)
 
 
 @settings(max_examples=examples(180), deadline=None)
-@given(
-    st.one_of(graphs(JOINS), graphs(WINDOWS), graphs(TABLES)),
-    SENT,
-    st.lists(st.integers(1, 9), min_size=1, max_size=4),
-    st.integers(1, 4),
-    st.sampled_from(["skip", "dead-letter:letters"]),
-    st.booleans(),
-)
-def test_joins_and_windows_find_what_the_reference_finds(
-    build: Callable[[StreamsBuilder], None],
-    sent: list[tuple[str, str | None, int | None, int, int, bool]],
-    cuts: list[int],
-    every: int,
-    policy: str,
-    coalesces: bool,
-) -> None:
-    compare(build, sent, cuts, every, policy, coalesces)
+@given(st.one_of(graphs(JOINS), graphs(WINDOWS), graphs(TABLES)), RUN)
+def test_joins_and_windows_find_what_the_reference_finds(build: Build, run: tuple[Any, ...]) -> None:
+    compare(build, *run)
 
 
 def compare(
-    build: Callable[[StreamsBuilder], None],
+    build: Build,
     sent: list[tuple[str, str | None, int | None, int, int, bool]],
     cuts: list[int],
     every: int,

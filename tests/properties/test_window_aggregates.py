@@ -11,14 +11,11 @@ from support.share import examples
 
 from suiro.streams.topology.nodes import (
     Aggregation,
-    SessionAggregate,
-    SlidingAggregate,
     Suppress,
     TableSource,
-    TimeWindowAggregate,
 )
 from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
-from tests.support.stream_operators import COUNT, Operators, store
+from tests.support.stream_operators import COUNT, Operators, store, windowed
 
 KEYS = ("a", "b")
 GATHER = Aggregation(
@@ -33,24 +30,7 @@ Window = tuple[str, int, int]
 
 def run_of(windows: Any, emit: EmitStrategy, aggregation: Aggregation = GATHER, retention_ms: int = 0) -> Operators:
     retention = max(windows.retention_ms, retention_ms)
-    operator: Any
-    match windows:
-        case TimeWindows():
-            spec = store("window", retention_ms=retention, window_size_ms=windows.size_ms)
-            operator = TimeWindowAggregate(aggregation=aggregation, windows=windows, store="store", emit=emit)
-        case SlidingWindows():
-            spec = store("window", retention_ms=retention, window_size_ms=windows.difference_ms)
-            operator = SlidingAggregate(aggregation=aggregation, windows=windows, store="store", emit=emit)
-        case SessionWindows():
-            spec = store("session", retention_ms=retention)
-            operator = SessionAggregate(
-                aggregation=aggregation,
-                windows=windows,
-                store="store",
-                merger=lambda key, left, right: left + right,
-                emit=emit,
-            )
-    return Operators([operator], [spec])
+    return windowed(windows, aggregation, emit, merger=lambda key, left, right: left + right, retention_ms=retention)
 
 
 def last_results(run: Operators) -> dict[Window, tuple[list[int], int]]:

@@ -9,8 +9,20 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record, Windowed
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
-from suiro.streams.topology.nodes import Aggregation, Node, Operator, Sink, Source, StoreSpec, TableTableJoin
+from suiro.streams.topology.nodes import (
+    Aggregation,
+    Node,
+    Operator,
+    SessionAggregate,
+    Sink,
+    SlidingAggregate,
+    Source,
+    StoreSpec,
+    TableTableJoin,
+    TimeWindowAggregate,
+)
 from suiro.streams.topology.topology import Topology
+from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 
 COUNT = Aggregation(kind="count")
 REDUCE = Aggregation(kind="reduce", aggregators=(lambda aggregate, value: f"{aggregate}+{value}",))
@@ -133,3 +145,31 @@ def flat(record: Record) -> tuple[Any, ...]:
     if isinstance(key, Windowed):
         return key.key, key.start, key.end, value, record.timestamp
     return key, value, record.timestamp
+
+
+def windowed(
+    windows: TimeWindows | SlidingWindows | SessionWindows,
+    aggregation: Aggregation = COUNT,
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    *,
+    merger: Any = None,
+    ports: int = 1,
+    retention_ms: int | None = None,
+    then: tuple[list[Any], list[StoreSpec]] = ([], []),
+) -> Operators:
+    """An aggregate in windows, and the operators behind it."""
+    operator: Any
+    retention = windows.retention_ms if retention_ms is None else retention_ms
+    match windows:
+        case TimeWindows():
+            spec = store("window", retention_ms=retention, window_size_ms=windows.size_ms)
+            operator = TimeWindowAggregate(aggregation=aggregation, windows=windows, store="store", emit=emit)
+        case SlidingWindows():
+            spec = store("window", retention_ms=retention, window_size_ms=windows.difference_ms)
+            operator = SlidingAggregate(aggregation=aggregation, windows=windows, store="store", emit=emit)
+        case SessionWindows():
+            spec = store("session", retention_ms=retention)
+            operator = SessionAggregate(
+                aggregation=aggregation, windows=windows, store="store", emit=emit, merger=merger
+            )
+    return Operators([operator, *then[0]], [spec, *then[1]], ports=ports)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.client import LATEST, Client
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import API_KEYS, ErrorCode, request_class, write_request
 from support.admin import ask
@@ -12,6 +14,18 @@ from support.waiting import wait_until
 from support.wire import Wire
 
 CONCURRENT = "concurrent_transactions"
+
+
+def wait_for_markers(bootstrap_servers: str, place: TopicPartition) -> None:
+    """Kafka answers a commit before its marker is in the partition."""
+    with Client(bootstrap_servers) as client:
+
+        def ends(*, read_committed: bool) -> object:
+            return client.list_offsets({place: LATEST}, read_committed=read_committed)
+
+        wait_until(
+            lambda: ends(read_committed=True) == ends(read_committed=False), what="the last transaction's marker"
+        )
 
 
 class Transactional:

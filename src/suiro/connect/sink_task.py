@@ -36,7 +36,7 @@ from suiro.connect.positions import (
 )
 from suiro.connect.record_spans import sink_spans
 from suiro.connect.schema_fields import Fields, fields_reader
-from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
+from suiro.connect.task import TRANSACTION_TIMEOUT_MS, Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
@@ -49,7 +49,6 @@ FETCH_BYTES = 4 * 1024 * 1024  # of a partition
 FETCH_BYTES_IN_ALL = 8 * 1024 * 1024
 GATHER_BYTES = 32 * 1024 * 1024  # of records that linger; decoded, they are several times as large
 LARGEST_FETCH_BYTES = 1 << 30
-TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
 LOOK_FOR_TOPICS_S = 1.0
 COMMIT_AGAIN_MS = 600_000
@@ -271,7 +270,7 @@ class _Running:
             partition = position_partition(self._client, context.name)
             record = Outgoing(POSITIONS_TOPIC, key, value, (), context.clock.wall_ms(), partition)
             batches = batches_of([record], self._topics, turn=0, compression=compression.NONE)
-            with one_transaction(context.clock, TRANSACTION_TIMEOUT_MS):
+            with one_transaction(context.clock):
                 producer.add_partitions([(POSITIONS_TOPIC, partition)])
                 producer.produce(batches)
                 producer.end()
@@ -457,7 +456,7 @@ class _Running:
 
     def _commit(self, next_offsets: dict[TopicPartition, int]) -> None:
         producer = self._producer
-        with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+        with one_transaction(self._context.clock):
             producer.add_offsets(self._group)
             self._produce_dead_letters()
             producer.commit_offsets(self._group, {target: (at, "") for target, at in next_offsets.items()})
@@ -487,7 +486,7 @@ class _Running:
 
     def _settle(self) -> None:
         if self._dead:
-            with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+            with one_transaction(self._context.clock):
                 self._produce_dead_letters()
                 self._producer.end()
             self._producer.renew()

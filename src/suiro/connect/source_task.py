@@ -38,14 +38,12 @@ from suiro.connect.positions import (
     transactional_id,
 )
 from suiro.connect.record_spans import SourceSpans
-from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
+from suiro.connect.task import TRANSACTION_TIMEOUT_MS, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, SCHEMA_LANGUAGES, Encoder, encoder
 from suiro.errors import RefusedError, UsageError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.protocol import columnar, compression
 from suiro.telemetry import Datasets
-
-TRANSACTION_TIMEOUT_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +165,7 @@ class _Running:
             max_bytes=min(self._settings.max_record_bytes, columnar.DEFAULT_MAX_BATCH_BYTES),
         )
         self._turn += 1
-        with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+        with one_transaction(self._context.clock):
             # The dead letters first: if their topic refuses them or cannot be created, no records are left undecided.
             if letters:
                 self._letters.produce(producer, letters, turn=self._turn)

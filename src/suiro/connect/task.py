@@ -19,6 +19,8 @@ from suiro.errors import FencedError, TransientError
 from suiro.protocol import columnar
 from suiro.telemetry import Traces
 
+TRANSACTION_TIMEOUT_MS = 60_000
+
 
 @dataclass(slots=True)
 class Progress:
@@ -67,7 +69,7 @@ class Ended(Exception):
 
 
 @contextmanager
-def one_transaction(clock: Clock, timeout_ms: int) -> Iterator[None]:
+def one_transaction(clock: Clock) -> Iterator[None]:
     """Encloses a transaction from its first request to its end. The coordinator fences a producer whose transaction was
     open for too long (a machine that slept). Then no other process took over, so this raises `TransientError`."""
     began_ms = clock.wall_ms()
@@ -75,10 +77,11 @@ def one_transaction(clock: Clock, timeout_ms: int) -> Iterator[None]:
         yield
     except FencedError as error:
         took_ms = clock.wall_ms() - began_ms
-        if took_ms < timeout_ms:
+        if took_ms < TRANSACTION_TIMEOUT_MS:
             raise
         raise TransientError(
-            f"the transaction was open for {took_ms} ms, longer than {timeout_ms}, so the coordinator aborted it"
+            f"the transaction was open for {took_ms} ms, longer than {TRANSACTION_TIMEOUT_MS}, so the coordinator "
+            "aborted it"
         ) from error
 
 

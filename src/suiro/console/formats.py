@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
-from suiro.clock import Clock, SystemClock
+from suiro.clock import SystemClock
 from suiro.console.registry_waits import schema_waits
 from suiro.console.text import plain
 from suiro.errors import RegistryError, RegistryUnavailableError, SchemaNotFoundError, UsageError
@@ -368,11 +368,11 @@ class _Guessing:
     """Guesses the format of bytes. If they begin like a schema id that the registry does not have, another format is
     used."""
 
-    def __init__(self, registry: str | None, is_exact: bool, is_shown: bool, clock: Clock | None = None) -> None:
+    def __init__(self, registry: str | None, is_exact: bool, is_shown: bool) -> None:
         self._registry = registry
         self._is_exact = is_exact
         self._is_shown = is_shown
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._known: dict[int, tuple[Codec, str]] = {}
         # Ids that the registry does not have, and when it is asked for them again.
         self._unknown: dict[int, int] = {}

@@ -131,17 +131,14 @@ class BarrierCommitter:
         tasks: int,
         counts: CommitCounts | None = None,
         reach: Reach = lambda point, batch_id: None,
-        attempts: int = ATTEMPTS,
         waiting: Waiting | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`attempts`: the number of failed stages after which it gives up. `waiting`: for a cluster that is away,
-        between two attempts; without a limit by default."""
+        """`waiting`: for a cluster that is away, between two attempts; without a limit by default."""
         self._cluster = cluster
         self._destination = destination
         self._tasks = tasks
         self._reach = reach
-        self._attempts = attempts
         self._clock = clock or SystemClock()
         self._waiting = waiting or Waiting(clock=self._clock)
         self.counts = counts or CommitCounts()
@@ -167,7 +164,7 @@ class BarrierCommitter:
                 came_to_nothing += 1
                 # Else the coordinator's patience has ended, while a broker was away or slow: as in `Committer`.
                 timeout_ms = self._destination.transaction_timeout_ms
-                may_renew = came_to_nothing < self._attempts
+                may_renew = came_to_nothing < ATTEMPTS
                 if self._clock.monotonic_ms() - began_ms < timeout_ms or not may_renew:
                     raise taken_over(self._destination, plan) from error
             # The next attempt fences, and the marker tells it what became of this one.
@@ -178,7 +175,7 @@ class BarrierCommitter:
             except TransientError:
                 self.counts.aborts += 1
                 came_to_nothing += 1
-                if came_to_nothing == self._attempts:
+                if came_to_nothing == ATTEMPTS:
                     raise
             self.counts.retries += 1
 

@@ -134,7 +134,7 @@ class SourceOptions:
             max_offsets_per_trigger=high,
             min_offsets_per_trigger=low,
             max_bytes_per_trigger=_whole(given, "maxBytesPerTrigger", low=1),
-            max_trigger_delay_ms=_duration("maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
+            max_trigger_delay_ms=_delay(given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
             min_partitions=_whole(given, "minPartitions", low=1),
             max_records_per_partition=_whole(given, "maxRecordsPerPartition", low=1),
             fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
@@ -370,11 +370,11 @@ def _number(name: str, value: str, *, low: int) -> int:
 _UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def _duration(name: str, value: str) -> int:
+def _delay(value: str) -> int:
     """Spark's own notation: 200ms, 5s, 15m, 1h; a number alone is milliseconds."""
     found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", value.strip().lower())
     if found is None or (found[2] or "ms") not in _UNITS_MS:
-        raise ConfigError(f"option {name} is not a time like 200ms, 5s, 15m or 1h: {value!r}")
+        raise ConfigError(f"option maxTriggerDelay is not a time like 200ms, 5s, 15m or 1h: {value!r}")
     return int(int(found[1]) * _UNITS_MS[found[2] or "ms"])
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 import suiro
-from suiro.clock import Clock, SystemClock
+from suiro.clock import SystemClock
 from suiro.errors import ConfigError, MissingExtraError
 from suiro.extras import require
 from suiro.foundation.settings import SettingError, require_headers
@@ -126,12 +126,11 @@ class MetricsPush:
         exporter: Exporter,
         *,
         interval_s: float,
-        clock: Clock | None = None,
     ) -> None:
         self._families = families
         self._exporter = exporter
         self._interval_s = interval_s
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._since_ms = self._clock.wall_ms()
         self._stopping = threading.Event()
         self.sender = exporter.sender("OTLP metrics")

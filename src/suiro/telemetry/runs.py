@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from suiro.clock import Clock, SystemClock
+from suiro.clock import SystemClock
 from suiro.telemetry.openlineage import Datasets, EventType, Job, encode_event, new_run_id
 from suiro.telemetry.sending import EventSender
 
@@ -44,14 +44,13 @@ class LineageRun:
         file: Path | None = None,
         failure: Callable[[], BaseException | None] = lambda: None,
         interval_s: float = INTERVAL_S,
-        clock: Clock | None = None,
     ) -> None:
         self._sender = sender
         self._job = job
         self._datasets = datasets
         self._file = file
         self._failure = failure
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self.run_id = new_run_id(self._clock.wall_ms())

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support import brokers
 from support.cleaning import batches, clean_log
+from support.full_disk import no_space
 
 from suiro.broker import Broker
 from suiro.broker.coordination.groups.records import OffsetValue
@@ -164,17 +165,15 @@ def test_offsets_expire_with_their_group_and_go_with_their_topic(tmp_path: Path)
 def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, content: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
     ids = ProducerIds(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.broker.coordination.transactions.producer_ids.replace_file", full)
+        patch.setattr("suiro.broker.coordination.transactions.producer_ids.replace_file", no_space)
         for _ in range(2):
             with pytest.raises(NoProducerIdError, match="No space"):
                 ids.take()
     first = ids.take()
-    assert ProducerIds(tmp_path).take() > first
+    assert [ids.take() for _ in range(2000)] == [*range(first + 1, first + 2001)]
+    assert ProducerIds(tmp_path).take() == ids.reserved == 3000, "the block is on the disk before one of it is given"
 
 
 def test_a_topic_that_could_not_be_made_whole_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from support import brokers
+from support.full_disk import no_space
 from support.logs import NOW_MS, batch, open_log
 
 from suiro.broker.coordination.groups import records
@@ -83,11 +84,8 @@ def test_a_full_disk_puts_the_compaction_off_and_not_the_start(tmp_path: Path, m
         log.append(batch(1000), origin="coordinator")
     partition = partition_of(log)
 
-    def full(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", full)
+        patch.setattr(os, "pwritev", no_space)
         system_log.compact(partition, [(b"key", b"value")], timestamp=NOW_MS)
     assert (log.log_start_offset, log.log_end_offset) == (0, 11_000)
     system_log.compact(partition, [(b"key", b"value")], timestamp=NOW_MS)
@@ -103,11 +101,8 @@ def test_a_disk_that_fails_when_all_is_written_puts_the_compaction_off(
     for _ in range(11):
         log.append(batch(1000), origin="coordinator")
 
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, fails, full)
+        patch.setattr(os, fails, no_space)
         system_log.compact(partition_of(log), [(b"key", b"value")], timestamp=NOW_MS)
     assert (log.offline is not None) == (fails == "fsync")  # what a failed sync left on the disk nobody knows
 

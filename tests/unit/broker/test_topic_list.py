@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from support.full_disk import no_space
 
 from suiro.broker.storage.topic_list import JOURNAL_FILE, LIST_FILE, TopicEntry, TopicList
 from suiro.errors import ConfigError
@@ -114,11 +115,8 @@ def test_a_line_that_was_folded_into_the_list_is_taken_back_too(
     topics.put(a)
     monkeypatch.setattr("suiro.broker.storage.topic_list._LONG_JOURNAL", 2)
 
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.broker.storage.topic_list.os.write", full)
+        patch.setattr("suiro.broker.storage.topic_list.os.write", no_space)
         patch.setattr("suiro.broker.storage.topic_list.replace_file", Path.write_bytes)
         with pytest.raises(OSError, match="No space"):
             topics.put(entry("b"))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.full_disk import no_space
 
 from suiro.broker.storage.topics import (
     INTERNAL_TOPICS,
@@ -375,7 +376,7 @@ def test_a_growth_in_steps_that_fails_keeps_what_was_altered_meanwhile(
         steps = topics.growing(topic, 3)
         next(steps)
         topics.alter_configs(topic, {"retention.ms": "5"})
-        monkeypatch.setattr(DataDirectory, "open_partition", _refuses)
+        monkeypatch.setattr(DataDirectory, "open_partition", no_space)
         with pytest.raises(StorageError):
             list(steps)
         assert len(topic.partitions) == 1
@@ -383,10 +384,6 @@ def test_a_growth_in_steps_that_fails_keeps_what_was_altered_meanwhile(
     with registry(tmp_path) as topics:
         (topic,) = topics
         assert (len(topic.partitions), topic.configs) == (1, {"retention.ms": "5"})
-
-
-def _refuses(*_: object, **__: object) -> object:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_could_not_be_taken_back_is_written_before_the_next_change(
@@ -398,8 +395,8 @@ def test_what_could_not_be_taken_back_is_written_before_the_next_change(
         next(steps)
         topics.create("meanwhile", partitions=1, configs={})
         with monkeypatch.context() as patch:
-            patch.setattr(DataDirectory, "open_partition", _refuses)
-            patch.setattr("suiro.broker.storage.topic_list.os.write", _refuses)
+            patch.setattr(DataDirectory, "open_partition", no_space)
+            patch.setattr("suiro.broker.storage.topic_list.os.write", no_space)
             with pytest.raises(StorageError):
                 list(steps)
             with pytest.raises(StorageError):

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from support.full_disk import no_space
 
 from suiro.errors import FatalError
 from suiro.foundation.files import is_of_the_disk, replace_file
@@ -27,10 +28,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypat
     path = tmp_path / "state.json"
     replace_file(path, "old")
 
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match="No space"):
         replace_file(path, "new")
     assert path.read_text() == "old"

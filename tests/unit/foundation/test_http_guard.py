@@ -15,7 +15,8 @@ from starlette.responses import JSONResponse
 
 from suiro.foundation.http import Guard, HttpLimits, Origins, Users, hash_password
 from suiro.foundation.http import users as module
-from suiro.foundation.http.guard import LOGIN_THREADS, MAX_WAITING_LOGINS
+from suiro.foundation.http.guard import LOGIN_THREADS, MAX_WAITING_LOGINS, is_let_in
+from suiro.foundation.http.users import Verdict
 
 
 def basic(name: str, password: str) -> dict[str, str]:
@@ -40,15 +41,22 @@ def users(tmp_path: Path) -> Users:
 
 
 def guard(users: Users | None = None) -> Guard:
-    return Guard(echo, origins=Origins(loopback_only=users is None), users=users, max_body_bytes=10, realm="here")
+    return Guard(
+        echo,
+        origins=Origins(loopback_only=users is None),
+        users=users,
+        max_body_bytes=10,
+        limits=HttpLimits(held_body_bytes=10),
+        realm="here",
+    )
 
 
 def test_a_request_arrives_with_its_user_and_its_body(users: Users) -> None:
     async def test() -> None:
         async with client(guard(users)) as http:
             for name, password in (("ada", "secret"), ("bob", "plain"), ("ada", "secret")):
-                answer = await http.post("/", json=[1], headers=basic(name, password))
-                assert answer.json() == {"user": name, "body": "[1]"}
+                answer = await http.post("/", json=[1, 2, 3], headers=basic(name, password))
+                assert answer.json() == {"user": name, "body": "[1,2,3]"}
             answer = await http.get("/", headers=basic("ada", "guess"))
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Basic realm="here"')
             assert (await http.get("/")).status_code == 401
@@ -136,6 +144,74 @@ def test_guesses_keep_nobody_waiting_who_is_known(users: Users, monkeypatch: pyt
 
     path = users._path
     path.write_text(path.read_text() + f"eve:{hash_password('right')}\n")
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+class Cookies:
+    login_path = "/login"
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+
+    def known(self, cookie: str) -> Verdict | None:
+        return Verdict(cookie) if cookie in self.names else None
+
+
+@pytest.mark.parametrize(
+    ("headers", "let_go", "still"),
+    [
+        (basic("ada", "secret"), "bob", True),
+        (basic("ada", "secret"), "ada", False),
+        ({"Cookie": "eve"}, "ada", True),
+        ({"Cookie": "eve"}, "eve", False),
+        (basic("ada", "secret") | {"Cookie": "eve"}, "eve", True),
+    ],
+)
+def test_a_stream_asks_whether_its_user_is_still_let_in(
+    users: Users, headers: dict[str, str], let_go: str, still: bool
+) -> None:
+    cookies = Cookies("eve")
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        before = await is_let_in(scope)
+        cookies.names.discard(let_go)
+        kept = [line for line in users._path.read_text().splitlines() if not line.startswith(let_go)]
+        users._path.write_text("\n".join(kept))
+        await JSONResponse([before, await is_let_in(scope)])(scope, receive, send)
+
+    async def test() -> None:
+        async with client(Guard(stream, origins=None, users=users, sessions=cookies, max_body_bytes=10)) as http:
+            assert (await http.get("/", headers=headers)).json() == [True, still]
+
+    asyncio.run(test())
+
+
+def test_where_nobody_has_a_password_none_is_right() -> None:
+    async def test() -> None:
+        async with client(Guard(echo, origins=None, sessions=Cookies("eve"), max_body_bytes=10)) as http:
+            assert (await http.get("/", headers={"Cookie": "eve"})).json()["user"] == "eve"
+            for refused in ({}, {"Cookie": "ada"}, basic("eve", ""), basic("ada", "secret") | {"Cookie": "eve"}):
+                assert (await http.get("/", headers=refused)).status_code == 401
+
+    asyncio.run(test())
+
+
+def test_the_turn_of_a_login_that_was_given_up_is_the_next_ones(users: Users) -> None:
+    async def test() -> None:
+        made = guard(users)
+        made._logins_checked = LOGIN_THREADS
+        first, second, third = (asyncio.create_task(made._turn_to_login()) for _ in range(3))
+        await asyncio.sleep(0)
+        third.cancel()  # while it waits
+        await asyncio.wait([third])
+        made._next_login()
+        second.cancel()  # after it was let in
+        await asyncio.wait([first, second])
+        assert second.cancelled()
+        assert first.result()
+        made._next_login()
+        assert (made._logins_checked, len(made._waiting_logins)) == (LOGIN_THREADS - 1, 0)
+
     asyncio.run(asyncio.wait_for(test(), 60))
 
 

@@ -25,6 +25,7 @@ from suiro.log import (
     CleanerSettings,
     DamagedLogError,
     DataDirectory,
+    InRemoteTierError,
     LogConfig,
     PartitionLog,
     damage,
@@ -264,6 +265,11 @@ def test_damage_in_a_middle_segment_stops_the_reader_there(
     with pytest.raises(DamagedLogError) as caught:
         log.read(first_lost, max_bytes=1000, read_committed=True)
     assert caught.value.code is ErrorCode.corrupt_message
+    # A copy in the remote tier was verified when it was made.
+    for tiered_end, refusal in ((first_lost, DamagedLogError), (first_lost + 1, InRemoteTierError)):
+        log.tiered_end_offset = tiered_end
+        with pytest.raises(refusal):
+            log.read(first_lost, max_bytes=1000, read_committed=False)
     # What is behind can be read by whoever goes there, and appends go on.
     assert log.read(int(later.stem), max_bytes=1000, read_committed=False).size > 0
     assert log.append(batch()).base_offset == end

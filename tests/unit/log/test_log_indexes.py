@@ -11,7 +11,7 @@ import pytest
 from suiro.log import FileHandle
 from suiro.log.files import open_handle, write_all
 from suiro.log.index import OffsetIndex, TimeIndex
-from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
+from suiro.log.transaction_index import AbortedTransaction, TransactionIndex, is_sound
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 511, 512, 513, 1300])
@@ -67,6 +67,27 @@ def test_transaction_index_bytes_are_kafkas(tmp_path: Path) -> None:
     index.add(AbortedTransaction(8, 15, 30, 31))
     assert index.path.read_bytes() == struct.pack(">hqqqq", 0, 7, 10, 20, 15) + struct.pack(">hqqqq", 0, 8, 15, 30, 31)
     assert TransactionIndex(index.path).entries == index.entries
+
+
+@pytest.mark.parametrize(
+    ("entries", "sound"),
+    [
+        ([], True),
+        ([(0, 0, 0, 5, 0)], True),
+        ([(0, 1, 5, 5, 0), (0, 1, 6, 6, 0), (0, 2, 3, 9, 0)], True),
+        ([(1, 1, 5, 5, 0)], False),
+        ([(0, -1, 5, 5, 0)], False),
+        ([(0, 1, -1, 5, 0)], False),
+        ([(0, 1, 7, 6, 0)], False),
+        ([(0, 1, 3, 4, 0)], False),
+        ([(0, 1, 5, 6, 0), (0, 2, 5, 6, 0)], False),
+        ([(0, 1, 5, 10, 0)], False),
+    ],
+)
+def test_transaction_indexes_of_offsets_5_to_9(entries: list[tuple[int, ...]], sound: bool) -> None:
+    data = b"".join(struct.pack(">hqqqq", *entry) for entry in entries)
+    assert is_sound(data, base_offset=5, end_offset=10) is sound
+    assert not is_sound(data + b"\0", base_offset=5, end_offset=10)
 
 
 def test_a_descriptor_lives_as_long_as_its_last_holder(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pytest
 from kio.schema.errors import ErrorCode
 from support.batches import patch_offset
 from support.cleaning import clean_log
+from support.full_disk import no_space
 from support.logs import NOW_MS, batch, first_found, open_log, open_transaction, read_all, region_bytes
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, LogError, PartitionLog, files
-from suiro.log.errors import OutOfOrderSequenceError
+from suiro.log.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from suiro.log.files import FileHandle
 from suiro.log.segment import Segment
 from suiro.protocol.crc32c import crc32c
@@ -69,6 +70,10 @@ def test_several_batches_of_a_coordinator_are_one_append(tmp_path: Path) -> None
             batch(producer_id=1, epoch=0, sequence=0) + batch(producer_id=1, epoch=0, sequence=2),
         )
     assert log.log_end_offset == 5
+    log.append(batch(producer_id=1, epoch=1, sequence=0))
+    with pytest.raises(InvalidProducerEpochError):
+        log.append(batch() + batch(producer_id=1, epoch=0, sequence=1), origin="coordinator")
+    assert log.log_end_offset == 6
 
 
 def _altered(data: bytes, position: int) -> bytes:
@@ -120,11 +125,11 @@ def test_bad_batches_get_kafkas_error_code(tmp_path: Path, data: bytes, code: Er
 def test_a_repeated_batch_is_answered_and_not_written(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     for sequence in range(6):
-        log.append(batch(producer_id=9, epoch=0, sequence=sequence))
-    again = log.append(batch(producer_id=9, epoch=0, sequence=1))
+        log.append(batch(producer_id=0, epoch=0, sequence=sequence))
+    again = log.append(batch(producer_id=0, epoch=0, sequence=1))
     assert (again.duplicate, again.base_offset, again.last_offset) == (True, 1, 1)
     with pytest.raises(LogError) as caught:
-        log.append(batch(producer_id=9, epoch=0, sequence=0))
+        log.append(batch(producer_id=0, epoch=0, sequence=0))
     assert caught.value.code is ErrorCode.out_of_order_sequence_number
     assert log.log_end_offset == 6
 
@@ -399,7 +404,7 @@ def test_retention_makes_room_on_a_full_disk(tmp_path: Path, monkeypatch: pytest
     for _ in range(9):
         log.append(batch())
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        patch.setattr("suiro.log.checkpoints.replace_file", no_space)
         assert log.retention.apply() == 3
     assert log.log_start_offset == 6
     log.abandon()
@@ -473,6 +478,11 @@ def test_a_failed_write_leaves_the_log_as_it_was(
     # The operator is told once, however often clients repeat the request.
     assert ["No space left" in text for text in caplog.messages] == [True, False]
     assert caplog.messages[-1].endswith("takes records again")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full_disk)
+        with pytest.raises(LogError):
+            log.append(batch())
+    assert "No space left" in caplog.messages[-1], "the next failure is another one"
 
 
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -495,6 +505,21 @@ def test_flush_moves_the_recovery_point(tmp_path: Path) -> None:
     job.run()
     log.flushed(job.end_offset)
     assert (log.recovery_point, log.log_end_offset) == (7, 8)
+
+
+def test_records_are_due_for_a_flush_after_flush_ms(tmp_path: Path) -> None:
+    clock = ManualClock(wall_ms=NOW_MS)
+    log = open_log(tmp_path / "t-0", clock=clock, config=LogConfig(flush_ms=100))
+    clock.advance(100)
+    assert not log.is_flush_due(clock.monotonic_ms()), "there is nothing to sync"
+    log.append(batch())
+    assert log.is_flush_due(clock.monotonic_ms())
+    log.flush()
+    log.append(batch())
+    clock.advance(99)
+    assert not log.is_flush_due(clock.monotonic_ms())
+    clock.advance(1)
+    assert log.is_flush_due(clock.monotonic_ms())
 
 
 def test_a_flush_of_many_segments_opens_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,18 +547,16 @@ def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(LogError, match="closed"):
         log.append(batch())
-
-
-def _no_space(*_: object, **__: object) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(LogError, match="closed"):
+        log.append_control(True, 1, 0, 0)
 
 
 def test_a_disk_full_for_indexes_only_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = LogConfig(index_interval_bytes=0)
     log = open_log(tmp_path / "t-0", config=config)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", _no_space)
-        patch.setattr("suiro.log.transaction_index.write_all", _no_space)
+        patch.setattr(os, "pwrite", no_space)
+        patch.setattr("suiro.log.transaction_index.write_all", no_space)
         for sequence in range(600):
             log.append(batch(producer_id=1, epoch=0, sequence=sequence, transactional=True))
         log.append_control(False, 1, 0, 0)
@@ -552,12 +575,12 @@ def test_a_disk_full_for_a_new_epoch_or_segment_refuses_the_append(
     log.append(batch())
     log.begin_epoch(1)
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        patch.setattr("suiro.log.checkpoints.replace_file", no_space)
         with pytest.raises(LogError, match="leader epoch"):
             log.append(batch())
     assert log.leader_epochs.entries == [(0, 0)]
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.files.open_handle", _no_space)
+        patch.setattr("suiro.log.files.open_handle", no_space)
         log.roll()
         with pytest.raises(LogError):
             log.append(batch())
@@ -580,7 +603,7 @@ def test_epochs_that_cannot_be_corrected_at_a_start_are_before_the_next_append(
     rows = tmp_path / "t-0" / "leader-epoch-checkpoint"
     before = rows.read_text()
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        patch.setattr("suiro.log.checkpoints.replace_file", no_space)
         log = open_log(tmp_path / "t-0")
         assert log.leader_epochs.entries == [(0, 0)]
         with pytest.raises(LogError, match="leader epoch"):
@@ -603,7 +626,7 @@ def test_epochs_that_cannot_be_corrected_at_a_start_are_written_at_the_stop(
     log.abandon()
     (tmp_path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"")
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        patch.setattr("suiro.log.checkpoints.replace_file", no_space)
         log = open_log(tmp_path / "t-0")
         log.found_in_tier(0, 2, [(0, 0), (1, 1)])
         log.lead_anew(7)
@@ -665,6 +688,7 @@ def test_a_segment_that_could_not_be_sealed_leaves_no_new_one(tmp_path: Path, mo
     log.append(batch())
     log.abandon()
     reopened = open_log(tmp_path / "t-0", config=config)
+    assert [segment.base_offset for segment in reopened.segments] == [0]
     assert read_all(reopened) == ["0:value", "1:value", "2:value", "3:value"]
 
 

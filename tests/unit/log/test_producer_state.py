@@ -119,6 +119,16 @@ def test_a_marker_of_an_older_epoch_or_coordinator_is_refused() -> None:
         partition.marker(2, 4)
 
 
+def test_a_marker_of_transactions_v2_with_the_epoch_of_the_records_is_late() -> None:
+    partition = Partition()
+    partition.batch(0, 0, 1, transactional=True)
+    partition.states.check_marker(PRODUCER, 1, 0, transaction_version=2)
+    with pytest.raises(InvalidProducerEpochError):
+        partition.states.check_marker(PRODUCER, 0, 0, transaction_version=2)
+    partition.marker(0, 0)
+    partition.states.check_marker(PRODUCER, 0, 0, transaction_version=2)  # a repeat
+
+
 def test_no_plain_batch_while_a_transaction_is_open() -> None:
     partition = Partition()
     partition.batch(0, 0, 1, transactional=True)
@@ -128,10 +138,11 @@ def test_no_plain_batch_while_a_transaction_is_open() -> None:
 
 def test_the_first_unstable_offset_is_that_of_the_oldest_open_transaction() -> None:
     states = ProducerStates()
-    for producer, offset in ((1, 10), (2, 20), (3, 30)):
+    for producer, offset in ((1, 0), (2, 20), (3, 30)):
         header = owned_header(1, producer_id=producer, epoch=0, sequence=0, transactional=True)
         states.add_batch(header, first_offset=offset, timestamp=0)
-    assert states.first_unstable_offset == 10
+    for known in (states, ProducerStates(reversed(list(states.entries.values())))):
+        assert known.first_unstable_offset == 0
     states.add_marker(1, 0, 0, timestamp=0)
     assert states.first_unstable_offset == 20
     assert ProducerStates(reversed(list(states.entries.values()))).first_unstable_offset == 20
@@ -139,9 +150,9 @@ def test_the_first_unstable_offset_is_that_of_the_oldest_open_transaction() -> N
 
 def test_idle_producers_expire_but_not_in_a_transaction() -> None:
     states = ProducerStates()
-    for producer, timestamp, transactional in ((1, 100, False), (2, 100, True), (3, 200, False)):
+    for offset, (producer, timestamp, transactional) in enumerate(((2, 100, True), (1, 100, False), (3, 200, False))):
         header = owned_header(1, producer_id=producer, epoch=0, sequence=0, transactional=transactional)
-        states.add_batch(header, first_offset=producer, timestamp=timestamp)
+        states.add_batch(header, first_offset=offset, timestamp=timestamp)
     states.expire(150)
     assert set(states.entries) == {2, 3}
 

@@ -40,17 +40,17 @@ def _marker(producer: int, *, commit: bool, epoch: int = 0) -> Step:
 HISTORY: list[Step] = [
     lambda log: log.append(batch(3)),
     _transactional(1, 0),
-    _idempotent(9, 0),
+    _idempotent(0, 0),
     _transactional(2, 0),
     _marker(1, commit=False),
-    _idempotent(9, 2),
+    _idempotent(0, 2),
     _transactional(1, 2),
     _marker(2, commit=True),
     _transactional(2, 2),
 ]
 # What the last two batches are matters most: each pair takes another path through the producer state.
 TAILS: dict[str, list[Step]] = {
-    "idempotent": [_idempotent(9, 4), _idempotent(9, 6)],
+    "idempotent": [_idempotent(0, 4), _idempotent(0, 6)],
     "transactional": [_transactional(1, 4), _transactional(2, 4)],
     "abort": [_transactional(1, 4), _marker(1, commit=False)],
     "commit": [_marker(2, commit=True), _marker(1, commit=True)],
@@ -95,7 +95,7 @@ def test_a_log_cut_at_every_byte_of_its_last_two_batches(tmp_path: Path, tail: s
 
 def test_a_corrupt_byte_in_the_tail_ends_the_log_before_it(tmp_path: Path) -> None:
     before = _written(tmp_path / "before" / "t-0", HISTORY)
-    log = _written(tmp_path / "t-0", [*HISTORY, _idempotent(9, 4), _idempotent(9, 6)])
+    log = _written(tmp_path / "t-0", [*HISTORY, _idempotent(0, 4), _idempotent(0, 6)])
     path = log.segments[0].path
     content = path.read_bytes()
     batch_size = (log.size - before.size) // 2
@@ -133,6 +133,7 @@ def test_a_corrupt_segment_takes_the_later_ones_with_it(tmp_path: Path) -> None:
     assert recovered.log_end_offset == 6
     assert [segment.base_offset for segment in recovered.segments] == [0, 4]
     assert [path.name for path in (tmp_path / "t-0").glob("*8.*")] == [f"00000000000000000008.log.0.{NOW_MS}.damaged"]
+    assert not [*(tmp_path / "t-0").glob("*12.*")], "the next start would go on at 12"
     assert recovered.append(batch()).base_offset == 6
 
 
@@ -155,7 +156,7 @@ def test_synced_segments_are_trusted_and_not_read(tmp_path: Path) -> None:
 def test_lost_files_are_rebuilt_or_done_without(tmp_path: Path, lost: str, clean: bool) -> None:
     log = _written(tmp_path / "t-0", HISTORY)
     log.roll()
-    _idempotent(9, 4)(log)
+    _idempotent(0, 4)(log)
     expected = state_of(log)
     log.close() if clean else log.abandon()
     for path in (tmp_path / "t-0").glob(f"*{lost}"):
@@ -165,6 +166,39 @@ def test_lost_files_are_rebuilt_or_done_without(tmp_path: Path, lost: str, clean
     assert found["stable"] == expected["stable"]
     if not clean:
         assert found == expected
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_producers_are_those_of_any_snapshot_and_what_follows(tmp_path: Path, clean: bool) -> None:
+    log = open_log(tmp_path / "t-0", config=CONFIG)
+    for number, step in enumerate(HISTORY + TAILS["new epoch"]):
+        step(log)
+        if number % 2:
+            log.roll()
+    log.flush()
+    expected = _producers(log)
+    log.close() if clean else log.abandon()
+    for kept in [-1, *offsets(tmp_path / "t-0")]:
+        copy = tmp_path / str(kept) / "t-0"
+        shutil.copytree(tmp_path / "t-0", copy)
+        for offset in offsets(copy):
+            if offset != kept:
+                (copy / f"{offset:020d}.snapshot").unlink()
+        opened = open_log(copy, config=CONFIG, clean=clean, recovery_point=log.recovery_point)
+        assert _producers(opened) == expected, kept
+
+
+def _producers(log: PartitionLog) -> dict[int, object]:
+    """Without the batches that a snapshot leaves out."""
+    return {
+        entry.producer_id: (
+            entry.producer_epoch,
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+            [*entry.batches][-1:],
+        )
+        for entry in log.producer_states()
+    }
 
 
 def test_a_clean_open_reads_no_batch_but_the_last_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,86 +4,33 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import io
-import itertools
 import json
 import math
 import random
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pytest
 from fastavro.utils import generate_many
+from support import avro_schemas
+from support.avro_schemas import LOGICAL, WIDE, record
 
 from suiro.connect.schema_fields import fields_reader
-from suiro.registry import Schema, registry_client
 from suiro.streams import serdes
 from suiro.streams.serdes import DeserializationError, NotColumnarError
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "registry" / "avro-reader-writer.json"
-_numbers = itertools.count()
 
 Data = list[bytes | None]
 
 
-class Registered:
-    """A registry in memory, and values written by fastavro with what is registered there."""
-
-    def __init__(self) -> None:
-        self.url = f"mock://columns-{next(_numbers)}"
-        self._client = registry_client(self.url)
-        self._client.set_compatibility("NONE")
-
-    def write(self, schema: Any, values: Any) -> Data:
-        schema_id = self._client.register("t-value", Schema(json.dumps(schema)))
-        parsed = fastavro.parse_schema(schema, {})
-        return [self._one(schema_id, parsed, value) for value in values]
-
-    @staticmethod
-    def _one(schema_id: int, parsed: Any, value: Any) -> bytes:
-        out = io.BytesIO()
-        out.write(b"\0" + schema_id.to_bytes(4))
-        fastavro.schemaless_writer(out, parsed, value)
-        return out.getvalue()
-
+class Registered(avro_schemas.Registered):
     def read(self, data: Data, reader: Any = None) -> tuple[list[Any], pa.Array]:
         """By rows and as a column."""
         serde = serdes.avro.with_(registry=self.url, schema=reader)
         rows = [None if one is None else serde.deserialize("t", one) for one in data]
         return rows, serde.decode_column(pa.array(data, pa.binary()), topic="t")
-
-
-def record(**fields: Any) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": "R",
-        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
-    }
-
-
-SCALARS = ["boolean", "int", "long", "float", "double", "bytes", "string"]
-LOGICAL = {
-    "date": {"type": "int", "logicalType": "date"},
-    "tms": {"type": "int", "logicalType": "time-millis"},
-    "tus": {"type": "long", "logicalType": "time-micros"},
-    "at": {"type": "long", "logicalType": "timestamp-millis"},
-    "atus": {"type": "long", "logicalType": "timestamp-micros"},
-    "local": {"type": "long", "logicalType": "local-timestamp-millis"},
-    "unknown": {"type": "long", "logicalType": "mood"},
-}
-WIDE = record(
-    nothing="null",
-    **{name: name for name in SCALARS},
-    **{f"maybe_{name}": ["null", name] for name in SCALARS},
-    rarely=["string", "null"],
-    pair={"type": "fixed", "name": "Pair", "size": 2},
-    suit=["null", {"type": "enum", "name": "Suit", "symbols": ["H", "S"]}],
-    again=["null", "Suit"],
-    inner=["null", {**record(x="int", y=["null", "string"], z="Pair"), "name": "Inner"}],
-    last="long",
-)
 
 
 def test_scalars_nulls_and_records() -> None:

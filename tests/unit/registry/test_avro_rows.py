@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import io
-import itertools
 import json
 import math
 import random
@@ -18,36 +16,18 @@ import pytest
 from fastavro.utils import generate_many
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import avro_schemas
+from support.avro_schemas import DECIMAL, WIDE, record
 
 from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
-from suiro.registry import Schema, registry_client
 from suiro.registry.codecs.avro_rows import rows_decoder
 from suiro.streams import serdes
 from suiro.streams.serdes import decode_rows
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "registry" / "avro-reader-writer.json"
-_numbers = itertools.count()
 
 
-class Registered:
-    """A registry in memory, and values written by fastavro with what is registered there."""
-
-    def __init__(self) -> None:
-        self.url = f"mock://rows-{next(_numbers)}"
-        self._client = registry_client(self.url)
-        self._client.set_compatibility("NONE")
-
-    def write(self, schema: Any, values: Any) -> list[bytes]:
-        schema_id = self._client.register("t-value", Schema(json.dumps(schema)))
-        parsed = fastavro.parse_schema(schema, {})
-        made = []
-        for value in values:
-            out = io.BytesIO()
-            out.write(b"\0" + schema_id.to_bytes(4))
-            fastavro.schemaless_writer(out, parsed, value)
-            made.append(out.getvalue())
-        return made
-
+class Registered(avro_schemas.Registered):
     def same(self, data: list[bytes | None], reader: Any = None) -> list[Any]:
         """By rows, when the block has said the same."""
         serde = serdes.avro.with_(registry=self.url, schema=reader)
@@ -65,42 +45,12 @@ class Registered:
         return wanted
 
 
-def record(**fields: Any) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": "R",
-        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
-    }
-
-
 def is_fast(schema: Any, reader: Any = None) -> bool:
     parsed = fastavro.parse_schema(schema, {})
     return rows_decoder(parsed, None if reader is None else fastavro.parse_schema(reader, {})) is not None
 
 
-SCALARS = ["boolean", "int", "long", "float", "double", "bytes", "string"]
-LOGICAL: dict[str, Any] = {
-    "date": {"type": "int", "logicalType": "date"},
-    "tms": {"type": "int", "logicalType": "time-millis"},
-    "tus": {"type": "long", "logicalType": "time-micros"},
-    "at": {"type": "long", "logicalType": "timestamp-millis"},
-    "atus": {"type": "long", "logicalType": "timestamp-micros"},
-    "local": {"type": "long", "logicalType": "local-timestamp-millis"},
-    "unknown": {"type": "long", "logicalType": "mood"},
-    "id": {"type": "string", "logicalType": "uuid"},
-    "price": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3},
-}
-WIDE = record(
-    nothing="null",
-    **{name: name for name in SCALARS},
-    **{f"maybe_{name}": ["null", name] for name in SCALARS},
-    rarely=["string", "null"],
-    pair={"type": "fixed", "name": "Pair", "size": 2},
-    suit=["null", {"type": "enum", "name": "Suit", "symbols": ["H", "S"]}],
-    again=["null", "Suit"],
-    inner=["null", {**record(x="int", y=["null", "string"], z="Pair", at=LOGICAL["at"]), "name": "Inner"}],
-    last="long",
-)
+LOGICAL = avro_schemas.LOGICAL | {"id": {"type": "string", "logicalType": "uuid"}, "price": DECIMAL}
 TIMES = record(**LOGICAL, maybe=["null", LOGICAL["atus"]], none=["null", LOGICAL["id"]])
 
 

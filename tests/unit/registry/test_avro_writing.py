@@ -18,6 +18,8 @@ import pytest
 from fastavro.utils import generate_many
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import avro_schemas
+from support.avro_schemas import DECIMAL, record
 
 from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
 from suiro.registry.codecs import avro_writing
@@ -26,43 +28,13 @@ from suiro.streams import serdes
 from suiro.streams.serdes import decode_block, encode_block, encode_rows
 
 _numbers = itertools.count()
-SCALARS = ["boolean", "int", "long", "float", "double", "bytes", "string"]
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}
-LOGICAL: dict[str, Any] = {
-    "date": {"type": "int", "logicalType": "date"},
-    "tms": {"type": "int", "logicalType": "time-millis"},
-    "tus": {"type": "long", "logicalType": "time-micros"},
-    "at": {"type": "long", "logicalType": "timestamp-millis"},
-    "atus": {"type": "long", "logicalType": "timestamp-micros"},
-    "local": {"type": "long", "logicalType": "local-timestamp-millis"},
-    "unknown": {"type": "long", "logicalType": "mood"},
+LOGICAL = avro_schemas.LOGICAL | {
     "id": {"type": "string", "logicalType": "uuid"},
     "price": DECIMAL,
     "fixed": {"type": "fixed", "name": "F", "size": 7, "logicalType": "decimal", "precision": 9, "scale": 2},
 }
-
-
-def record(**fields: Any) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": "R",
-        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
-    }
-
-
-INNER = {**record(x="int", y=["null", "string"], z="Pair", at=LOGICAL["at"]), "name": "Inner"}
-WIDE = record(
-    nothing="null",
-    **{name: name for name in SCALARS},
-    **{f"maybe_{name}": ["null", name] for name in SCALARS},
-    rarely=["string", "null"],
-    pair={"type": "fixed", "name": "Pair", "size": 2},
-    suit=["null", {"type": "enum", "name": "Suit", "symbols": ["H", "S"]}],
-    again="Suit",
-    inner=["null", INNER],
-    last="long",
-)
-WIDE["fields"].append({"name": "given", "type": "int", "default": 5})
+LAST = [{"name": "still", "type": "Suit"}, {"name": "given", "type": "int", "default": 5}]
+WIDE = {**avro_schemas.WIDE, "fields": [*avro_schemas.WIDE["fields"], *LAST]}
 MAYBE = {name: kind | ({"name": "G"} if name == "fixed" else {}) for name, kind in LOGICAL.items()}
 TIMES = record(**LOGICAL, **{f"maybe_{name}": ["null", kind] for name, kind in MAYBE.items()})
 

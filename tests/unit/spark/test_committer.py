@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -351,10 +352,32 @@ def test_what_no_repetition_mends_is_raised_and_aborted() -> None:
     kafka = KafkaDouble()
     committer = Committer(kafka, APP, clock=ManualClock())
     with pytest.raises(RefusedError, match="UNKNOWN_TOPIC"):
-        committer.process(micro_batch(0, rows=Rows([("gone", 0, "x")])))
+        committer.process(micro_batch(0, rows=Rows([("out", 0, "w"), ("gone", 0, "x")])))
     assert not kafka.open
-    assert kafka.calls.count("produce" if kafka.is_v2 else "add_partitions") == 1
+    assert committer.counts.aborts == 1
+    assert kafka.calls.count("produce") == (2 if kafka.is_v2 else 0)
     assert committer.process(micro_batch(0)) is PRODUCED
+    assert held(kafka) == expected(0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AbortableError("produce to out-0", "OUT_OF_ORDER_SEQUENCE_NUMBER"), FatalError("a staged file differs")],
+)
+def test_what_a_failed_attempt_wrote_is_not_in_the_transaction_of_the_next(error: Exception) -> None:
+    kafka = KafkaDouble()
+    errors = [error]
+
+    def fail(point: str, batch_id: int) -> None:
+        if point == "after_produce" and errors:
+            raise errors.pop()
+
+    committer = Committer(kafka, APP, clock=ManualClock(), reach=fail)
+    with suppress(FatalError):
+        committer.process(micro_batch(0))
+    committer.process(micro_batch(0))
+    assert held(kafka) == expected(0)
+    assert committer.counts.aborts == isinstance(error, AbortableError)
 
 
 HOUR_MS = 3_600_000

@@ -10,47 +10,13 @@ from typing import Any
 import pytest
 
 from suiro.streams.records import Change, Windowed
-from suiro.streams.topology.nodes import (
-    Aggregation,
-    SessionAggregate,
-    SlidingAggregate,
-    StoreSpec,
-    Suppress,
-    TimeWindowAggregate,
-)
+from suiro.streams.topology.nodes import Aggregation, Suppress, TimeWindowAggregate
 from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
-from tests.support.stream_operators import AGGREGATE, COUNT, REDUCE, Operators, store
+from tests.support.stream_operators import AGGREGATE, COUNT, REDUCE, Operators, store, windowed
 
 FINAL = EmitStrategy.ON_WINDOW_CLOSE
 UPDATE = EmitStrategy.ON_WINDOW_UPDATE
 VECTORS = Path(__file__).parents[2] / "vectors" / "streams"
-
-
-def windowed(
-    windows: TimeWindows | SlidingWindows | SessionWindows,
-    aggregation: Aggregation = COUNT,
-    emit: EmitStrategy = UPDATE,
-    *,
-    merger: Any = None,
-    ports: int = 1,
-    retention_ms: int | None = None,
-    then: tuple[list[Any], list[StoreSpec]] = ([], []),
-) -> Operators:
-    operator: Any
-    retention = windows.retention_ms if retention_ms is None else retention_ms
-    match windows:
-        case TimeWindows():
-            spec = store("window", retention_ms=retention, window_size_ms=windows.size_ms)
-            operator = TimeWindowAggregate(aggregation=aggregation, windows=windows, store="store", emit=emit)
-        case SlidingWindows():
-            spec = store("window", retention_ms=retention, window_size_ms=windows.difference_ms)
-            operator = SlidingAggregate(aggregation=aggregation, windows=windows, store="store", emit=emit)
-        case SessionWindows():
-            spec = store("session", retention_ms=retention)
-            operator = SessionAggregate(
-                aggregation=aggregation, windows=windows, store="store", emit=emit, merger=merger
-            )
-    return Operators([operator, *then[0]], [spec, *then[1]], ports=ports)
 
 
 # -- the known cases --------------------------------------------------------------------------------------------

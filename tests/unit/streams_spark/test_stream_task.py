@@ -28,6 +28,7 @@ from suiro.streams import (
     SlidingWindows,
     StreamsBuilder,
     TimeWindows,
+    Topology,
     TopologyError,
     record_key,
     record_value,
@@ -99,6 +100,21 @@ def test_a_range_without_records_tells_of_its_micro_batch() -> None:
     assert topics.is_replayed
     assert topics.clock == 5
     assert times == [5]
+
+
+def test_records_of_a_topic_are_staged_in_their_order_and_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "ROWS_MAX", 2)
+    stage = Stage()
+    topics = Topics(stage)  # type: ignore[arg-type]
+
+    def add(value: bytes) -> None:
+        topics.add_parcel(Parcel(topic="out", keys=[b"k"], values=[value], timestamps=[1]))
+
+    add(b"1")
+    topics.add_columns("out", pa.array([b"k"], pa.binary()), pa.array([b"2"], pa.binary()), pa.array([1], pa.int64()))
+    add(b"3")
+    add(b"4")
+    assert [value for _, _, value, *_ in stage.rows] == [b"1", b"2", b"3", b"4"]
 
 
 def test_ranges_are_read_in_one_order_whatever_the_shuffle_gives() -> None:
@@ -351,13 +367,17 @@ def test_a_record_comes_to_two_repartitions_in_the_order_of_the_topology_not_of_
     assert [int.from_bytes(value) for topic, _, value, *_ in found if topic == "out"] == [1, 3]
 
 
-def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_that_one_is_not() -> None:
+def _final_counts() -> Topology:
     builder = StreamsBuilder()
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
     windows = TimeWindows.of_size(10, grace=0)
     keyed = stream.select_key(lambda key, value: value, key=serdes.long).group_by_key().windowed_by(windows)
     keyed.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
-    engine = Engine(builder.build(), "told")
+    return builder.build()
+
+
+def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_that_one_is_not() -> None:
+    engine = Engine(_final_counts(), "told")
     log: list[Row] = [("x", 1, 1), ("x", 1, 2)]
     # Keys 1 and 3 are in different tasks, so 1's hears of the time 50 by the input partition's word alone.
     found = engine.batch({("stream", 0): (log[:1], True), ("stream", 1): ([("y", 3, 50)], False)}, 100)
@@ -366,12 +386,7 @@ def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_
 
 
 def test_an_input_partitions_time_does_not_go_back_with_its_next_micro_batch() -> None:
-    builder = StreamsBuilder()
-    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
-    windows = TimeWindows.of_size(10, grace=0)
-    keyed = stream.select_key(lambda key, value: value, key=serdes.long).group_by_key().windowed_by(windows)
-    keyed.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
-    engine = Engine(builder.build(), "back")
+    engine = Engine(_final_counts(), "back")
     found = engine.batch({("stream", 0): ([("x", 3, 16)], True), ("stream", 1): ([("y", 1, 4)], False)}, 100)
     found += engine.batch({("stream", 0): ([("x", 3, 8)], False)}, 100)
     assert [(row[2], row[3]) for row in found if row[0] == "out"] == [((1).to_bytes(8), 4000)]

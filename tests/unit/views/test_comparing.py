@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,51 +94,9 @@ def meeting(stores: dict[int, Store]) -> None:
         store.apply(cut(0), [], [])
 
 
-@pytest.mark.usefixtures("meeting")
-def test_who_waits_for_a_turn_waits_within_the_limit(compared: Comparing, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on = threading.Semaphore(0), threading.Event()
-
-    def run(task: str, given: Any, *, limit: Limit) -> Any:
-        begun.release()
-        go_on.wait(60)
-        return {"share": 0.0}
-
-    monkeypatch.setattr(comparing, "run_isolated", run)
-    working = [
-        threading.Thread(target=compared.compare, args=("flights",), kwargs={"who": "ada"})
-        for _ in range(comparing.HEAVY_AT_ONCE)
-    ]
-    for thread in working:
-        thread.start()
-    for _ in working:
-        assert begun.acquire(timeout=30)
-    with pytest.raises(TransientError, match=r"may take 0\.3 s; --timeout gives it longer\. Another comparison"):
-        compared.compare("flights", who="bob", timeout_s=0.3)
-    gone = threading.Event()
-    gone.set()
-    with pytest.raises(TransientError, match="its caller has gone"):
-        compared.compare("flights", who="eve", gone=gone)
-    go_on.set()
-    for thread in working:
-        thread.join()
-    assert compared.difference("flights", 1, 2, threading.Event()) == 0.0
-
-
-@pytest.mark.usefixtures("meeting")
-def test_comparisons_that_end_in_one_millisecond_are_both_kept(
-    compared: Comparing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The journal takes a second one of the same id for the first, and the host said that it had kept it."""
-    monkeypatch.setattr(comparing, "run_isolated", lambda *_, **__: {"share": 0.0})
-    monkeypatch.setattr(compared, "_clock", ManualClock())
-    assert len({compared.compare("flights", who="ada")["id"] for _ in range(2)}) == 2
-
-
-@pytest.mark.usefixtures("meeting")
-def test_the_comparison_of_a_guard_does_not_wait_for_those_of_people(
-    compared: Comparing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Theirs may take an hour each, and callers are on the candidate meanwhile."""
+@contextmanager
+def _all_turns_taken(compared: Comparing, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """People compare; who else does it finds a share of 0.25 at once."""
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     def run(task: str, given: Any, *, limit: Limit) -> Any:
@@ -155,10 +114,41 @@ def test_the_comparison_of_a_guard_does_not_wait_for_those_of_people(
         thread.start()
     for _ in working:
         assert begun.acquire(timeout=30)
-    assert compared.difference("flights", 1, 2, threading.Event()) == 0.25
+    yield
     go_on.set()
     for thread in working:
         thread.join()
+
+
+@pytest.mark.usefixtures("meeting")
+def test_who_waits_for_a_turn_waits_within_the_limit(compared: Comparing, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _all_turns_taken(compared, monkeypatch):
+        with pytest.raises(TransientError, match=r"may take 0\.3 s; --timeout gives it longer\. Another comparison"):
+            compared.compare("flights", who="bob", timeout_s=0.3)
+        gone = threading.Event()
+        gone.set()
+        with pytest.raises(TransientError, match="its caller has gone"):
+            compared.compare("flights", who="eve", gone=gone)
+    assert compared.difference("flights", 1, 2, threading.Event()) == 0.25
+
+
+@pytest.mark.usefixtures("meeting")
+def test_comparisons_that_end_in_one_millisecond_are_both_kept(
+    compared: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal takes a second one of the same id for the first, and the host said that it had kept it."""
+    monkeypatch.setattr(comparing, "run_isolated", lambda *_, **__: {"share": 0.0})
+    monkeypatch.setattr(compared, "_clock", ManualClock())
+    assert len({compared.compare("flights", who="ada")["id"] for _ in range(2)}) == 2
+
+
+@pytest.mark.usefixtures("meeting")
+def test_the_comparison_of_a_guard_does_not_wait_for_those_of_people(
+    compared: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Theirs may take an hour each, and callers are on the candidate meanwhile."""
+    with _all_turns_taken(compared, monkeypatch):
+        assert compared.difference("flights", 1, 2, threading.Event()) == 0.25
 
 
 @pytest.mark.usefixtures("meeting")

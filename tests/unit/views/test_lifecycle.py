@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -78,7 +79,21 @@ def test_a_failed_version_can_be_freed() -> None:
     failed = lifecycle.fail(building(), 2, "broken").view
     retired = lifecycle.retire(failed, 2).view
     assert retired.routing == failed.routing
-    assert lifecycle.freed(retired, 2).view.version(2).freed
+    assert lifecycle.freed(failed, 2).event is None, "its data may still be read"
+    assert lifecycle.retire(retired, 2).event is None
+    freed = lifecycle.freed(retired, 2).view
+    assert freed.version(2).freed
+    assert lifecycle.freed(freed, 2).event is None
+
+
+def test_of_freed_versions_the_last_ones_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "KEPT_FREED", 2)
+    view = alone()
+    old = [replace(view.version(1), number=number, state="retired") for number in range(2, 6)]
+    view = replace(view, versions=(*view.versions, *old))
+    for number in range(2, 6):
+        view = lifecycle.freed(view, number).view
+    assert [version.number for version in view.versions] == [1, 4, 5]
 
 
 @pytest.mark.parametrize("lag_ms", [None, 10_001])

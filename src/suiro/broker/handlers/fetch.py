@@ -148,7 +148,7 @@ class _Fetch:
         state: Any = getattr(request, "replica_state", request)
         self._from_replica = state.replica_id >= 0
         if broker.quotas is not None and not self._from_replica:
-            quota = broker.client_quotas.most_at_once(exchange.connection.session, exchange.client_id, "fetch")
+            quota = broker.client_quotas.most_fetched_at_once(exchange.connection.session, exchange.client_id)
             self._max_bytes = self._max_bytes if quota is None else min(self._max_bytes, quota)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._read_committed = request.isolation_level == 1

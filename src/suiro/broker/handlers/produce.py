@@ -252,7 +252,7 @@ def _one_batch(version: int, records: bytes) -> bytes:
             ErrorCode.invalid_record,
             f"batches of format {records[_MAGIC]} are not accepted, only of format 2",
         )
-    if size >= _CODEC and version < 7 and records[_CODEC] & COMPRESSION_BITS == ZSTD:
+    if version < 7 and records[_CODEC] & COMPRESSION_BITS == ZSTD:
         raise _RefusedError(ErrorCode.unsupported_compression_type, f"produce version {version} does not know zstd")
     if size == len(records):
         return records

@@ -96,12 +96,12 @@ class ClientQuotas:
         longest = self._settings().quota_window_size_seconds * 1000
         return min(longest, rate.throttle_ms(quota.bound, now_ms))
 
-    def most_at_once(self, session: Session, client_id: str, kind: QuotaKind) -> int | None:
+    def most_fetched_at_once(self, session: Session, client_id: str) -> int | None:
         """The bytes that a client who took none lately may have without being held back; None: no quota.
 
         A fetch that gave more would be held back again and again, and never give anything.
         """
-        quota = self._quota(session, client_id, kind)
+        quota = self._quota(session, client_id, "fetch")
         if quota is None:
             return None
         settings = self._settings()

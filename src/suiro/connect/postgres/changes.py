@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, NullKeyError, UnsupportedValueError
-from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
+from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_traces
 from suiro.connect.postgres.encoding.pgoutput import Messages, RelationMessage, parse
 from suiro.connect.postgres.encoding.plain_rows import completed
 from suiro.connect.postgres.log_messages import PREFIX, parse_message
@@ -33,7 +33,6 @@ from suiro.connect.postgres.unchanged_toast import (
     SkippedChange,
     fill_unchanged_toast,
 )
-from suiro.telemetry import TRACEPARENT
 
 logger = logging.getLogger(__name__)
 
@@ -285,7 +284,7 @@ class Changes:
         if spans is None:
             return headers
         rows, values = spans.traceparents(of, parsed.xids, parsed.commit_us, parsed.commit_lsns)
-        return with_header(headers, TRACEPARENT, rows, values) if len(rows) else headers
+        return with_traces(headers, rows, values) if len(rows) else headers
 
     def _handle(self, parsed: _Parsed, index: int, is_wanted: bool) -> None:
         messages = parsed.messages

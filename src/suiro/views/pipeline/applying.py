@@ -105,18 +105,18 @@ class Applier:
         """Returns the cut to go to, and whether to rebuild the store."""
         pending = self._pending
         now_ms = self._clock.wall_ms()
-        keeps_rows_ms = self._setting("min.compaction.lag.ms", 0)
-        keeps_deletions_ms = self._setting("delete.retention.ms", 0)
+        keeps_rows_ms = self._setting_ms("min.compaction.lag.ms")
+        keeps_deletions_ms = self._setting_ms("delete.retention.ms")
         young = next((cut for cut in pending if cut.time_ms + keeps_rows_ms // 2 > now_ms), pending[-1])
         anew = at is not None and pending[0].time_ms + keeps_deletions_ms // 2 < now_ms
         return young, anew
 
-    def _setting(self, name: str, default: int) -> int:
+    def _setting_ms(self, name: str) -> int:
         now_ms = self._clock.monotonic_ms()
         if self._settings_ms is None or now_ms - self._settings_ms > LOOK_AT_SETTINGS_EVERY_MS:
             self._settings = self._client.describe_configs([self._spec.output_topic])[self._spec.output_topic]
             self._settings_ms = now_ms
-        return int(self._settings.get(name) or default)
+        return int(self._settings.get(name) or 0)
 
     def _batches(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Batch]:
         """Yields the committed records of the output topic between the two. Raises `OffsetOutOfRangeError`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from suiro.broker.security import authorizer as module
 from suiro.broker.security.acl import (
     CLUSTER_NAME,
     Acl,
@@ -17,7 +18,7 @@ from suiro.broker.security.acl import (
 )
 from suiro.broker.security.acl_store import AclStore
 from suiro.broker.security.authorizer import AclAuthorizer, AllowAll, authorized_operations, super_users_of
-from suiro.broker.security.session import Session
+from suiro.broker.security.session import Session, one_text_of
 from suiro.broker.settings.cluster_state import ClusterState
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -90,6 +91,7 @@ def session(user: str = "alice", host: str = "10.0.0.7") -> Session:
         (["alice ALTER t"], DESCRIBE, "t", True),
         (["alice CREATE t"], DESCRIBE, "t", False),
         (["alice ALTER_CONFIGS t"], DESCRIBE, "t", False),
+        (["alice ALTER_CONFIGS t"], WRITE, "t", False),
         (["alice ALTER_CONFIGS t"], Operation.DESCRIBE_CONFIGS, "t", True),
         (["alice ALTER t"], Operation.DESCRIBE_CONFIGS, "t", False),
         (["alice DESCRIBE t", "deny alice READ t"], DESCRIBE, "t", True),
@@ -107,6 +109,11 @@ def test_a_rule_for_an_ipv6_address_holds_however_it_is_written(store: AclStore)
     asked = authorizer(store, "alice READ t", "deny alice READ t @2001:DB8:0:0:0:0:0:1")
     assert not asked.permits(session(host="2001:db8::1"), READ, TOPIC, "t")
     assert asked.permits(session(host="2001:db8::2"), READ, TOPIC, "t")
+
+
+def test_an_address_has_one_text() -> None:
+    texts = ("::ffff:10.0.0.1", "10.0.0.1", "0:0:0:0:0:0:0:1", "*")
+    assert [one_text_of(text) for text in texts] == ["10.0.0.1", "10.0.0.1", "::1", "*"]
 
 
 def test_a_super_user_may_do_what_is_denied(store: AclStore) -> None:
@@ -137,6 +144,8 @@ def test_without_a_rule_for_the_resource_the_setting_decides(store: AclStore) ->
         (["alice WRITE t", "deny alice WRITE *"], False),
         (["alice WRITE *", "deny alice WRITE prefix:t"], True),
         (["alice WRITE topic", "deny alice WRITE prefix:to"], False),
+        (["alice WRITE topic", "deny alice WRITE prefix:t"], False),
+        (["alice WRITE topic", "deny alice WRITE prefix:topic"], False),
         (["alice WRITE prefix:topic", "deny alice WRITE prefix:to"], False),
         (["alice WRITE prefix:to", "deny alice WRITE prefix:topic"], True),
         (["alice WRITE prefix:t", "deny alice WRITE t"], True),
@@ -175,12 +184,16 @@ def test_the_rule_that_denies_is_told(store: AclStore) -> None:
     assert asked.denied_by(session("root"), WRITE, TOPIC, "t") is None
 
 
-def test_decisions_about_long_names_are_not_kept(store: AclStore) -> None:
+def test_decisions_about_long_names_and_many_are_not_kept(store: AclStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may bring thousands of names of any length."""
+    monkeypatch.setattr(module, "_CACHED_DECISIONS", 3)
     asked = authorizer(store, "alice READ prefix:t")
     for name in ("t", "t" * 1_000_000):
         assert asked.permits(session(), READ, TOPIC, name)
     assert [key[-1] for key in asked._decisions] == ["t"]
+    for number in range(4):
+        assert asked.permits(session(), READ, TOPIC, f"t{number}")
+    assert [key[-1] for key in asked._decisions] == ["t2", "t3"]
 
 
 def test_authorized_operations(store: AclStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import random
 import string
@@ -14,7 +15,7 @@ import numpy
 import pytest
 
 from suiro.broker.security.logins import ListenerLogins
-from suiro.broker.security.plain import PlainServer
+from suiro.broker.security.plain import PlainServer, plain_users
 from suiro.broker.security.sasl import LoginRefusedError
 from suiro.broker.security.scram import HASHES, ScramCredential, ScramServer
 from suiro.broker.security.scram_store import ScramStore, ScramUser
@@ -23,6 +24,7 @@ from suiro.client.security import _Scram
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
+from suiro.foundation.jaas import parse_jaas
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a-secret";'
 
@@ -64,6 +66,14 @@ def test_plain() -> None:
 def test_plain_refuses(message: bytes, told: str) -> None:
     refusal = refused(PlainServer({"alice": "a-secret"}), message)
     assert told in refusal.told
+
+
+def test_only_users_of_plain_log_in_by_it() -> None:
+    other = 'org.example.OtherModule required user_bob="b-secret";'
+    options = PLAIN.replace(";", ' username="node" password="of-the-node";')
+    assert plain_users(parse_jaas(f"{other} {options}", source="here"), source="here") == {"alice": "a-secret"}
+    with pytest.raises(ConfigError, match="user_NAME"):
+        plain_users(parse_jaas(other, source="here"), source="here")
 
 
 # SCRAM
@@ -183,16 +193,17 @@ def test_scram_keeps_nothing_large_between_two_messages(store: ScramStore) -> No
 
 
 def test_scram_refuses_final_messages(store: ScramStore) -> None:
-    def changed(change: object) -> None:
+    def changed(why: str, change: object) -> None:
         server, client = scram(store), _Scram("alice", "a-secret", hash_name="sha256")
         final = client.final(server.evaluate(client.first()))
-        refused(server, change(final))  # type: ignore[operator]
+        assert why in str(refused(server, change(final)))  # type: ignore[operator]
 
-    changed(lambda final: final.replace(b"c=biws", b"c=bixh"))
-    changed(lambda final: final.replace(b",r=", b",r=x"))
-    changed(lambda final: final.partition(b",p=")[0] + b",p=AAAA")
-    changed(lambda final: final.partition(b",p=")[0])
-    changed(lambda final: b"")
+    changed("channel binding", lambda final: final.replace(b"c=biws", b"c=bixh"))
+    changed("nonce", lambda final: final.replace(b",r=", b",r=x"))
+    changed("length", lambda final: final.partition(b",p=")[0] + b",p=AAAA")
+    changed("not Base64", lambda final: final.partition(b",p=")[0] + b",p=AAA")
+    changed("final message", lambda final: final.partition(b",p=")[0])
+    changed("final message", lambda final: b"")
 
 
 def test_no_password_is_kept(store: ScramStore, tmp_path: Path) -> None:
@@ -215,6 +226,9 @@ def test_users_to_begin_with() -> None:
     user = ScramUser.parse('SCRAM-SHA-512=[name="x y",iterations=8192,password="p,]\\"q",salt="c2FsdA=="]')
     wanted = ScramCredential.of_password('p,]"q', hash_name="sha512", iterations=8192, salt=b"salt")
     assert (user.name, user.mechanism, user.credential) == ("x y", "SCRAM-SHA-512", wanted)
+    salted = base64.b64encode(hashlib.pbkdf2_hmac("sha512", b'p,]"q', b"salt", 8192)).decode()
+    same = ScramUser.parse(f"SCRAM-SHA-512=[name=a,iterations=8192,salt=c2FsdA==,saltedpassword={salted}]")
+    assert same.credential == wanted
     for wrong in (
         "SCRAM-SHA-1=[name=a,password=secret]",
         "SCRAM-SHA-256=[password=secret]",
@@ -224,6 +238,7 @@ def test_users_to_begin_with() -> None:
         "SCRAM-SHA-256=[name=a,saltedpassword=c2FsdA==]",
         "SCRAM-SHA-256=[name=a,password=secret,shoe=42]",
         "SCRAM-SHA-256=name=a,password=secret",
+        'SCRAM-SHA-256=[name=a,password=secret,"]',
     ):
         with pytest.raises(ConfigError, match="--add-scram") as caught:
             ScramUser.parse(wrong)

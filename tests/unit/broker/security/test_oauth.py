@@ -41,7 +41,7 @@ def token(key: str = "rsa", *, kid: str | None = None, alg: str | None = None, *
 @pytest.fixture
 def jwks(tmp_path: Path) -> Path:
     path = tmp_path / "jwks.json"
-    path.write_text(json.dumps({"keys": [public("rsa"), public("ec"), {"kty": "odd"}]}))
+    path.write_text(json.dumps({"keys": [public("rsa"), public("ec"), {"kty": "odd"}, "odd"]}))
     return path
 
 
@@ -64,13 +64,18 @@ def message(text: str, *, other: str = "", extensions: str = "") -> bytes:
 @pytest.mark.parametrize("key", ["rsa", "ec"])
 def test_a_good_token(validator: Callable[..., TokenValidator], key: str) -> None:
     server = OAuthServer(validator())
-    assert server.evaluate(message(token(key), extensions="traceId=1 2\1")) == b""
+    assert server.evaluate(message(token(key, scope="read write"), extensions="traceId=1 2\1")) == b""
     assert (server.user, server.expires_at_ms) == ("alice", (NOW_S + 60) * 1000)
 
 
-def test_other_algorithms_of_a_key_that_names_none(validator: Callable[..., TokenValidator]) -> None:
+def test_other_algorithms_of_a_key_that_names_none(validator: Callable[..., TokenValidator], jwks: Path) -> None:
     assert validator().validate(token("rsa", alg="RS512"))[0] == "alice"
     assert validator().validate(token("rsa", alg="PS256"))[0] == "alice"
+    jwks.write_text(json.dumps({"keys": [public("rsa", alg="RS256")]}))
+    checked = validator()
+    assert checked.validate(token("rsa"))[0] == "alice"
+    with pytest.raises(LoginRefusedError, match="no key of the set fits"):
+        checked.validate(token("rsa", alg="RS512"))
 
 
 def test_claims_under_other_names(validator: Callable[..., TokenValidator]) -> None:
@@ -104,6 +109,8 @@ def test_claims_under_other_names(validator: Callable[..., TokenValidator]) -> N
         lambda: token(exp=None),
         lambda: token(iat=None),
         lambda: token(iat=NOW_S + 100),
+        lambda: token(iat=True),
+        lambda: token(iat="today"),
         lambda: token(exp=float("1e300")),
         lambda: token(nbf=NOW_S + 31),
         lambda: token(sub=None),
@@ -111,6 +118,8 @@ def test_claims_under_other_names(validator: Callable[..., TokenValidator]) -> N
         lambda: token(sub=7),
         lambda: token(aud="somebody"),
         lambda: token(scope=["a", ""]),
+        lambda: token(scope=["a", 7]),
+        lambda: token(scope=""),
         lambda: jwt.encode({"sub": "alice", "iat": NOW_S, "exp": NOW_S + 60}, None, algorithm="none"),
         lambda: token()[:-8] + "AAAAAAAA",
         lambda: token().rpartition(".")[0] + ".",
@@ -146,6 +155,8 @@ def test_clocks_may_differ_a_little(validator: Callable[..., TokenValidator]) ->
     clock = ManualClock(wall_ms=NOW_S * 1000)
     checked = validator(clock)
     text = token()
+    for early in (NOW_S - 1, NOW_S + 30):
+        assert checked.validate(token(nbf=early))[0] == "alice"
     clock.advance(89_000)
     assert checked.validate(text)[0] == "alice"
     clock.advance(1_000)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from typing import Any
 
 import pytest
 from support.cleaning import clean_log
+from support.full_disk import no_space
 from support.logs import batch
 from support.tiering import SEGMENT_BYTES, TieredNode, base_of, expected
 
@@ -224,9 +224,6 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
         (last,) = [done for done in clean(job, compiled=compiled) if isinstance(done, Cleaned)]
         return last.end_offset
 
-    def full(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def committed() -> list[bytes | None]:
         """The first record of each batch of the first segment, for a reader of committed ones."""
         result = node.read(0, read_committed=True)
@@ -242,7 +239,7 @@ def test_a_transaction_stays_aborted_when_its_topic_is_compacted(
     node.log.roll()
     node.log.flush()
     with monkeypatch.context() as patch:  # for a moment the disk is full
-        patch.setattr("suiro.log.transaction_index.write_all", full)
+        patch.setattr("suiro.log.transaction_index.write_all", no_space)
         node.log.append_control(False, 7, 0, 0)
     node.clock.advance(1)
     node.until_copied()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from support.full_disk import no_space
 from support.logs import batch
 from support.tiering import NOW_MS, TOPIC, TieredNode, base_of, expected
 
@@ -229,11 +230,8 @@ def test_how_far_the_tier_is_cleaned_is_written_again_after_a_full_disk(
     """The next start took what was copied since then for cleaned."""
     node.tier._set_cleaned("id:0", 5)
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.broker.settings.cluster_state.replace_file", full)
+        patch.setattr("suiro.broker.settings.cluster_state.replace_file", no_space)
         with pytest.raises(StorageError):
             node.tier._set_cleaned("id:0", None)
     node.tier._set_cleaned("id:0", None)

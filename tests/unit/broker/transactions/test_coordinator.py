@@ -12,6 +12,7 @@ from support.brokers import started
 from support.logs import open_transaction
 
 from suiro.broker import Broker
+from suiro.broker.coordination.transactions.admission import is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
 from suiro.broker.handlers import add_offsets_to_txn, txn_offset_commit
 from suiro.broker.storage import system_log
@@ -178,13 +179,28 @@ def test_what_nobody_asked_for_goes_by_the_finalized_version(tmp_path: Path, lev
         assert end(broker, "id", producer, version=V1)[0] is ErrorCode.producer_fenced
 
 
+def test_a_transaction_is_open_in_a_partition_for_its_own_epoch(tmp_path: Path) -> None:
+    with started(tmp_path, ManualClock(wall_ms=TIMESTAMP)) as broker:
+        broker.create_topic("t")
+        producer_id, epoch = write(broker, "id", "t")
+        partition = partition_of(broker, "t")
+        assert is_open_in(partition, producer_id, epoch)
+        assert not is_open_in(partition, producer_id, epoch + 1)
+        assert not is_open_in(partition, producer_id + 1, epoch)
+        end(broker, "id", (producer_id, epoch))
+        assert not is_open_in(partition, producer_id, epoch + 1)
+
+
 def test_unused_ids_and_producers_are_forgotten(tmp_path: Path) -> None:
     clock = ManualClock(wall_ms=TIMESTAMP)
     with started(tmp_path, clock, transactional_id_expiration_ms="5000") as broker:
         broker.create_topic("t")
         old, open_still = write(broker, "old", "t"), write(broker, "open", "t")
         end(broker, "old", old)
-        clock.advance(5000)
+        clock.advance(4999)
+        broker.transactions.expire_ids()
+        assert broker.transactions.find("old") is not None
+        clock.advance(1)
         broker.transactions.expire_ids()
         assert broker.transactions.find("old") is None
         assert broker.transactions.find("open") is not None

@@ -95,13 +95,16 @@ def test_init_producer_when_nothing_is_open(
 
 def test_a_new_id_starts_at_epoch_0() -> None:
     fresh = Transaction(transactional_id="id", producer_id=7, timeout_ms=1000)
-    decision = init(fresh)
-    assert (decision.next.producer_id, decision.next.producer_epoch) == (7, 0)
+    for expected in (None, (9, 5)):
+        decision = init(fresh, expected)
+        assert (decision.next.producer_id, decision.next.producer_epoch) == (7, 0)
 
 
 @pytest.mark.parametrize("of", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_init_producer_waits_for_an_open_decision(of: TransactionState) -> None:
-    assert init(transaction(of)) == state.Decision(code=ErrorCode.concurrent_transactions)
+def test_what_would_change_a_decision_waits_for_it(of: TransactionState) -> None:
+    waits = state.Decision(code=ErrorCode.concurrent_transactions)
+    assert (init(transaction(of)), add(transaction(of))) == (waits, waits)
+    assert state.check_verifiable(transaction(of), producer_id=7, producer_epoch=5) is waits.code
 
 
 def test_init_producer_fences_and_aborts_what_is_ongoing_then_succeeds() -> None:
@@ -126,6 +129,8 @@ def test_an_exhausted_epoch_gets_a_new_producer_id() -> None:
     again = init(rotated, (7, state.LAST_PRODUCER_EPOCH)).next
     assert (again.producer_id, again.producer_epoch) == (100, 0)
     assert init(worn, (7, 3)).code is ErrorCode.producer_fenced
+    for other in ((7, 0), (8, state.LAST_PRODUCER_EPOCH)):
+        assert init(rotated, other).code is ErrorCode.producer_fenced
 
 
 def test_a_fence_at_the_last_epoch_takes_a_new_producer_id() -> None:
@@ -248,16 +253,20 @@ def test_every_request_checks_the_producer(producer_id: int, epoch: int, code: s
     ended = end(ongoing, producer_id=producer_id, epoch=epoch, commit=True)
     verified = state.verify(ongoing, producer_id=producer_id, producer_epoch=epoch, partition=PARTITION)
     assert (added.code.name, ended.code.name, verified.name) == (code, code, code)
+    assert state.check_verifiable(ongoing, producer_id=producer_id, producer_epoch=epoch).name == code
     assert (added.next, ended.next) == (None, None)
 
 
 def test_an_unknown_id_maps_to_no_producer() -> None:
     assert end(None, commit=True).code is ErrorCode.invalid_producer_id_mapping
     assert end(None, commit=True, version=V2).code is ErrorCode.invalid_producer_id_mapping
+    assert add(None).code is ErrorCode.invalid_producer_id_mapping
+    found = state.check_verifiable(None, producer_id=7, producer_epoch=5)
+    assert found is ErrorCode.invalid_producer_id_mapping
 
 
 def add(
-    of: Transaction,
+    of: Transaction | None,
     partition: tuple[str, int] = PARTITION,
     *,
     producer_id: int = 7,

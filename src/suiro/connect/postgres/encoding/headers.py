@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
+from suiro.telemetry import TRACEPARENT
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
@@ -54,11 +55,11 @@ def snapshot_headers(rows: int, *, lsn: int, read_us: int, operation: str = "rea
     return _lists(rows, offsets, np.tile(np.frombuffer(b"".join(values), np.uint8), rows))
 
 
-def with_header(headers: pa.Array, name: str, rows: Int64s, values: list[bytes]) -> pa.Array:
-    """Adds a header behind the others to the records `rows`, which are in order."""
+def with_traces(headers: pa.Array, rows: Int64s, values: list[bytes]) -> pa.Array:
+    """Adds the header `traceparent` behind the others to the records `rows`, which are in order."""
     flat = headers.values
     added = pa.StructArray.from_arrays(
-        [pa.array([name] * len(rows), pa.string()), pa.array(values, pa.binary())],
+        [pa.array([TRACEPARENT] * len(rows), pa.string()), pa.array(values, pa.binary())],
         fields=list(HEADERS_TYPE.value_type),
     )
     ends = (rows + 1) * len(_NAMES)
