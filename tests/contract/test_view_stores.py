@@ -652,6 +652,15 @@ def test_a_place_of_another_log_is_refused(open_one: Open) -> None:
             open_one(journal_id=other)
 
 
+def test_a_store_of_a_later_release_is_refused(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as later:
+        for module in ("postgres", "sqlite", "tables"):
+            later.setattr(f"suiro.views.store.{module}.FORMAT_VERSION", 2)
+        open_one()
+    with pytest.raises(StoreBrokenError, match=r"has format 2, .* reads 1: use the one that made it, or remove it"):
+        open_one()
+
+
 def test_dropped_a_store_takes_no_room(open_one: Open, tmp_path: Path) -> None:
     store = open_one()
     store.apply(cut(0), [UA], [value(n=0)])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from suiro.client import Client, NewTopic
@@ -106,6 +107,17 @@ def read_parts(client: Client, name: str) -> dict[str, Any]:
             else:
                 found[part] = value
     return {part: json.loads(value) for part, value in found.items()}
+
+
+def known_fields(kind: Any, value: dict[str, Any]) -> dict[str, Any]:
+    """Returns a part of a position, which has fields of this dataclass. Raises `UsageError` for other fields."""
+    unknown = value.keys() - {each.name for each in fields(kind)}
+    if unknown:
+        raise UsageError(
+            f"a position in {POSITIONS_TOPIC} has fields that this release of suiro does not know "
+            f"({', '.join(sorted(unknown))}): use the release that wrote it"
+        )
+    return value
 
 
 def _key(name: str) -> bytes:

@@ -7,6 +7,7 @@ up: `files`, `index`, `transaction_index`, `segment`, `segments`; pure rules in 
 `directory` holds many.
 """
 
+from suiro.log.checkpoints import check_version
 from suiro.log.cleaning_messages import CleaningFailed, Uncleanable
 from suiro.log.cleaning_messages import receive as receive_message
 from suiro.log.cleaning_messages import send as send_message
@@ -46,6 +47,7 @@ __all__ = [
     "StorageError",
     "TimeLookup",
     "Uncleanable",
+    "check_version",
     "copy_partition",
     "dirtiness",
     "finish_folder",

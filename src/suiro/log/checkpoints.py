@@ -25,6 +25,15 @@ class DamagedFileError(ConfigError):
     """A small file holds something else than it should."""
 
 
+def check_version(path: Path, found: object, known: object) -> None:
+    """Raises ConfigError for a file of the data directory that another release has written in another format."""
+    if found != known:
+        raise ConfigError(
+            f"{path} has version {found}, this release of suiro reads {known}: use the release that wrote it, or "
+            "restore a backup of the data directory"
+        )
+
+
 def read_checkpoint(path: str | Path, *, columns: int) -> list[list[str]]:
     """Rows of a checkpoint file, the last two columns whole numbers; [] where it is absent or empty.
 

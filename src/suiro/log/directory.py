@@ -27,6 +27,7 @@ from suiro.errors import ConfigError
 from suiro.foundation.types import TopicPartition
 from suiro.log.checkpoints import (
     DamagedFileError,
+    check_version,
     id_text,
     read_checkpoint,
     read_or_set_aside,
@@ -54,6 +55,7 @@ GAP_OFFSETS = "gap-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LATEST_EPOCH = "latest-leader-epoch"
 HANDED_OVER = "handed-over"
+_META_VERSION = "1"
 _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
 
@@ -402,6 +404,7 @@ def _cluster_id(path: Path, node_id: int | None) -> str:
             f"{path / META_PROPERTIES} names no cluster.id or no node.id; restore it, or remove it to give {path} "
             "a new cluster.id"
         )
+    check_version(path / META_PROPERTIES, meta.get("version", _META_VERSION), _META_VERSION)
     found_node = meta.get("node.id")
     if None not in (found_node, node_id) and found_node != str(node_id):
         raise ConfigError(f"{path} belongs to node {found_node}, not to node {node_id}")
@@ -413,7 +416,7 @@ def _cluster_id(path: Path, node_id: int | None) -> str:
 
 def write_meta_properties(folder: Path, *, cluster_id: str, node_id: int, directory_id: UUID) -> None:
     values = {
-        "version": "1",
+        "version": _META_VERSION,
         "cluster.id": cluster_id,
         "node.id": str(node_id),
         "directory.id": id_text(directory_id),

@@ -25,7 +25,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
+
+_MEMBERS = frozenset(("@ids", "@initial", "@start", "@behind", "@clock", "@muted", "@follows"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,11 @@ class Positions:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Positions:
         topics = {name: items for name, items in value.items() if not name.startswith("@")}
+        if unknown := value.keys() - topics.keys() - _MEMBERS:
+            raise UsageError(
+                f"the source's offsets in the checkpoint have members that this release of suiro does not know "
+                f"({', '.join(sorted(unknown))}): use the release that wrote them"
+            )
         start, follows = value.get("@start"), value.get("@follows")
         times = {(topic, partition): time for topic, partition, time in follows or ()}
         return cls(

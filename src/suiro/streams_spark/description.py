@@ -14,7 +14,7 @@ from typing import Any
 
 from suiro.foundation.files import replace_file
 from suiro.spark import newest_in, read_planned
-from suiro.streams.errors import TopologyError
+from suiro.streams.errors import CheckpointError, TopologyError
 from suiro.streams.topology.nodes import Node, Suppress
 from suiro.streams.topology.topology import stores_of
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, Plan
@@ -22,6 +22,11 @@ from suiro.streams_spark.rebuild import read_versioned
 
 FORMAT_VERSION = 1
 FILE = "suiro-topology.json"
+_FACTS = {
+    *("kind", "key", "value", "window_size_ms", "sub-topology", "level", "partitions", "unlogged"),
+    *("waits", "does", "stores", "windows"),
+}
+"""Of a store and of an operator. A release that notes more is not read: what is missing here would be a difference."""
 
 Entry = dict[str, Any]
 
@@ -61,6 +66,12 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
     if old is None:
         _write(path, new)
         return
+    entries = (*old["stores"].values(), *old["operators"].values())
+    if unknown := set().union(*entries) - _FACTS:
+        raise CheckpointError(
+            f"{path} notes what this version of suiro does not know ({', '.join(sorted(unknown))}): use the version "
+            "that wrote it, or a new application id"
+        )
     differences = compare(old, new)
     is_begun = newest_in(str(checkpoint), "commits") >= 0
     if not is_begun:

@@ -176,10 +176,12 @@ class VersionSpec:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> VersionSpec:
-        if value.get("v") != SPEC_VERSION:
+        unknown = value.keys() - {"v", *(each.name for each in dataclasses.fields(cls))}
+        if value.get("v") != SPEC_VERSION or unknown:
+            fields = f" with {', '.join(sorted(unknown))}" if unknown else ""
             raise UsageError(
-                f"a version of a view was recorded in format {value.get('v')}, this version of suiro reads "
-                f"{SPEC_VERSION}: use the one that wrote it"
+                f"a version of a view was recorded in format {value.get('v')}{fields}, this version of suiro reads "
+                f"{SPEC_VERSION}{' without' if unknown else ''}: use the one that wrote it"
             )
         lists = {"key", "search", "inputs", "by_arrival", "internal_topics"}
         given: dict[str, Any] = {

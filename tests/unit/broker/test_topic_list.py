@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from support.brokers import started
 from support.full_disk import no_space
 
+from suiro.broker.security.acl import AclFilter
+from suiro.broker.security.authorizer import AclAuthorizer
 from suiro.broker.storage.topic_list import JOURNAL_FILE, LIST_FILE, TopicEntry, TopicList
+from suiro.clock import ManualClock
 from suiro.errors import ConfigError
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "node"
 
 
 def entry(name: str, *, partitions: int = 1, topic_id: UUID | None = None, **configs: str) -> TopicEntry:
@@ -53,6 +61,13 @@ def test_a_change_costs_a_line_not_the_list(tmp_path: Path) -> None:
     topics.fold()
     assert (tmp_path / JOURNAL_FILE).read_bytes() == b""
     assert len(opened(tmp_path).topics) == 100
+
+
+def test_a_line_of_a_later_release_is_not_passed_over(tmp_path: Path) -> None:
+    opened(tmp_path).fold()
+    (tmp_path / JOURNAL_FILE).write_text(json.dumps({"number": 1, "rename": entry("a").to_json()}) + "\n")
+    with pytest.raises(ConfigError, match="line 1 is damaged"):
+        opened(tmp_path)
 
 
 def test_a_crash_while_a_line_is_written_loses_that_change_alone(tmp_path: Path) -> None:
@@ -122,3 +137,43 @@ def test_a_line_that_was_folded_into_the_list_is_taken_back_too(
             topics.put(entry("b"))
     topics.take_back(a, before=None)
     assert names(opened(tmp_path)) == ["kept"]
+
+
+def test_a_directory_of_an_earlier_build_is_read(tmp_path: Path) -> None:
+    """The golden files are of one that was killed: a part of the topics is in the journal."""
+    for file in VECTORS.iterdir():
+        shutil.copy(file, tmp_path)
+    kafkas = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    with started(tmp_path, ManualClock(), authorizer_class_name=kafkas) as broker:
+        found = {topic.name: (len(topic.partitions), topic.configs) for topic in broker.topics}
+        assert found == {
+            "airports": (2, {"cleanup.policy": "compact"}),
+            "_schemas": (1, {"cleanup.policy": "compact"}),
+            "flights": (3, {"retention.ms": "-1", "max.message.bytes": "2000000"}),
+        }
+        assert isinstance(broker.authorizer, AclAuthorizer)
+        acls = broker.authorizer.acls.matching(AclFilter())
+        assert {(acl.name, acl.host, acl.operation.name) for acl in acls} == {
+            ("fl", "*", "READ"),
+            ("app", "10.0.0.1", "ALL"),
+        }
+        assert {name: [*users] for name, users in broker.scram.users.items()} == {"app": ["SCRAM-SHA-512"]}
+        assert [*broker.client_quotas.store.quotas.values()] == [{"producer_byte_rate": 10_000_000.0}]
+        assert (broker.settings.log_retention_ms, broker.settings.log_cleaner_threads) == (1_209_600_000, 2)
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "cluster-state.json", LIST_FILE])
+def test_a_file_of_a_later_release_is_refused_and_stays(tmp_path: Path, name: str) -> None:
+    """Else what this release does not know would be gone when it writes the file anew."""
+    clock = ManualClock()
+    with started(tmp_path, clock) as broker:
+        broker.cluster_state.write("features", {})
+        broker.topics.create("a", partitions=1, configs={})
+    later = re.sub(rb'("version": |version=)1', rb"\g<1>2", (tmp_path / name).read_bytes())
+    (tmp_path / name).write_bytes(later)
+    with (
+        pytest.raises(ConfigError, match=f"{name} has version 2, .* reads 1: use the release"),
+        started(tmp_path, clock),
+    ):
+        pass
+    assert (tmp_path / name).read_bytes() == later

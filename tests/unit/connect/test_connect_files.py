@@ -22,7 +22,7 @@ from suiro.connect.sources.file_formats import Typed
 from suiro.connect.sources.file_identity import FileState, fingerprints
 from suiro.connect.sources.files import FilesSource
 from suiro.connect.values import encoder, json_text
-from suiro.errors import TransientError
+from suiro.errors import TransientError, UsageError
 from suiro.foundation.nesting import MAX_NESTING
 
 TOO_DEEP = f"is nested deeper than {MAX_NESTING} levels"
@@ -357,6 +357,9 @@ def test_what_an_earlier_release_has_read_of_a_whole_file_is_not_read_again(tmp_
     os.utime(tmp_path / "in" / "a", ns=(1, 1))
     folder.settle()
     assert len(folder.values()) == 401
+    folder.parts[key]["noted_later"] = 1
+    with pytest.raises(UsageError, match=r"does not know \(noted_later\): use the release"):
+        folder.restart()
 
 
 def test_large_whole_files_are_looked_at_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
+from suiro.errors import SuiroError
 from suiro.spark import OffsetRange, Positions
 from suiro.spark.decide import Marker
 from suiro.spark.reports import pack_commit, unpack_commit
@@ -330,6 +331,30 @@ def test_this_code_reads_the_golden_bytes_and_writes_the_same(name: str) -> None
     golden = (GOLDEN / f"{name}.bin").read_bytes()
     assert read(golden) == wanted
     assert write() == golden
+
+
+LATER: dict[str, tuple[bytes, bytes]] = {
+    "state-directory": (b"\x00\x01", b"\x00\x02"),
+    "marker": (b'"v":1', b'"v":2'),
+    "cut": (b'"v":1', b'"v":2'),
+    "source-offsets": (b'"@ids"', b'"@later"'),
+}
+"""A part of the golden bytes, and what a later release may write there."""
+
+
+@pytest.mark.parametrize("name", sorted(LATER))
+def test_what_a_later_release_wrote_is_refused(name: str) -> None:
+    _, read, _ = FORMATS[name]
+    golden = (GOLDEN / f"{name}.bin").read_bytes()
+    with pytest.raises(SuiroError, match=r"use the (one|release|version) that wrote|upgrade it"):
+        read(golden.replace(*LATER[name], 1))
+
+
+@pytest.mark.parametrize("name", [rebuild.FILE, replacement.FILE, description.FILE])
+def test_a_file_of_a_later_release_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text((GOLDEN / name).read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(SuiroError, match=f"{name} has format 2, .* reads 1: use the version that wrote it"):
+        rebuild.read_versioned(tmp_path / name, 1)
 
 
 def test_the_boundary_of_a_rebuild(tmp_path: Path) -> None:

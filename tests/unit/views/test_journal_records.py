@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
 
 from suiro.protocol.records import Record
+from suiro.views.control.journal_doubts import doubt_of
 from suiro.views.control.journal_keys import Keys, Signer
 from suiro.views.control.journal_records import (
     HEAD_KEY,
@@ -17,9 +19,11 @@ from suiro.views.control.journal_records import (
     JournalRecord,
     Known,
     apply,
+    as_bytes,
     mending_records,
     sealed,
 )
+from suiro.views.state import Version, View
 
 SIGNER = Signer(keys=Keys.of(b"the secret of the host in these tests"), topic="_suiro_views", topic_id="a")
 MARKER = 1  # the offset that the end of a transaction takes
@@ -150,3 +154,20 @@ def test_what_is_remembered_of_others_is_limited() -> None:
     assert len(known.shadowed) == MAX_SHADOWED
     assert len(known.refused) == MAX_FAULTS + 1
     assert known.refusals == MAX_SHADOWED + 11
+
+
+def test_a_view_of_a_later_release_is_not_taken_for_none() -> None:
+    """A host without the view would let it be deployed again, as version 1, over the data of the first."""
+    view = View(name="delays", versions=(Version(number=1, state="ready", key=("carrier",)),)).to_json()
+    later = {**view, "routing": {**view["routing"], "paused": True}}
+    log, known = list[Record](), Known()
+    for value, said in (
+        (later, r"cannot read, about views delays \(TypeError.*paused.*Use that release"),
+        (view, None),
+    ):
+        made = sealed(known, [("view/delays", as_bytes(value))], SIGNER, base_offset=len(log) + MARKER, time_ms=1)
+        log += made
+        known = folded(log)
+        doubt = doubt_of("_suiro_views", known, SIGNER.keys, -1)
+        assert doubt is None if said is None else re.search(said, doubt or "")
+        assert ("delays" in known.views) is (said is None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.errors import ConfigError
-from suiro.log import StorageError, replace_file
+from suiro.log import StorageError, check_version, replace_file
 
 FILE_NAME = "cluster-state.json"
 GROUP_CONFIGS = "group-configs"
@@ -30,6 +30,7 @@ class ClusterState:
         if self._path.exists():
             try:
                 content = json.loads(self._path.read_text(encoding="utf-8"))
+                check_version(self._path, content["version"], _VERSION)
                 self._sections = dict(content["sections"])
             except (ValueError, KeyError, TypeError) as error:
                 raise ConfigError(

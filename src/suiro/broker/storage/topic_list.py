@@ -18,16 +18,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 from suiro.errors import ConfigError
-from suiro.log import replace_file
+from suiro.log import check_version, replace_file
 
 logger = logging.getLogger(__name__)
 
 LIST_FILE = "topics.json"
 JOURNAL_FILE = "topics.journal"
+_VERSION = 1
+"""Of both files. A release that writes another kind of line raises it."""
 _LONG_JOURNAL = 5_000
 
 Change = Literal["put", "delete", "deleted"]
@@ -84,6 +86,7 @@ class TopicList:
         if self._path.exists():
             try:
                 content = json.loads(self._path.read_text(encoding="utf-8"))
+                check_version(self._path, content["version"], _VERSION)
                 self._number = content.get("number", 0)
                 for known, key in ((self.topics, "topics"), (self.deleting, "deleting")):
                     for entry in map(TopicEntry.from_json, content[key]):
@@ -145,7 +148,7 @@ class TopicList:
     def fold(self) -> None:
         """Write the whole list, and begin an empty journal."""
         content = {
-            "version": 1,
+            "version": _VERSION,
             "number": self._number,
             "topics": [entry.to_json() for entry in self.topics.values()],
             "deleting": [entry.to_json() for entry in self.deleting.values()],
@@ -211,6 +214,8 @@ class TopicList:
                 number = content.pop("number")
                 ((change, value),) = content.items()
                 entry = TopicEntry.from_json(value)
+                if change not in get_args(Change):
+                    raise ValueError(change)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ConfigError(
                     f"{self._journal_path}, line {position + 1} is damaged ({error!r}); restore it, or remove it "

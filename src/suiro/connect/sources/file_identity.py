@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from suiro.connect.positions import known_fields
+
 HEAD_BYTES = 1_024
 TAIL_BYTES = 256
 PIECE_BYTES = 1024 * 1024
@@ -47,7 +49,7 @@ class FileState:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> FileState:
         lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-        return cls(**(data | lists))
+        return cls(**known_fields(cls, data | lists))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,9 @@ class Known:
     """The id of the key that signed the last head, if that key is unknown."""
     shadowed: dict[str, None] = field(default_factory=dict)
     """The keys whose last record is not ours, and would survive compaction."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """The views whose record a later release wrote, with the error. What they serve, and which data is theirs, is not
+    known."""
     refused: dict[str, int] = field(default_factory=dict)
     """The number of refused records by fault."""
     last_refused: str = ""
@@ -136,10 +139,14 @@ def _understand(known: Known, key: str, value: bytes | None) -> bool:
     try:
         match kind:
             case "view":
-                if value is None:
-                    known.views.pop(rest, None)
-                else:
-                    known.views[rest] = View.from_json(json.loads(value))
+                known.unreadable.pop(rest, None)
+                try:
+                    if value is None:
+                        known.views.pop(rest, None)
+                    else:
+                        known.views[rest] = View.from_json(json.loads(value))
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    known.unreadable[rest] = f"{type(error).__name__}: {error}"
                 return True
             case "history":
                 name, _, revision = rest.rpartition("/")

@@ -33,7 +33,7 @@ from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory
 from suiro.connect.postgres.snapshot.visibility import KEPT, RecentTransactions, Visibility
 from suiro.connect.postgres.snapshot.windows import Windows
-from suiro.errors import ConfigError, TransientError
+from suiro.errors import ConfigError, TransientError, UsageError
 
 XIDS = np.array([5, 10, 11, 19, 20, 21], np.int64)
 LATE = np.full(6, 1_000, np.int64)
@@ -477,3 +477,6 @@ def test_rows_that_are_owed_and_ranges_are_read_in_turn(tmp_path: Path) -> None:
     snapshots.states["s.read"].ranges_read = True
     assert {windows._next(99), windows._next(99)} == {"s.owed"}
     assert {windows._next(100), windows._next(100)} == {"s.owed", "s.waits"}, "the stream is there"
+    waits["noted_later"] = 1
+    with pytest.raises(UsageError, match=r"does not know \(noted_later\): use the release"):
+        Snapshots(resources, parts=parts, on_begin=lambda topic: None)

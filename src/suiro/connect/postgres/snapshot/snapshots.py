@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.clock import SystemClock
+from suiro.connect.positions import known_fields
 from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.headers import snapshot_headers
@@ -55,7 +56,11 @@ class Snapshots:
         self._on_begin = on_begin
         self._directory = resources.directory
         self.locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the last pause
-        self.states = {name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)}
+        self.states = {
+            name.removeprefix(PART): TableState(**known_fields(TableState, value))
+            for name, value in parts.items()
+            if name.startswith(PART)
+        }
         self.reselect = ReselectKeys(parts, limit=self._options.owed_keys_max)
         self._changed: set[str] = set()  # tables whose state goes into the next position
         # Tables that are read once more only because it was requested, the first request first.
