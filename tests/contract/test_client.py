@@ -49,7 +49,16 @@ def test_a_recreated_topic_has_another_id(client: Client, new_topic: NewTopicFix
     client.delete_topics([topic])
     assert client.metadata([topic]) == {}
     client.create_topics([NewTopic(topic, 1)])
-    assert client.metadata([topic])[topic].topic_id != before
+    after = client.metadata([topic])[topic].topic_id
+    assert after != before
+    assert before is not None
+    assert after is not None
+    client.produce({(topic, 0): batch_of("new")})
+    found = client.fetch({(topic, 0): 0}, topic_ids={topic: after}, max_wait_ms=5_000)
+    assert values_of(found[topic, 0]) == ["new"]
+    with pytest.raises(UnknownTopicError, match="another topic") as refused:
+        client.fetch({(topic, 0): 0}, topic_ids={topic: before}, max_wait_ms=100)
+    assert refused.value.code_name == "UNKNOWN_TOPIC_ID"
 
 
 def test_creating_an_existing_topic(client: Client, new_topic: NewTopicFixture) -> None:

@@ -52,6 +52,7 @@ _RETRIABLE_TOO = frozenset({ErrorCode.broker_not_available})
 
 _MEANING = {
     ErrorCode.unknown_topic_or_partition: "the topic or partition does not exist; create it first",
+    ErrorCode.unknown_topic_id: "the topic was deleted; one of its name that was made later is another topic",
     ErrorCode.leader_not_available: "the partition has no leader at the moment",
     ErrorCode.not_leader_or_follower: "the partition's leader moved",
     ErrorCode.request_timed_out: "the broker did not finish in the time the request allowed",

@@ -1,8 +1,8 @@
 """Fetch: raw record batches of many partitions, without a copy between the socket and the caller.
 
-Versions 4 to 12 are encoded and decoded by hand: they are simple structs, and the records are returned as read-only
-views of the one `bytes` object that was received. In version 12, a node on the same machine can return a region of its
-log file instead (`file_regions`), so the kernel copies nothing either.
+Versions 4 to 13 are encoded and decoded by hand: they are simple structs, and the records are returned as read-only
+views of the one `bytes` object that was received. From version 12 on, a node on the same machine can return a region of
+its log file instead (`file_regions`), so the kernel copies nothing either. Version 13 names topics by their ids.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from uuid import UUID
 
 from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
@@ -33,9 +34,11 @@ from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 from suiro.protocol.messages import API_KEYS, ErrorCode
 from suiro.protocol.record_batch import read_header
 
-LOWEST_VERSION, HIGHEST_VERSION = 4, 12
+LOWEST_VERSION, HIGHEST_VERSION = 4, 13
 FLEXIBLE_SINCE = 12
 """Compact lengths, and tagged fields behind every structure (KIP-482)."""
+IDS_SINCE = 13
+"""Topic ids in place of their names (KIP-516)."""
 
 _API_KEY = API_KEYS["fetch"]
 _HEADER = struct.Struct(">hhih")
@@ -47,6 +50,8 @@ _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _OFFSET = struct.Struct(">q")
 _PARTITION = struct.Struct(">ihqq")  # partition, error, high watermark, last stable offset
+_ID_BYTES = 16
+_ANOTHER_TOPIC = frozenset({ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id})
 
 logger = logging.getLogger(__name__)
 
@@ -71,21 +76,23 @@ def fetch(
     partition_max_bytes: int,
     max_wait_ms: int,
     min_bytes: int,
+    topic_ids: Mapping[str, UUID] | None = None,
     timeout_ms: int | None = None,
     leader_wait_ms: int | None = None,
 ) -> dict[TopicPartition, Fetched]:
+    """`topic_ids`: of all these topics, or none."""
     max_wait_ms = min(max_wait_ms, cluster.settings.request_timeout_ms // 2)
     client_id = cluster.settings.client_id.encode()
     limits = _LIMITS.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if read_committed else 0)
     asked: dict[Connection, tuple[int, bool]] = {}  # version, and whether for files
 
     def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        version = connection.version("fetch", LOWEST_VERSION, HIGHEST_VERSION)
+        version = connection.version("fetch", LOWEST_VERSION, HIGHEST_VERSION if topic_ids else IDS_SINCE - 1)
         for_files = version >= FLEXIBLE_SINCE and connection.is_local and cluster.takes_files
         asked[connection] = version, for_files
         correlation_id = connection.take_correlation_id()
         header = _HEADER.pack(_API_KEY, version, correlation_id, len(client_id)) + client_id
-        body = _topics(items, version, partition_max_bytes)
+        body = _topics(items, version, partition_max_bytes, topic_ids or {})
         tags = b""
         if version >= FLEXIBLE_SINCE:
             header += _NO_TAGS
@@ -95,7 +102,7 @@ def fetch(
     def receive(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> Answered[Fetched]:
         frame = connection.receive_frame(deadline_ms=deadline_ms)
         version, for_files = asked[connection]
-        response = _Response(frame, version, items, takes_files=for_files)
+        response = _Response(frame, version, items, takes_files=for_files, topic_ids=topic_ids or {})
         try:
             found = response.read()
         except (struct.error, UnicodeDecodeError, ValueError) as error:
@@ -127,14 +134,17 @@ def fetch(
             raise error.explained(cluster, offsets) from None
 
 
-def _topics(items: Mapping[TopicPartition, int], version: int, partition_max_bytes: int) -> bytes:
+def _topics(
+    items: Mapping[TopicPartition, int], version: int, partition_max_bytes: int, topic_ids: Mapping[str, UUID]
+) -> bytes:
     """From the session to the end, without the tagged fields there."""
     flexible = version >= FLEXIBLE_SINCE
     count = partial(array_length, flexible=flexible)
     topics = by_topic(items)
     parts = [_NO_SESSION if version >= 7 else b"", count(len(topics))]
     for topic, partitions in topics.items():
-        parts += (string(topic, flexible=flexible), count(len(partitions)))
+        named = topic_ids[topic].bytes if version >= IDS_SINCE else string(topic, flexible=flexible)
+        parts += (named, count(len(partitions)))
         for partition, offset in partitions:
             parts.append(_INT.pack(partition))
             if version >= 9:
@@ -165,13 +175,20 @@ class _Response:
     """Reads one response frame from front to back. `takes_files`: whether they were asked for. `offsets`: what was."""
 
     def __init__(
-        self, frame: bytes, version: int, offsets: Mapping[TopicPartition, int], *, takes_files: bool = False
+        self,
+        frame: bytes,
+        version: int,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        takes_files: bool = False,
+        topic_ids: Mapping[str, UUID] | None = None,
     ) -> None:
         self._view = memoryview(frame)
         self._version = version
         self._offsets = offsets
         self._flexible = version >= FLEXIBLE_SINCE
         self._takes_files = takes_files
+        self._names = {topic_id.bytes: topic for topic, topic_id in (topic_ids or {}).items()}
         self._position = 4  # after the correlation id
         self.throttle_ms = 0
 
@@ -185,13 +202,21 @@ class _Response:
                 raise error_for(ErrorCode(code), "fetch")
         result: list[tuple[TopicPartition, Fetched | KafkaError]] = []
         for _ in range(self._length(_INT)):
-            topic = self._take(self._length(_SHORT)).tobytes().decode()
+            topic = self._topic()
             for _ in range(self._length(_INT)):
                 partition, answer = self._partition(topic)
                 result.append(((topic, partition), answer))
             self._tags()
         self._tags()
         return result
+
+    def _topic(self) -> str:
+        if self._version < IDS_SINCE:
+            return self._take(self._length(_SHORT)).tobytes().decode()
+        topic_id = self._take(_ID_BYTES).tobytes()
+        if topic_id not in self._names:
+            raise ValueError(f"it names the topic id {UUID(bytes=topic_id)}, which was not asked for")
+        return self._names[topic_id]
 
     def _partition(self, topic: str) -> tuple[int, Fetched | KafkaError]:
         partition, code, high_watermark, last_stable_offset = _PARTITION.unpack(self._take(_PARTITION.size))
@@ -215,6 +240,8 @@ class _Response:
         if code == ErrorCode.offset_out_of_range:
             raise _OutOfRange(topic, partition)
         offset = self._offsets[topic, partition]
+        if code in _ANOTHER_TOPIC and self._version >= IDS_SINCE:
+            code = ErrorCode.unknown_topic_id
         if code:
             return partition, error_for(ErrorCode(code), f"fetch from {topic}-{partition} at offset {offset}")
         # A reader of such an answer would ask again for the same offset, without end.

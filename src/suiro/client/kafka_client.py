@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import Buffer
@@ -109,15 +110,18 @@ class Client(TopicRequests, OffsetRequests):
         partition_max_bytes: int = 4 * 1024 * 1024,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
+        topic_ids: Mapping[str, UUID] | None = None,
         timeout_ms: int | None = None,
         leader_wait_ms: int | None = None,
     ) -> dict[TopicPartition, Fetched]:
         """Returns the batches of each partition from its offset; `data` is empty if none arrived within `max_wait_ms`.
 
         `data` is a read-only memoryview of the response. The first batch may begin before the offset, the last
-        may be cut off, and aborted transactions are still in it (`Fetched.aborted`). Raises
-        `OffsetOutOfRangeError`; with `leader_wait_ms`, `RetriableKafkaError` (LEADER_NOT_AVAILABLE) if a partition has
-        no leader for this time.
+        may be cut off, and aborted transactions are still in it (`Fetched.aborted`). `topic_ids`: the ids of all these
+        topics; a topic that was made again under its name is not read. A broker without topic ids goes by the names.
+
+        Raises `OffsetOutOfRangeError`; `UnknownTopicError` if the topic is gone; with `leader_wait_ms`,
+        `RetriableKafkaError` (LEADER_NOT_AVAILABLE) if a partition has no leader for this time.
         """
         return fetch(
             self._cluster,
@@ -127,6 +131,7 @@ class Client(TopicRequests, OffsetRequests):
             partition_max_bytes=partition_max_bytes,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
+            topic_ids=topic_ids,
             timeout_ms=timeout_ms,
             leader_wait_ms=leader_wait_ms,
         )

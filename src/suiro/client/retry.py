@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 # Errors after which another attempt may succeed. `AbortableError` is not one of them: its transaction is lost.
 RETRIED = (RetriableKafkaError, BrokenConnectionError)
+UNKNOWN_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"})
 NO_LEADER = "LEADER_NOT_AVAILABLE"
 """The code of a `RetriableKafkaError`: the partition has no leader at present."""
 
@@ -72,7 +73,7 @@ class Attempts:
         if code != self._code:
             self._code, self._code_since_ms = code, now_ms
         waited_ms = now_ms - self._code_since_ms
-        if code == "UNKNOWN_TOPIC_OR_PARTITION" and (expired or waited_ms >= UNKNOWN_TOPIC_GRACE_MS):
+        if code in UNKNOWN_TOPIC and (expired or waited_ms >= UNKNOWN_TOPIC_GRACE_MS):
             raise UnknownTopicError(*error.args) from error
         if code == NO_LEADER and self._leader_wait_ms is not None and waited_ms >= self._leader_wait_ms:
             raise error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from suiro.client import Client, Fetched
 from suiro.console.records import BATCH_BYTES_MAX, LogRecord, size_of
@@ -169,7 +169,7 @@ class _Reading:
         batch may uncompress to millions of records."""
         place = (self._topic, partition)
         most_bytes = min(FETCH_BYTES, self._share)
-        limits = {
+        limits: dict[str, Any] = {
             "max_bytes": most_bytes,
             "partition_max_bytes": most_bytes,
             "max_wait_ms": 0,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from suiro.clock import Clock
@@ -69,12 +69,15 @@ class Pace(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """Records `[start, end)` of a partition: what one task reads."""
+    """Records `[start, end)` of a partition: what one task reads. `topic_id`: hex, if the brokers have topic ids. No
+    other topic of this name is read.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: str | None = None
 
     @property
     def place(self) -> TopicPartition:
@@ -250,7 +253,8 @@ class Planner:
                 self._lost(f"{_name(place)} ends at {reachable[place]}; offsets {first} to {stop} were planned")
                 stop = reachable[place]
             if first < stop:
-                found.append(OffsetRange(topic=place[0], partition=place[1], start=first, end=stop))
+                topic_id = known.topic_ids.get(place[0])
+                found.append(OffsetRange(topic=place[0], partition=place[1], start=first, end=stop, topic_id=topic_id))
         return self._split(found)
 
     def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
@@ -263,7 +267,7 @@ class Planner:
             parts = max(1, round(wanted * length / total)) if len(ranges) < wanted else 1
             parts = max(parts, -(-length // most)) if most else parts
             for first, stop in split_range(item.start, item.end, parts):
-                pieces.append(OffsetRange(topic=item.topic, partition=item.partition, start=first, end=stop))
+                pieces.append(replace(item, start=first, end=stop))
         return pieces
 
     def _look(self, *, max_age_ms: int, missing_ok: bool = False, topics: Collection[str] | None = None) -> _Known:

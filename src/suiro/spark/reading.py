@@ -11,13 +11,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.clock import Clock
-from suiro.errors import CorruptRecordError, DataLossError, DeadlineExceededError, OffsetOutOfRangeError
+from suiro.errors import (
+    CorruptRecordError,
+    DataLossError,
+    DeadlineExceededError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
 from suiro.protocol import columnar
 from suiro.protocol.record_batch import iter_headers
 from suiro.spark.planning import OffsetRange, SourceClient
@@ -98,6 +105,7 @@ class _Step:
         self._settings = settings
         self._clock = clock
         self._fetch_bytes = settings.max_fetch_bytes
+        self._topic_ids = None if wanted.topic_id is None else {wanted.topic: UUID(hex=wanted.topic_id)}
 
     def __call__(self, position: int) -> tuple[pa.RecordBatch, int]:
         deadline = self._clock.monotonic_ms() + STALLED_AFTER_MS
@@ -139,20 +147,22 @@ class _Step:
                     max_bytes=self._fetch_bytes,
                     partition_max_bytes=self._fetch_bytes,
                     max_wait_ms=FETCH_WAIT_MS,
+                    topic_ids=self._topic_ids,
                 )
                 return found[place], position
-            except OffsetOutOfRangeError as error:
+            except (OffsetOutOfRangeError, UnknownTopicError) as error:
                 position = self._after_loss(error, position)
                 if position >= self._wanted.end:
                     return None, position
 
-    def _after_loss(self, error: OffsetOutOfRangeError, position: int) -> int:
+    def _after_loss(self, error: OffsetOutOfRangeError | UnknownTopicError, position: int) -> int:
         if self._settings.fail_on_data_loss:
             raise DataLossError(
                 f"data was lost while it was read: {error}. Set failOnDataLoss to false to go on with what exists"
             ) from error
         end = self._wanted.end
-        lost_until = min(error.log_start_offset, end) if error.log_start_offset > position else end
+        begins = error.log_start_offset if isinstance(error, OffsetOutOfRangeError) else end
+        lost_until = min(begins, end) if begins > position else end
         _log.warning("data was lost, going on: %s holds no offsets %d to %d", self._name, position, lost_until)
         return lost_until
 

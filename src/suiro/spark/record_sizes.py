@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any, Protocol
+from uuid import UUID
 
 from suiro.clock import Clock
 from suiro.errors import CorruptRecordError, OffsetOutOfRangeError, SuiroError
@@ -60,6 +61,7 @@ class FetchingClient(Protocol):
         max_bytes: int,
         partition_max_bytes: int,
         max_wait_ms: int,
+        topic_ids: Mapping[str, UUID] | None = None,
     ) -> Mapping[TopicPartition, Any]: ...
 
 

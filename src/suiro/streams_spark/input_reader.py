@@ -21,7 +21,10 @@ EndsWithQuery = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 def range_columns(records: OffsetRange) -> pa.RecordBatch:
     """Returns what a message of kind "range" carries."""
-    return pa.RecordBatch.from_pydict({"start": pa.array([records.start]), "end": pa.array([records.end])})
+    topic_id = pa.array([records.topic_id], pa.string())
+    return pa.RecordBatch.from_pydict(
+        {"start": pa.array([records.start]), "end": pa.array([records.end]), "topic_id": topic_id}
+    )
 
 
 class InputReader:
@@ -73,9 +76,9 @@ class InputReader:
                 continue
             assert message.input_partition is not None
             assert message.columns is not None
-            start, end = (column[0].as_py() for column in message.columns.columns)
+            (found,) = message.columns.to_pylist()
             place = message.input_partition
-            records = OffsetRange(topic=place.group, partition=place.partition, start=start, end=end)
+            records = OffsetRange(topic=place.group, partition=place.partition, **found)
             for sequence, columns in enumerate(self.read(records, is_replayed=message.replayed)):
                 yield replace(message, kind="raw", sequence=sequence, columns=columns)
 

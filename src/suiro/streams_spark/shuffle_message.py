@@ -4,8 +4,8 @@ A row is `(sub int, bucket int, message binary)`: the sub-topology and partition
 task's report to the driver (`reports`). ShuffleMessage is a head (`_HEAD`, then input partition and input as UTF-8,
 then zeros up to a multiple of eight bytes) and columns as an Arrow IPC stream of one batch:
 
-- range: the offsets from `start` to `end` (exclusive) of the topic partition, whose records the task reads itself: so
-  they pass neither Java nor a shuffle;
+- range: the offsets from `start` to `end` (exclusive) of the topic partition, and its topic id. The task reads their
+  records itself: so they pass neither Java nor a shuffle;
 - raw: columns as they are in the topic: key, value, timestamp, offset, and headers where there are any. They are sent
   for global tables only, which all tasks have;
 - carried over a repartition: key and value as its serdes give them, timestamp, `time` (the input partition's time at
@@ -52,7 +52,7 @@ _RECORDS = {"key": _BINARY, "value": _BINARY, "timestamp": _INT64}
 _COLUMNS = {
     "raw": {**_RECORDS, "offset": _INT64},
     "carried": {**_RECORDS, "time": _INT64},
-    "range": {"start": _INT64, "end": _INT64},
+    "range": {"start": _INT64, "end": _INT64, "topic_id": pa.string()},
 }
 
 Row = tuple[int, int, bytes]
@@ -177,7 +177,7 @@ def _check_columns(message: ShuffleMessage) -> None:
         wanted = {**wanted, "headers": HEADERS}
     if len(names) != len(wanted) or dict(zip(names, types, strict=True)) != wanted:
         raise ValueError(f"{message.kind} has the columns {', '.join(names)}")
-    if message.kind == "range" and (columns.num_rows != 1 or any(column.null_count for column in columns.columns)):
+    if message.kind == "range" and (columns.num_rows != 1 or any(column.null_count for column in columns.columns[:2])):
         raise ValueError("range has not one start and one end")
 
 

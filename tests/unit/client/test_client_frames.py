@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.index import load_request_schema
@@ -23,6 +24,7 @@ from suiro.protocol.messages import (
     write_response,
 )
 
+IDS = {"t": UUID(int=7), "u": UUID(int=8)}
 RECORDS = bytes(range(200)) * 3
 
 
@@ -39,14 +41,15 @@ def fetch_response(version: int) -> Any:
         "records": RECORDS,
     }
     partition = build(partition_class, **fields)
-    topic = nested(message, "FetchableTopicResponse")(topic="t", partitions=(partition,))
+    name: dict[str, Any] = {"topic_id": IDS["t"]} if version >= 13 else {"topic": "t"}
+    topic = nested(message, "FetchableTopicResponse")(**name, partitions=(partition,))
     return build(message, throttle_time=timedelta(), error_code=ErrorCode.none, session_id=0, responses=(topic,))
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+@pytest.mark.parametrize("version", range(4, 14))
 def test_a_fetch_response(version: int) -> None:
     frame = write_response(fetch_response(version), correlation_id=1)
-    fetched = dict(_Response(frame, version, {("t", 3): 42}).read())["t", 3]
+    fetched = dict(_Response(frame, version, {("t", 3): 42}, topic_ids=IDS).read())["t", 3]
     assert isinstance(fetched, Fetched)
     assert fetched.data == RECORDS
     assert fetched.aborted == ((7, 42),)
@@ -55,20 +58,26 @@ def test_a_fetch_response(version: int) -> None:
     assert fetched.log_start_offset == (10 if version >= 5 else -1)
 
 
-@pytest.mark.parametrize("version", [4, 7, 11, 12])
+def test_a_fetch_response_that_names_another_topic_id_is_refused() -> None:
+    frame = write_response(fetch_response(13), correlation_id=1)
+    with pytest.raises(ValueError, match=f"names the topic id {IDS['t']}, which was not asked for"):
+        _Response(frame, 13, {("t", 3): 42}, topic_ids={"t": IDS["u"]}).read()
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 13])
 def test_a_fetch_response_cut_anywhere_is_an_error_and_nothing_else(version: int) -> None:
     frame = write_response(fetch_response(version), correlation_id=1)
     for size in range(4, len(frame)):
         with pytest.raises((ValueError, struct.error)):
-            _Response(frame[:size], version, {("t", 3): 42}).read()
+            _Response(frame[:size], version, {("t", 3): 42}, topic_ids=IDS).read()
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+@pytest.mark.parametrize("version", range(4, 14))
 def test_a_fetch_request(version: int) -> None:
     flexible = version >= 12
     header = struct.pack(">hhih", 1, version, 5, 2) + b"me" + b"\0" * flexible
     limits = struct.pack(">iiiib", -1, 500, 1, 1000, 1)
-    frame = header + limits + _topics({("t", 0): 5, ("t", 2): 7, ("u", 1): 9}, version, 2000)
+    frame = header + limits + _topics({("t", 0): 5, ("t", 2): 7, ("u", 1): 9}, version, 2000, IDS)
     assert take_question(frame + b"\0" * flexible) is None
     if flexible:
         asked = frame + question()
@@ -78,8 +87,14 @@ def test_a_fetch_request(version: int) -> None:
         frame += b"\0"
     header, request = read_request(frame, 1, version)
     assert (header.correlation_id, header.client_id) == (5, "me")
+    names = {topic_id: topic for topic, topic_id in IDS.items()}
     assert [
-        (topic.topic, item.partition, item.fetch_offset, item.partition_max_bytes)
+        (
+            names[topic.topic_id] if version >= 13 else topic.topic,
+            item.partition,
+            item.fetch_offset,
+            item.partition_max_bytes,
+        )
         for topic in request.topics
         for item in topic.partitions
     ] == [("t", 0, 5, 2000), ("t", 2, 7, 2000), ("u", 1, 9, 2000)]

@@ -111,8 +111,8 @@ def at(offsets: dict[tuple[str, int], int], *, topic_id: UUID = ID) -> Positions
     return Positions(offsets=offsets, topic_ids={topic: topic_id.hex for topic, _ in offsets})
 
 
-def span(partition: int, start: int, end: int, topic: str = "a") -> OffsetRange:
-    return OffsetRange(topic=topic, partition=partition, start=start, end=end)
+def span(partition: int, start: int, end: int, topic: str = "a", topic_id: str | None = ID.hex) -> OffsetRange:
+    return OffsetRange(topic=topic, partition=partition, start=start, end=end, topic_id=topic_id)
 
 
 A0, A1 = ("a", 0), ("a", 1)
@@ -306,7 +306,7 @@ def test_a_topic_made_again_is_noticed_while_planning() -> None:
 def test_a_broker_without_topic_ids_leaves_it_open() -> None:
     log = Log({A0: (0, 9)})
     log.ids["a"] = None
-    assert planner(log).ranges(at({A0: 2}), replace(at({A0: 9}), topic_ids={})) == [span(0, 2, 9)]
+    assert planner(log).ranges(at({A0: 2}), replace(at({A0: 9}), topic_ids={})) == [span(0, 2, 9, topic_id=None)]
 
 
 def test_no_micro_batch_crosses_a_boundary() -> None:
