@@ -421,6 +421,13 @@ def test_another_key_with_replica_identity_full(scene: CaptureScene, connection:
     connection.execute("delete from t where c = 5")
     capture = scene.started(tables="t")
     scene.wait_same(connection, "t", "t", ["c"])
+    killed(scene, capture, connection)
+    # Rows of a table that was dropped have the key of the one that has its name now.
+    connection.execute("alter table t alter b drop not null; insert into t values (9, null, 9); drop table t")
+    connection.execute("create table t (b int primary key, c int); alter table t replica identity full")
+    connection.execute("insert into t values (1, 1)")
+    capture = scene.started(tables="t")
+    scene.wait_same(connection, "t", "t", ["b"])
     assert capture.stop() == 0
 
 

@@ -94,13 +94,17 @@ def test_errors_of_the_server_say_what_they_are(
         "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = %s", (slot,)
     )
 
-    def read_to_the_end() -> None:
+    def keep_alive() -> None:
         while True:
             select.select([replication], [], [], 1)
-            replication.read()
+            replication.send_status()
 
     with pytest.raises(BrokenConnectionError, match=r"terminat|closed"):
-        read_to_the_end()
+        keep_alive()
+    with pytest.raises(BrokenConnectionError, match="wait for the replication stream: lost Postgres"):
+        select.select([replication], [], [], 0)
+    with pytest.raises(BrokenConnectionError, match=r"terminat|closed"):
+        replication.read()
     monkeypatch.setattr("suiro.connect.postgres.server.replication.lifted_limits", lambda version: END_OF_THE_SESSION)
     with pytest.raises(BrokenConnectionError, match="read: lost Postgres"):
         begin(postgres, prefix, slot, 0)

@@ -75,12 +75,12 @@ class Changes:
         on_new_schema: Callable[[TableSchema], None],
     ) -> None:
         registry = resources.registry
-        self._capture = resources.options.name
+        self._options = resources.options
         self._tables = resources.tables
         self._delivery = resources.delivery
         self._client = resources.client
         self._directory = resources.directory
-        self._memory = Memory(resources.options.memory_bytes)
+        self._memory = Memory(self._options.memory_bytes)
         self._extractors = FieldExtractors(lambda schema_id: registry.schema(schema_id).text)
         self._on_new_schema = on_new_schema
         self._snapshots = snapshots
@@ -163,8 +163,9 @@ class Changes:
                     self._write_table(schema, parsed, indices)
                     break
                 except NullKeyError:  # with replica identity full, the catalogue tells the key, which may be newer
-                    if not self._snapshots.restart_incomplete_table(oid):
+                    if self._options.snapshot == "never":
                         raise
+                    self._snapshots.restart_replaced_table(schema.relation)
                     break
                 except UnsupportedValueError as error:  # nothing was written
                     self._tables.note_depth(error)
@@ -308,7 +309,7 @@ class Changes:
     def _note_message(self, message: dict[str, Any]) -> None:
         """Notes what the capture acts on between transactions. Any role may write messages, and millions of them in one
         transaction, so what is noted is limited."""
-        if message.get("capture") != self._capture:
+        if message.get("capture") != self._options.name:
             return
         window, mark, table = self.window, message.get("mark"), message.get("snapshot")
         if mark is not None:

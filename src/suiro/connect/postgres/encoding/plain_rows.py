@@ -101,8 +101,8 @@ class PlainRows:
             return cell
         if cell == b"\0":
             raise NullKeyError(
-                f"{self.relation.full_name}.{self.relation.columns[column].name} is part of the key and null;"
-                " name a key whose columns are NOT NULL, or set REPLICA IDENTITY FULL"
+                f"{self.relation.full_name}.{self.relation.columns[column].name} is part of the key and null:"
+                " the row is older than the key. Start once with --snapshot new, which reads every table"
             )
         return cell[1:]
 

@@ -39,12 +39,10 @@ from suiro.errors import UsageError
 RELATION_QUERY = """
 select
     coalesce((select json_agg(json_build_array(a.attname, a.attndims, a.attnum, a.atttypid::int8) order by a.attnum)
-        from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped), '[]'),
-    coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
-        where i.indrelid = c.oid and i.indisprimary and i.indimmediate), '[]')
+        from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped), '[]')
 from pg_catalog.pg_class c where c.oid = %(relation)s::oid
 """
-"""The columns of a table (name, declared dimensions, number, type), and the numbers of its primary key."""
+"""The columns of a table: name, declared dimensions, number, type."""
 
 
 class KeylessTableError(UsageError):
@@ -86,43 +84,31 @@ def announced(
     """Returns a table from pgoutput's announcement, which describes the changes that follow it.
 
     row: the table's row of `RELATION_QUERY`, which may be newer than the announcement, or None if the table was
-    dropped. It adds the declared depths of arrays and, with replica identity full, the primary key.
+    dropped. It adds the declared depths of arrays.
+    key: the columns of the key with replica identity full, which the log does not tell; None: all columns.
     """
-    attributes, primary = row or ((), ())
-    depths = {name: dimensions for name, dimensions, _, _ in attributes}
-    names_by_number = {number: name for name, _, number, _ in attributes}
+    depths = {name: dimensions for name, dimensions, _, _ in row[0]} if row is not None else {}
     columns = tuple(
         Column(name=column.name, type=column.type, typmod=column.typmod, dimensions=depths.get(column.name, 0))
         for column in message.columns
     )
-    flagged = [column.name for column in message.columns if column.is_key]
-    names = [column.name for column in columns]
-    nullable = False
-    if key is not None:
-        wanted = list(key)
-    elif message.replica_identity != "f":
-        wanted = flagged
-    else:
-        wanted = [names_by_number.get(number, "") for number in primary]
-        if not wanted or not set(wanted) <= set(names):
-            wanted = names
-            nullable = True
-    if not wanted or not set(wanted) <= set(flagged):
+    positions = tuple(
+        place for place, column in enumerate(message.columns) if column.is_key and (key is None or column.name in key)
+    )
+    if not positions:
         table = f"{message.schema}.{message.name}"
-        why = f"its replica identity does not cover the key {', '.join(key)}" if key else "it has no primary key"
         raise KeylessTableError(
-            f"nothing in the WAL names a row of {table}: {why}. Give it a primary key, or ALTER TABLE {table} REPLICA "
-            "IDENTITY USING INDEX <a unique index over NOT NULL columns>, or REPLICA IDENTITY FULL (then the whole row "
-            "is the key, or name the key)"
+            f"nothing in the WAL names a row of {table}: it has no primary key. Give it a primary key, or ALTER TABLE "
+            f"{table} REPLICA IDENTITY USING INDEX <a unique index over NOT NULL columns>, or REPLICA IDENTITY FULL "
+            "(the key of a record is then the whole row)"
         )
-    positions = tuple(sorted(names.index(column) for column in wanted))
     return Relation(
         oid=message.oid,
         schema=message.schema,
         name=message.name,
         columns=columns,
         key=positions,
-        nullable_key=nullable,
+        nullable_key=message.replica_identity == "f" and key is None,
         types=types,
     )
 

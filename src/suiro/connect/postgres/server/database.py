@@ -339,7 +339,8 @@ class Database:
             "select xid from unnest(%s::int8[]) xid cross join (select pg_snapshot_xmax(pg_current_snapshot())::text"
             "::int8) now(xmax) where pg_xact_status((xmax + ((xid - xmax + 2147483648) & 4294967295) - 2147483648)"
             "::text::xid8) = 'aborted'",
-            (list(xids),),
+            # As text: ARRAY[...] takes 650 bytes of the server for each, and there may be a million.
+            (f"{{{','.join(map(str, xids))}}}",),
             what="ask which transactions were rolled back",
         )
         return {row[0] for row in found}

@@ -55,7 +55,8 @@ class Replication:
         self._connection.finish()
 
     def fileno(self) -> int:
-        return self._connection.socket
+        with _lost("wait for the replication stream"):
+            return self._connection.socket
 
     def read(self) -> tuple[int, bytes] | None:
         """Returns the LSN of the next message and the message, or None if there is none now."""

@@ -205,22 +205,21 @@ class Snapshots:
         return False
 
     def restart_replaced_table(self, relation: Relation) -> None:
-        """Called when the stream brings changes of a table that was dropped or renamed since. They go into the topic of
-        its former name, so the tables that have its name or its oid now are read again."""
+        """Called when the stream brings changes of a table that was dropped or renamed since, or rows without the key
+        that it has now. The changes go into the topic of its former name, and such rows nowhere, so the tables that
+        have its name or its oid now are read again."""
         for name, table in list(self._tables.published.items()):
             if name == relation.full_name or table.oid == relation.oid:
                 logger.info("table %s was another one for a while: it is read again", name)
                 self.restart(name, lost_changes=True)
 
-    def restart_incomplete_table(self, oid: int) -> bool:
+    def restart_incomplete_table(self, oid: int) -> None:
         """Called when the stream brings changes of a table under a name that is not captured, or from when it had no
-        key. They are not written, so its topic lacks them when it has its captured name, or a key, again. Returns
-        whether the table is read again."""
-        found = [name for name, state in self.states.items() if state.oid == oid and self._options.snapshot != "never"]
-        for name in found:
-            logger.info("table %s had another name, or no key, for a while: it is read again", name)
-            self.restart(name, lost_changes=True)
-        return bool(found)
+        key. They are not written, so its topic lacks them when it has its captured name, or a key, again."""
+        for name, state in list(self.states.items()):
+            if state.oid == oid and self._options.snapshot != "never":
+                logger.info("table %s had another name, or no key, for a while: it is read again", name)
+                self.restart(name, lost_changes=True)
 
     def _log_end(self) -> int:
         # On a standby, the record that is being replayed begins there, so no commit is between.
