@@ -244,7 +244,7 @@ class SettingsTable:
     )
     log_cleanup_policy: str = topic_default(
         "cleanup.policy",
-        "What happens to old records: delete, compact, or both.",
+        "What happens to old records: delete, compact, or both. Empty: they stay.",
         choices=("delete", "compact", "compact,delete", "delete,compact", ""),
         kind="LIST",
     )

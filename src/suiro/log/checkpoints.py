@@ -25,11 +25,11 @@ class DamagedFileError(ConfigError):
     """A small file holds something else than it should."""
 
 
-def check_version(path: Path, found: object, known: object) -> None:
-    """Raises ConfigError for a file of the data directory that another release has written in another format."""
+def check_version(what: object, found: object, known: object) -> None:
+    """Raises ConfigError for what another release has written in another format. `what`: in the data directory."""
     if found != known:
         raise ConfigError(
-            f"{path} has version {found}, this release of suiro reads {known}: use the release that wrote it, or "
+            f"{what} has version {found}, this release of suiro reads {known}: use the release that wrote it, or "
             "restore a backup of the data directory"
         )
 

@@ -71,6 +71,11 @@ class LogConfig:
         return self.remote_storage_enable and not self.remote_log_copy_disable
 
     @property
+    def tombstones_ms(self) -> int:
+        """How long tombstones are kept. The end of that time must be a timestamp, too."""
+        return min(self.delete_retention_ms, MAX_LONG // 2)
+
+    @property
     def retention(self) -> tuple[int, int]:
         """The (milliseconds, bytes) that the log keeps. -1: no limit, as for a topic that is only compacted."""
         return (self.retention_ms, self.retention_bytes) if self.deletes_old_segments else (-1, -1)

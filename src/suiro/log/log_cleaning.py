@@ -117,7 +117,7 @@ class LogCleaning:
             transaction_indexes=tuple(segment.transaction_index.path for segment in segments),
             last_of_producers=self.last_of_producers(),
             now_ms=self._clock.wall_ms(),
-            delete_retention_ms=self._log.config.delete_retention_ms,
+            delete_retention_ms=self._log.config.tombstones_ms,
             segment_bytes=self._log.config.segment_bytes,
             segment_index_bytes=self._log.config.segment_index_bytes,
             index_interval_bytes=self._log.config.index_interval_bytes,

@@ -67,7 +67,7 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
         _write(path, new)
         return
     entries = (*old["stores"].values(), *old["operators"].values())
-    if unknown := set().union(*entries) - _FACTS:
+    if unknown := (old.keys() - new.keys()) | (set().union(*entries) - _FACTS):
         raise CheckpointError(
             f"{path} notes what this version of suiro does not know ({', '.join(sorted(unknown))}): use the version "
             "that wrote it, or a new application id"

@@ -8,7 +8,7 @@ import pytest
 
 from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.settings.dynamic_settings import SECTION, DynamicSettings
-from suiro.config import NodeSettings
+from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
 
 
@@ -76,8 +76,9 @@ def test_a_stored_setting_that_no_longer_fits_does_not_keep_the_node_from_starti
     state.write(SECTION, {"broker": stored})
     settings = DynamicSettings(NodeSettings(log_retention_bytes=10), state)
     assert settings.effective == NodeSettings(log_retention_ms=5), "and no record is deleted for an unreadable limit"
-    state.write(SECTION, {"broker": {"log.cleanup.policy": "compact+delete"}})
-    assert DynamicSettings(NodeSettings(), state).effective == NodeSettings(log_cleanup_policy="")
+    state.write(SECTION, {"broker": {"log.cleanup.policy": "compact+delete", "log.cleaner.delete.retention.ms": "1w"}})
+    kept = NodeSettings(log_cleanup_policy="", log_cleaner_delete_retention_ms=MAX_LONG)
+    assert DynamicSettings(NodeSettings(), state).effective == kept
 
 
 def test_a_stored_setting_that_no_longer_fits_takes_no_other_with_it(state: ClusterState) -> None:

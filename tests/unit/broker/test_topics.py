@@ -15,6 +15,7 @@ from support.full_disk import no_space
 
 from suiro.broker.storage.topics import (
     INTERNAL_TOPICS,
+    TIER_TOPIC,
     InvalidTopicError,
     TopicRegistry,
     at_once,
@@ -98,16 +99,17 @@ def test_a_retention_of_the_node_that_is_shorter_than_a_topics_local_one(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "is_tiered"),
     [
-        {},
-        {"cleanup.policy": "compact+delete", "retention.ms": "7"},
-        {"retention.ms": "7"},
-        {"remote.storage.enable": "yes"},
+        ({}, True),
+        ({"cleanup.policy": "compact+delete", "retention.ms": "7"}, False),
+        ({"retention.ms": "7"}, False),
+        ({"remote.storage.enable": "yes"}, False),
+        ({"remote.storage.enable": "yes"}, True),
     ],
 )
 def test_settings_that_are_not_valid_any_more_keep_nobody_from_starting(
-    tmp_path: Path, wrong: dict[str, str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, wrong: dict[str, str], is_tiered: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A build took `1_000` and `nan`, too. The node's defaults delete records, and so do the other settings."""
     configs = {"retention.ms": "99999", "min.cleanable.dirty.ratio": "0.25", "cleanup.policy": "compact,delete"}
@@ -116,6 +118,8 @@ def test_settings_that_are_not_valid_any_more_keep_nobody_from_starting(
         with registry(tmp_path) as topics:
             if "t" not in topics:
                 topics.create("t", partitions=1, configs=configs)
+                if is_tiered:
+                    topics.create(TIER_TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
     stored = tmp_path / "topics.json"
     content = json.loads(stored.read_text())
     content["topics"][0]["configs"] |= {"retention.ms": "99_999", "min.cleanable.dirty.ratio": "nan"} | wrong
@@ -127,8 +131,8 @@ def test_settings_that_are_not_valid_any_more_keep_nobody_from_starting(
             config = topic.partitions[0].log.config
             assert (config.retention, config.compacted) == ((-1, -1), False)
             assert "min.cleanable.dirty.ratio" not in topic.configs
-            # Without it, the remote tier would delete what the store has.
-            assert config.remote_storage_enable == ("remote.storage.enable" in wrong)
+            # Without it, the tier would delete what it has. With it, a node that never had one would not start.
+            assert config.remote_storage_enable == (is_tiered and "remote.storage.enable" in wrong)
             assert "t: a stored setting is left out, and it keeps all its records" in caplog.text
     assert "nan" in stored.read_text()
 

@@ -134,6 +134,20 @@ def test_compacted_and_deleted_together(tmp_path: Path) -> None:
     assert dirty(log, NOW_MS, checkpoint=3).first_dirty_offset == 12
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_tombstones_may_be_kept_for_ever(tmp_path: Path, compiled: bool) -> None:
+    """The end of the time was before its beginning, or no number that a batch can have."""
+    config = LogConfig(segment_bytes=200, cleanup_policy=("compact",), delete_retention_ms=MAX_LONG)
+    log = open_log(tmp_path, config=config)
+    checkpoint = None
+    for now_ms in (NOW_MS, NOW_MS + 1):
+        for key, value in ((b"a", None), (b"b", bytes(100)), (b"c", bytes(100))):
+            if value is not None or checkpoint is None:
+                log.append(encode_batch([Record(offset=0, timestamp=NOW_MS, key=key, value=value, headers=())]))
+        checkpoint = clean_log(log, now_ms, checkpoint=checkpoint, compiled=compiled)
+    assert (b"a", None) in [(record.key, record.value) for record in committed_records(log)]
+
+
 def test_partitions_that_were_made_together_roll_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = LogConfig(segment_ms=1000, segment_jitter_ms=600)
     monkeypatch.setattr(random, "randrange", lambda below: below - 200)

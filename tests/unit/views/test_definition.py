@@ -201,6 +201,8 @@ def test_a_spec_goes_through_json_unchanged() -> None:
     )
     with pytest.raises(UsageError, match="format 99"):
         VersionSpec.from_json(one.to_json() | {"v": 99})
+    with pytest.raises(UsageError, match=r"format 1 with later, .* use the one that wrote it"):
+        VersionSpec.from_json(one.to_json() | {"later": 1})
 
 
 def test_the_fingerprint_is_of_the_code_and_what_was_said() -> None:

@@ -16,6 +16,7 @@ from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.settings.kafka_settings import ALTERABLE, OF_A_LISTENER_ONLY, KafkaSetting, is_of_one_broker
 from suiro.config import (
     LISTENER_PREFIX,
+    MAX_LONG,
     NodeSettings,
     describe,
     is_dynamic,
@@ -36,7 +37,12 @@ _SOURCES: dict[Layer, str] = {"default": "the cluster's default", "broker": "thi
 # Kafka sets this for a new cluster too: eligible leader replicas (KIP-966) need it.
 _KAFKAS_OWN = {"min.insync.replicas": "1"}
 
-_KEEPING = {"log.retention.ms": "-1", "log.retention.bytes": "-1", "log.cleanup.policy": ""}
+_KEEPING = {
+    "log.retention.ms": "-1",
+    "log.retention.bytes": "-1",
+    "log.cleanup.policy": "",
+    "log.cleaner.delete.retention.ms": str(MAX_LONG),
+}
 """The values with which no record is deleted."""
 
 # Kafka has these in no file: a reassignment with a throttle sets them and removes them again.

@@ -150,9 +150,10 @@ class TopicRegistry:
                 known.topics[entry.topic_id] = entry
         self._finish_deletions(known.deleting)
         known.deleting.clear()
+        is_tiered = TIER_TOPIC in {entry.name for entry in known.topics.values()}
         with _without_collecting():
             for entry in known.topics.values():
-                topic = Topic(entry.name, entry.topic_id, _valid_configs(entry), [])
+                topic = Topic(entry.name, entry.topic_id, _valid_configs(entry, is_tiered=is_tiered), [])
                 self._add(topic)
                 at_once(self._opening(topic, topic.partitions, entry.partitions, is_known=True))
         self._directory.all_are_open()
@@ -352,7 +353,9 @@ class TopicRegistry:
         try:
             return self.log_config(topic.configs)
         except ConfigError as error:
-            logger.warning("%s keeps all its records, its settings and the node's contradict: %s", topic.name, error)
+            logger.warning(
+                "%s keeps all its records, as its settings and the node's contradict each other: %s", topic.name, error
+            )
             return self.log_config(topic.configs | _KEEPS_ALL | _TOGETHER)
 
     def _add(self, topic: Topic) -> None:
@@ -453,8 +456,9 @@ class TopicRegistry:
         return list(found.values())
 
 
-def _valid_configs(entry: TopicEntry) -> dict[str, str]:
-    """Leave out stored settings that are not valid: one of another version must not prevent the start."""
+def _valid_configs(entry: TopicEntry, *, is_tiered: bool) -> dict[str, str]:
+    """Leave out stored settings that are not valid: one of another version must not prevent the start. `is_tiered`: the
+    remote tier may have records of the topic."""
     valid = {}
     for name, text in entry.configs.items():
         try:
@@ -469,8 +473,8 @@ def _valid_configs(entry: TopicEntry) -> dict[str, str]:
             )
     if len(valid) < len(entry.configs):
         valid |= _KEEPS_ALL
-    # The remote tier would delete the records of a topic that has none.
-    if "remote.storage.enable" in entry.configs.keys() - valid.keys():
+    # The tier would delete them if the topic were not in it.
+    if is_tiered and "remote.storage.enable" in entry.configs.keys() - valid.keys():
         valid["remote.storage.enable"] = "true"
     return valid
 

@@ -21,7 +21,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from suiro.log.checkpoints import id_text
+from suiro.log.checkpoints import check_version, id_text
 from suiro.log.errors import CorruptBatchError
 from suiro.protocol.fields import FieldReader, FieldWriter
 
@@ -106,7 +106,8 @@ def encode(segment: RemoteSegment) -> bytes:
 
 
 def decode(data: bytes) -> RemoteSegment:
-    """Raises CorruptBatchError where it is not such a record."""
+    """Raises CorruptBatchError where it is not such a record, and ConfigError for one of a later release: if it were
+    passed over, the log would forget what is in the tier."""
     try:
         return _decode(FieldReader(data))
     except (struct.error, ValueError) as error:
@@ -116,11 +117,10 @@ def decode(data: bytes) -> RemoteSegment:
 
 
 def _decode(reader: FieldReader) -> RemoteSegment:
-    found = (reader.uvarint(), reader.uvarint(), reader.uvarint())
-    if found != (_FRAME_VERSION, _API_KEY, _VERSION):
-        raise ValueError(
-            f"frame version, record type and its version are {found}; known are {(_FRAME_VERSION, _API_KEY, _VERSION)}"
-        )
+    found = (reader.uvarint(), reader.uvarint())
+    if found != (_FRAME_VERSION, _API_KEY):
+        raise ValueError(f"frame version and record type are {found}; known are {(_FRAME_VERSION, _API_KEY)}")
+    check_version("a record of __remote_log_metadata", reader.uvarint(), _VERSION)
     topic, topic_id, partition = reader.compact_string(), reader.uuid(), reader.int32()
     reader.tags()
     segment_id = reader.uuid()
@@ -164,7 +164,6 @@ def _encode_objects(objects: tuple[tuple[str, StoredObject], ...]) -> bytes:
 def _decode_objects(data: bytes) -> tuple[tuple[str, StoredObject], ...]:
     if not data:
         return ()
-    if data[0] != _OBJECTS_VERSION:
-        raise ValueError(f"custom metadata of version {data[0]}; known is {_OBJECTS_VERSION}")
+    check_version("custom metadata in __remote_log_metadata", data[0], _OBJECTS_VERSION)
     rows = zip(OBJECT_KINDS, _OBJECT.iter_unpack(data[1:]), strict=True)
     return tuple((kind, StoredObject(*row)) for kind, row in rows if row[0] != _ABSENT)

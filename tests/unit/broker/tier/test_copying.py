@@ -15,7 +15,7 @@ from suiro.broker.storage.topics import TIER_TOPIC
 from suiro.errors import ConfigError
 from suiro.log import Cleaned, CleaningJob, InRemoteTierError
 from suiro.log.cleaning import clean
-from suiro.log.tier import open_store
+from suiro.log.tier import open_store, segment_metadata
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import decode_batch
 
@@ -271,6 +271,22 @@ def test_a_restart_knows_what_is_in_the_tier(node: TieredNode) -> None:
     node.produce(20)
     node.until_copied()
     assert node.read_all() == expected(0, 40)
+
+
+@pytest.mark.parametrize("version", ["_VERSION", "_OBJECTS_VERSION"])
+def test_what_a_later_release_has_copied_is_refused_and_stays(
+    node: TieredNode, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """The log began behind what is in the tier, also when the later release was back."""
+    with monkeypatch.context() as later:
+        later.setattr(segment_metadata, version, 2)
+        node.only_in_store()
+        node.stop()
+    with pytest.raises(ConfigError, match=r"__remote_log_metadata has version 2, .* reads [01]: use the release"):
+        node.start()
+    monkeypatch.setattr(segment_metadata, version, 2)
+    node.start()
+    assert node.read_all() == expected(0, 20)
 
 
 def test_the_metadata_topic_is_compacted_and_written_again_when_deleted(node: TieredNode) -> None:

@@ -69,7 +69,7 @@ class Recleaning:
             transaction_indexes=(),
             last_of_producers=log.cleaning.last_of_producers(),
             now_ms=now_ms,
-            delete_retention_ms=config.delete_retention_ms,
+            delete_retention_ms=config.tombstones_ms,
             segment_bytes=_EACH_ALONE,
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
