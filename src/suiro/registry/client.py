@@ -46,6 +46,7 @@ _CLOCK = SystemClock()
 
 _INCOMPATIBLE = 409
 _NOT_FOUND = 404
+_LAST_ID = 2**31 - 1
 _UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
 
 V = TypeVar("V")
@@ -159,6 +160,8 @@ class RegistryClient:
 
     def schema(self, schema_id: int) -> Schema:
         """Raises `SchemaNotFoundError`."""
+        if schema_id > _LAST_ID:  # Confluent's registry answers as if the path were wrong
+            raise SchemaNotFoundError(f"there is no schema {schema_id}: an id has 31 bits", _NOT_FOUND, 40403)
         path = f"schemas/ids/{schema_id}"
         return _asked_once(self._schemas, schema_id, lambda: self._call("GET", path, SchemaJson).value())
 
@@ -201,9 +204,7 @@ class RegistryClient:
         path = f"compatibility/subjects/{segment(subject)}/versions?verbose=true"
         try:
             answer = self._call("POST", path, _VerdictAnswer, schema.to_json())
-        except SchemaNotFoundError as error:
-            if error.error_code == _NOT_FOUND:  # the path is not that of a registry
-                raise
+        except SchemaNotFoundError:
             return []  # it is the first schema of the subject
         if answer.is_compatible:
             return []
@@ -274,7 +275,7 @@ def _error(method: str, url: str, response: httpx.Response) -> RegistryError:
     kind: type[RegistryError] = RegistryRefusedError
     if status in _UNAVAILABLE:
         kind = RegistryUnavailableError
-    elif status == _NOT_FOUND:
+    elif status == _NOT_FOUND and code != _NOT_FOUND:  # otherwise the path, or who answers, is not of a registry
         kind = SchemaNotFoundError
     elif status == _INCOMPATIBLE:
         kind = IncompatibleSchemaError

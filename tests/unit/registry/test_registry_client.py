@@ -219,8 +219,21 @@ def test_a_path_of_no_registry_accepts_no_schema(server: Scripted) -> None:
         assert client.compatible("s", Schema('"int"')) == []
         for answer in (b"<html>", {"error_code": 404, "message": "HTTP 404 Not Found"}):
             server.answers = [(404, answer)]
-            with pytest.raises(SchemaNotFoundError, match="/wrong/"):
+            with pytest.raises(RegistryRefusedError, match="/wrong/"):
                 client.compatible("s", Schema('"int"'))
+
+
+@pytest.mark.parametrize("schema", [None, Schema('"int"')])
+def test_what_a_path_of_no_registry_answers_is_no_fault_of_a_record(server: Scripted, schema: Schema | None) -> None:
+    """Records were dead letters, or skipped, because a proxy had no registry behind it: 404."""
+    settings = CodecSettings(registry=f"{server.url}/wrong", schema=schema, auto_register=False)
+    codec = codec_of("AVRO", settings)
+    for call in (lambda: codec.decode(b"\0\0\0\0\x07\x02"), lambda: codec.encode("t", 1)):
+        server.answers = [(404, b"default backend - 404")]
+        with pytest.raises(RegistryRefusedError, match="default backend"):
+            call()
+    with pytest.raises(Undecodable, match="schema id 4294967295 is not in the registry"):
+        codec.decode(b"\0\xff\xff\xff\xff\x02")  # garbage, for whose id Confluent's registry answers 404, too
 
 
 def test_a_subject_is_one_segment_of_a_path(server: Scripted) -> None:
