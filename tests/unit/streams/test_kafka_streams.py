@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, UsageError
-from suiro.registry import Schema, registry_client, use_registry_client
+from suiro.registry import RegistryClient, Schema, registry_client, use_registry_client
 from suiro.streams import KafkaStreams, StreamsBuilder, TopologyError, serdes
 from suiro.streams.errors import CheckpointError
 from suiro.testing import TopologyTestDriver, node
@@ -153,8 +154,18 @@ def test_schemas_that_are_there_or_cannot_be_known(tmp_path: Path) -> None:
     use_registry_client("http://known.test", registry)
     streams("h:1", tmp_path, build, schema_registry_url="http://known.test").check_settings()
     assert registry.subjects() == ["known-key", "known-value"], "the first value registers its schema"
-    # A registry that does not answer now may do so when the first value comes.
-    streams("h:1", tmp_path, build, schema_registry_url="http://127.0.0.1:1").check_settings()
+    # A registry that does not answer now may do so when the first value comes. It is asked once.
+    asked: list[httpx.Request] = []
+
+    def unavailable(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(503)
+
+    use_registry_client(
+        "http://away.test", RegistryClient("http://away.test", retries=0, transport=httpx.MockTransport(unavailable))
+    )
+    streams("h:1", tmp_path, build, schema_registry_url="http://away.test").check_settings()
+    assert len(asked) == 1
 
 
 def test_a_limit_among_the_settings_counts(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -72,11 +73,12 @@ def registry_for_run(topology: Topology, url: str | None) -> Topology:
 
 
 def check_schemas(topology: Topology) -> None:
-    """Raises `ConfigError` if a given schema is none, or there is none to write a topic with. Asks the registries; if
-    one does not answer now, its first value is the check."""
-    for node in topology.nodes:
-        if isinstance(node.operator, Source | Sink | Repartition):
-            _changed(node.operator, partial(_with_schema, node))
+    """Raises `ConfigError` if a given schema is none, or there is none to write a topic with. Asks the registries; once
+    one does not answer, which takes a minute if it is silent, first values are the check."""
+    with suppress(TransientError):
+        for node in topology.nodes:
+            if isinstance(node.operator, Source | Sink | Repartition):
+                _changed(node.operator, partial(_with_schema, node))
 
 
 def _with_schema(node: Node, serde: RegisteredSerde) -> RegisteredSerde:
@@ -86,8 +88,6 @@ def _with_schema(node: Node, serde: RegisteredSerde) -> RegisteredSerde:
             serde.codec().check(topic)
         elif serde.schema is not None:
             serde.codec().check(None)
-    except TransientError:
-        pass
     except UsageError as error:
         raise ConfigError(f"serdes.{serde.name} of {node.name}: {error}") from None
     return serde
