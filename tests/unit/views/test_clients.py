@@ -33,7 +33,9 @@ class Host:
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, str):
-            return httpx.Response(200, text=answer)
+            is_events = request.url.path.endswith("/changes") and answer.startswith("id:")
+            kind = "text/event-stream" if is_events else "text/html"
+            return httpx.Response(200, text=answer, headers={"content-type": kind})
         status, body = answer
         return httpx.Response(status, json=body)
 
@@ -140,16 +142,26 @@ def test_changes_go_on_where_the_connection_broke(ask: Ask) -> None:
         'id: 4\ndata: {"n": 1}\n\nid: 5\ndata: {"n":\ndata: 2}\n\nid: 6\ndata: {"n"',
         httpx.ReadError("broken"),
         (503, {"message": "soon"}),
+        httpx.DecodingError("no gzip"),
         'id: 6\ndata: {"n": 3}\n\n',
     )
     assert ask(host, "changes", "delays", after=3) == [{"n": 1}, {"n": 2}, {"n": 3}]
-    assert [asked.headers["last-event-id"] for asked in host.asked] == ["3", "5", "5", "5"]
+    assert [asked.headers["last-event-id"] for asked in host.asked] == ["3", "5", "5", "5", "5"]
 
 
 @both
 def test_changes_of_a_view_that_is_not_there_are_an_error(ask: Ask) -> None:
     with pytest.raises(UnknownViewError, match="no view"):
         ask(Host((404, {"message": "no view"})), "changes", "delays")
+
+
+@both
+def test_changes_of_another_service_are_an_error(ask: Ask) -> None:
+    """A redirect, or a page, was a stream that has ended: it was asked for again and again, without a pause."""
+    with pytest.raises(UsageError, match="answered 301: "):
+        ask(Host((301, [])), "changes", "delays")
+    with pytest.raises(UsageError, match="something else than changes: is that a host of views"):
+        ask(Host("<html>"), "changes", "delays")
 
 
 def silent_host() -> tuple[socket.socket, list[socket.socket]]:

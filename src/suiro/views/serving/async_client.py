@@ -66,14 +66,14 @@ class AsyncViews:
         while True:
             try:
                 async with self._http.stream(**following.request()) as answer:
-                    if answer.is_error:
+                    if not answer.is_success:
                         await answer.aread()
                     following.begin(answer)
                     async with aclosing(answer.aiter_lines()) as lines:  # type: ignore[type-var]
                         async for line in lines:
                             if (event := following.event(line)) is not None:
                                 yield event
-            except (httpx.TransportError, TransientError):
+            except (httpx.RequestError, TransientError):
                 await asyncio.sleep(following.pause_s())
 
     async def topic(self, view: str, **options: Any) -> dict[str, Any]:

@@ -88,13 +88,13 @@ class Views:
         while True:
             try:
                 with self._http.stream(**following.request()) as answer:
-                    if answer.is_error:
+                    if not answer.is_success:
                         answer.read()
                     following.begin(answer)
                     for line in answer.iter_lines():
                         if (event := following.event(line)) is not None:
                             yield event
-            except (httpx.TransportError, TransientError):
+            except (httpx.RequestError, TransientError):
                 sleep_s(following.pause_s())
 
     def topic(self, view: str, **options: Any) -> dict[str, Any]:

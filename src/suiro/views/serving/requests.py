@@ -22,6 +22,7 @@ LOOK_TIMEOUT_S, COMMAND_TIMEOUT_S = 120.0, 600.0
 """The most that a look at a view and a command wait for the host. A store's database may be silent for a minute, and
 the check of the code of a deploy takes up to two."""
 COMPARE_TIMEOUT_MS, LONGEST_MS = 3_600_000, 10**12  # of the host's own; that a socket takes
+EVENTS = "text/event-stream"
 SILENT_S = 60.0
 """A stream of changes sends something every 15 s. If it is silent for this long, the host is lost."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
@@ -113,13 +114,15 @@ class Following:
 
     def request(self) -> dict[str, Any]:
         """Returns the arguments of `stream` of an httpx client."""
-        headers = {"Accept": "text/event-stream"} | ({} if self._last is None else {"Last-Event-ID": self._last})
+        headers = {"Accept": EVENTS} | ({} if self._last is None else {"Last-Event-ID": self._last})
         return {**self._request, "headers": headers}
 
     def begin(self, answer: httpx.Response) -> None:
         """Begins a new stream. Raises the error of an answer; its content must have been read."""
-        if answer.is_error:
+        if not answer.is_success:
             raise _error_of(answer)
+        if not answer.headers.get("content-type", "").startswith(EVENTS):
+            raise UsageError(f"{answer.url} answered something else than changes: is that a host of views?")
         self._pause_s = FIRST_PAUSE_S
         self._data, self._next = [], self._last
 
