@@ -142,8 +142,9 @@ class RegistryApp:
         try:
             path_parts = raw_path.partition(b"?")[0].decode().strip("/").split("/")
             parts = [unquote(part, errors="strict") for part in path_parts]
+            query = parse_qs(request.scope["query_string"].decode(), keep_blank_values=True, errors="strict")
         except UnicodeDecodeError:
-            raise ApiError(400, 400, "HTTP 400 Bad Request: the path is not UTF-8") from None
+            raise ApiError(400, 400, "HTTP 400 Bad Request: the path or the query is not UTF-8") from None
         context = DEFAULT_CONTEXT
         if parts[0] == "contexts" and len(parts) > 2:
             context, parts = _context(parts[1]), parts[2:]
@@ -157,7 +158,6 @@ class RegistryApp:
             raise api_errors.denied(denied)
         _answer_type(request)
         body = await _body(request)
-        query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         return endpoint, Call(path=path, query=query, body=body, context=context, work=work)
 
     def _run(self, endpoint: Endpoint, call: Call) -> Any:

@@ -141,6 +141,7 @@ def test_a_subject_may_hold_any_character_but_control_characters(api: Api) -> No
         ("DELETE", "subjects/s/versions/9", None, 40402),
         ("DELETE", "subjects/s/versions/1?permanent=true", None, 40407),
         ("POST", "subjects/%E4/versions", {"schema": text(ONE)}, 400),
+        ("GET", "schemas/ids/1?subject=%E4", None, 400),
         ("GET", "nowhere", None, 404),
         ("PATCH", "subjects", None, 405),
     ],
