@@ -306,8 +306,9 @@ def parse_bootstrap_servers(bootstrap_servers: str) -> tuple[tuple[str, int], ..
     for part in filter(None, (item.strip() for item in bootstrap_servers.split(","))):
         address = host_and_port(part)
         if address is None or not all(address) or "@" in part:
-            # Without a password, which a URL may have.
-            raise ConfigError(f"bootstrap.servers is a list of host:port, got {part.rpartition('@')[2]!r}")
+            # Without a password, which a URL may have, and which may have a comma.
+            named = bootstrap_servers.rpartition("@")[2] if "@" in bootstrap_servers else part
+            raise ConfigError(f"bootstrap.servers is a list of host:port, got {named!r}")
         addresses.append(address)
     if not addresses:
         raise ConfigError("bootstrap.servers is empty; give one host:port at least")

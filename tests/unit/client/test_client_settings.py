@@ -78,12 +78,12 @@ def test_bootstrap_servers() -> None:
 
 
 @pytest.mark.parametrize(
-    "servers", ["", "host", "host:", ":9092", "host:port", "host:0", "host:70000", "ada:secret@a:1"]
+    "servers", ["", "host", "host:", ":9092", "host:port", "host:0", "host:70000", "a:s3@b:1", "a:s,s3@b:1"]
 )
 def test_bootstrap_servers_that_are_none(servers: str) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers") as raised:
         parse_bootstrap_servers(servers)
-    assert "secret" not in str(raised.value)
+    assert "s3" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("said", "is_checked"), [("https", True), ("HTTPS", True), ("none", False), ("", False)])
