@@ -238,7 +238,7 @@ def _add(parser: argparse.ArgumentParser, one: _Parameter) -> None:
         parser.add_argument(*names, dest=one.name, action=action, default=one.default, help=help_text)
         return
     default = None if one.is_needed else one.default
-    if isinstance(default, str) and default and "Default:" not in help_text and not declared.hidden:
+    if default not in (None, "", -1) and "Default:" not in help_text and not declared.hidden:  # -1: the broker's
         help_text = f"{help_text} Default: {default}.".lstrip()
     if declared.env:
         help_text += f" Also {declared.env}."
