@@ -104,11 +104,20 @@ def test_a_topology_that_reads_its_dead_letters(policy: str | None, tmp_path: Pa
     of_source = {} if policy else {"on_deserialization_error": "dead-letter:two"}
     of_run = {policy: "dead-letter:two"} if policy else {}
     builder = StreamsBuilder()
-    builder.stream("one", **TEXT, **of_source).merge(builder.stream("two", **TEXT)).to("out")
+    builder.stream("one", **TEXT, **of_source).merge(builder.stream("two", **TEXT, **of_source)).to("out")
     with pytest.raises(ConfigError, match="writes dead letters to topic 'two', which it also reads"):
         KafkaStreams(builder.build(), application_id="app", bootstrap_servers="h:1", state_dir=tmp_path, **of_run)
     with pytest.raises(ConfigError, match="writes dead letters to topic 'two', which it also reads"):
         TopologyTestDriver(builder.build(), **of_run)
+
+
+def test_a_topology_that_makes_no_dead_letters_of_those_that_it_reads() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long, on_deserialization_error="dead-letter:dead").to("out")
+    builder.stream("dead", key=serdes.string, value=serdes.bytes).map_values(len, value=serdes.long).to("sizes")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", value=serdes.string).pipe_input("a", "no long")
+        assert driver.create_output_topic("sizes", value=serdes.long).read_values_to_list() == [7]
 
 
 @pytest.mark.parametrize("name", ["", "..", "../other", "/etc", "...", "a\0b", "ä" * 128])

@@ -157,25 +157,32 @@ def is_policy(given: str) -> bool:
     return given in ("fail", "skip") or (given.startswith("dead-letter:") and given != "dead-letter:")
 
 
-def check_policies(topology: Topology, **policies: str) -> None:
-    """Raises `ConfigError` if the setting of one of these names is no policy, or the topology reads its dead letters:
-    one that fails again would come again, for ever."""
+def check_policies(topology: Topology, *, on_processing_error: str, on_deserialization_error: str) -> None:
+    """Raises `ConfigError` if one is no policy, or the topology reads its dead letters and makes dead letters of those
+    that fail again: they would come again, for ever."""
+    policies = {"on_processing_error": on_processing_error, "on_deserialization_error": on_deserialization_error}
     for name, policy in policies.items():
         if not is_policy(policy):
             raise ConfigError(f'{name}={policy!r} is none of "fail", "skip" and "dead-letter:<topic>"')
-    for topic in dead_letter_topics(topology, *policies.values()):
-        if topic in topology.source_topics:
-            raise ConfigError(
-                f"the topology writes dead letters to topic {topic!r}, which it also reads; give them another topic, "
-                "or read that one in another application"
-            )
+    dead = dead_letter_topics(topology, *policies.values())
+    for source in _sources(topology):
+        of_source = source.on_deserialization_error or on_deserialization_error
+        for topic in source.topics:
+            if topic in dead and not {of_source, on_processing_error} <= {"fail", "skip"}:
+                raise ConfigError(
+                    f"the topology writes dead letters to topic {topic!r}, which it also reads; give them another "
+                    "topic, or read that one in another application"
+                )
 
 
 def dead_letter_topics(topology: Topology, *policies: str) -> tuple[str, ...]:
     """Returns the topics of these policies, and of those of the topology's sources."""
-    sources = [node.operator for node in topology.nodes if isinstance(node.operator, Source)]
-    every = (*policies, *(source.on_deserialization_error or "" for source in sources))
+    every = (*policies, *(source.on_deserialization_error or "" for source in _sources(topology)))
     return tuple(dict.fromkeys(one.removeprefix("dead-letter:") for one in every if one.startswith("dead-letter:")))
+
+
+def _sources(topology: Topology) -> list[Source]:
+    return [node.operator for node in topology.nodes if isinstance(node.operator, Source)]
 
 
 def check_topology(topology: Topology) -> None:
