@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -377,6 +378,25 @@ def test_large_whole_files_are_looked_at_one_after_another(tmp_path: Path, monke
     assert [None if look is None else len(look.parts) for look in looks] == [1, 1, 1, None]
     folder.settle()
     assert len(folder.values()) == 401
+
+
+def test_a_file_that_is_looked_at_later_is_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a restore of a folder, whose files are others then, while they were not read to their ends."""
+    monkeypatch.setattr(files, "SCAN_BYTES", 1)
+    folder = Folder(tmp_path, format_of_files="xml", record="r", max_records=500)
+    written = [folder.write(name, exported(1)) for name in "ab"]
+    folder.settle()
+    assert folder._source.poll() is not None
+    copies = [Path(shutil.copy2(path, tmp_path)) for path in written]  # both, as an inode that is free is used again
+    for copy, path in zip(copies, written, strict=True):
+        copy.replace(path)
+    for _ in range(4):
+        folder.clock.advance(5_000)
+        folder._source.poll()
+    assert folder.lag == 0
+    assert not caplog.records
 
 
 def test_a_restart_repeats_nothing_and_knows_files_that_were_gone_for_a_while(lines: Folder) -> None:

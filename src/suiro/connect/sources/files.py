@@ -216,6 +216,7 @@ class FilesSource:
             if self._known_files.get(key) == info:
                 continue
             known_as = key if key in self._states else by_path.get(self._name(info.path), key)
+            renamed.add(known_as)
             state = self._states.get(known_as)
             if state is not None and not (known_as == key and self._is_unchanged(info, state)):
                 if self._whole:
@@ -230,7 +231,6 @@ class FilesSource:
                 except FileNotFoundError:  # renamed or deleted meanwhile; the next scan finds it
                     later.add(key)
                     continue
-            renamed.add(known_as)
             changed |= self._forget_content(key) if state is None else self._rename(known_as, info, state)
         for key in self._known_files.keys() - found.keys() - renamed:
             self._say_unread(key, "is gone from the folder, or has a name beyond the pattern")
