@@ -386,6 +386,17 @@ def test_a_record_comes_to_two_repartitions_in_the_order_of_the_topology_not_of_
     assert [int.from_bytes(value) for topic, _, value, *_ in found if topic == "out"] == [1, 3]
 
 
+def test_a_record_comes_to_two_repartitions_in_the_order_of_its_own_topic_where_streams_meet() -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    first, second = (builder.stream(topic).select_key(record_key()) for topic in ("first", "second"))
+    again = second.repartition()
+    totals = first.merge(second).group_by_key().reduce(lambda one, other: one + other)
+    again.left_join(totals, lambda one, total: total or 0).to("out")
+    engine = Engine(builder.build(), "ties of two topics")
+    found = engine.batch({("second", 0): ([("a", 1, 10), ("a", 2, 20)], False)}, 10)
+    assert [int.from_bytes(value) for topic, _, value, *_ in found if topic == "out"] == [0, 1]
+
+
 def _final_counts() -> Topology:
     builder = StreamsBuilder()
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
