@@ -484,7 +484,7 @@ class Ranging:
         if value is None:
             before = rows.delete(key)
         else:
-            before = rows.put_if_absent(key, value) if value[0] == "b" else rows.get(key)
+            before = rows.put_if_absent(key, value) if text(value)[0] == "b" else rows.get(key)
         if text(value)[0] == "a":
             rows.put(key, value)
         found = (rows.range(None, key), rows.range(key, None, reverse=True), rows.prefix_scan(key.encode()), rows.all())

@@ -74,10 +74,15 @@ class Plan:
         }
 
     @cached_property
-    def visits(self) -> dict[str, int]:
-        """By node, its place in the order in which a record comes to them."""
+    def visits(self) -> dict[str, dict[str, int]]:
+        """By topic, and "" for any task: for each node, its place in the order in which a record comes to them."""
+        return {topic: self._visits(topic) for topic in ("", *self.topology.source_topics)}
+
+    def _visits(self, topic: str) -> dict[str, int]:
         found: dict[str, int] = {}
         pending = [node for node in reversed(self.topology.nodes) if isinstance(node.operator, Source)]
+        # The topic's own sources come first: where streams meet, others would come by another way.
+        pending.sort(key=lambda node: isinstance(node.operator, Source) and topic in node.operator.topics)
         while pending:
             node = pending.pop()
             if node.name not in found:

@@ -193,7 +193,8 @@ class StreamTask:
     def _order(self, queue: tuple[InputPartition, str]) -> tuple[InputPartition, int]:
         """Settles ties: of repartitions that one task feeds, the one comes first that it sends a record to first."""
         input_partition, input_ = queue
-        return input_partition, self._program.plan.visits[input_]
+        visits = self._program.plan.visits
+        return input_partition, visits.get(input_partition.group, visits[""])[input_]
 
     def _fill(self, name: str, input_partition: InputPartition, message: ShuffleMessage) -> None:
         if message.columns is None:

@@ -48,6 +48,7 @@ from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import StateCache, StateLog
+from suiro.testing import TopologyTestDriver
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Batch, Engine, Handle, Row, Stage
 
 SLIDING = SlidingWindows.of_difference(1)
@@ -357,6 +358,24 @@ def test_which_records_are_unmatched_does_not_depend_on_the_cut() -> None:
         assert sorted(row[2] for row in found) == [b"(1, 21)", b"(1, None)", b"(11, 21)", b"(11, None)"]
 
 
+def test_a_match_behind_a_null_value_is_found_as_in_the_interpreter() -> None:
+    """Time that only a dropped record has advanced lets no unmatched record go: its match may still come."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    sides = (builder.stream(topic).select_key(record_key()) for topic in "lr")
+    windows = JoinWindows.of(before=2, after=2, grace=5)
+    next(sides).outer_join(next(sides), lambda *pair: str(pair), windows).to("out", value=serdes.string)
+    topology = builder.build()
+    left: list[Row] = [("k", 1, 10)]
+    right: list[Row] = [("k", None, 100), ("k", 2, 11)]
+    with TopologyTestDriver(topology) as driver:
+        for topic, rows in (("l", left), ("r", right)):
+            for row in rows:
+                driver.create_input_topic(topic).pipe_input(*row)
+        assert driver.create_output_topic("out").read_values_to_list() == ["(1, 2)"]
+    batch: Batch = {("l", 0): (left, False), ("r", 0): (right, False)}
+    assert [row[2] for row in Engine(topology, "null value").batch(batch, 10) if row[0] == "out"] == [b"(1, 2)"]
+
+
 def test_a_record_comes_to_two_repartitions_in_the_order_of_the_topology_not_of_their_names() -> None:
     builder = StreamsBuilder(key=serdes.string, value=serdes.long)
     keyed = builder.stream("stream").select_key(record_key())
@@ -365,6 +384,17 @@ def test_a_record_comes_to_two_repartitions_in_the_order_of_the_topology_not_of_
     engine = Engine(builder.build(), "ties")
     found = engine.batch({("stream", 0): ([("a", 1, 10), ("a", 2, 20)], False)}, 10)
     assert [int.from_bytes(value) for topic, _, value, *_ in found if topic == "out"] == [1, 3]
+
+
+def test_a_record_comes_to_two_repartitions_in_the_order_of_its_own_topic_where_streams_meet() -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    first, second = (builder.stream(topic).select_key(record_key()) for topic in ("first", "second"))
+    again = second.repartition()
+    totals = first.merge(second).group_by_key().reduce(lambda one, other: one + other)
+    again.left_join(totals, lambda one, total: total or 0).to("out")
+    engine = Engine(builder.build(), "ties of two topics")
+    found = engine.batch({("second", 0): ([("a", 1, 10), ("a", 2, 20)], False)}, 10)
+    assert [int.from_bytes(value) for topic, _, value, *_ in found if topic == "out"] == [0, 1]
 
 
 def _final_counts() -> Topology:

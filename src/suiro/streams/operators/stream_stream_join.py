@@ -148,8 +148,8 @@ class StreamJoin:
             if self._unmatched is not None and other.waits_unmatched:
                 last_time = other.last_time(other_timestamp)
                 waited = self._unmatched.remove(last_time, other.mark + other_raw)
-                if last_time < self._time.carried:
-                    # In another cut, the task may have heard of that time before the match came.
+                if self._time.carried > max(now, last_time):
+                    # In another cut, the task may have heard of that time, from other tasks, before the match came.
                     self._emit(waited, give, attempt)
             result = own.joiner(value, other_value)
             give(key, result, max(timestamp, other_timestamp), headers)
