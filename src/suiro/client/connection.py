@@ -215,6 +215,7 @@ class Connection:
         api_key, _, expected = self._next_request()
         until_ms = self._until(deadline_ms)
         try:
+            self._set_timeout(socket.SO_RCVTIMEO, until_ms)
             (size,) = _LENGTH.unpack(self._receive_exactly(4, until_ms))
             if not 4 <= size <= self._settings.receive_message_max_bytes:
                 raise OSError(f"a response of {size} bytes is announced: is this a Kafka port?")
@@ -273,8 +274,8 @@ class Connection:
         return min(deadline_ms, self._clock.monotonic_ms() + self._settings.request_timeout_ms)
 
     def _set_timeout(self, option: int, until_ms: int) -> None:
-        """Passes the remaining time to the kernel, so that one call can wait for a whole large response. It must be
-        passed again before each further call, which would begin it anew."""
+        """Passes the remaining time to the kernel, so that one call can wait for a whole large response. After a call that
+        gave only a part, it is passed again: the next call would begin the time anew."""
         left_ms = until_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             raise TimeoutError("no time is left")
@@ -288,25 +289,27 @@ class Connection:
         if not self._has_flags:
             return self._receive_through_tls(size, until_ms)
         parts: list[bytes] = []
-        while size:
-            self._set_timeout(socket.SO_RCVTIMEO, until_ms)
+        while True:
             part = self._socket.recv(size, socket.MSG_WAITALL)
             if not part:
                 raise ConnectionError("the broker closed the connection")
             parts.append(part)
             size -= len(part)
-        return b"".join(parts)
+            if not size:
+                return b"".join(parts)
+            self._set_timeout(socket.SO_RCVTIMEO, until_ms)
 
     def _receive_through_tls(self, size: int, until_ms: int) -> bytes:
         buffer = bytearray(size)
         view, filled = memoryview(buffer), 0
-        while filled < size:
-            self._set_timeout(socket.SO_RCVTIMEO, until_ms)
+        while True:
             count = self._socket.recv_into(view[filled:])
             if count == 0:
                 raise ConnectionError("the broker closed the connection")
             filled += count
-        return bytes(buffer)
+            if filled == size:
+                return bytes(buffer)
+            self._set_timeout(socket.SO_RCVTIMEO, until_ms)
 
     def _broken(self, doing: str, error: OSError) -> BrokenConnectionError:
         self.close()
