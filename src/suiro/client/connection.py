@@ -274,8 +274,10 @@ class Connection:
         return min(deadline_ms, self._clock.monotonic_ms() + self._settings.request_timeout_ms)
 
     def _set_timeout(self, option: int, until_ms: int) -> None:
-        """Passes the remaining time to the kernel, so that one call can wait for a whole large response. After a call that
-        gave only a part, it is passed again: the next call would begin the time anew."""
+        """Passes the remaining time to the kernel, so that one call can wait for a whole large response.
+
+        After a call that gave only a part, it is passed again: the next call would begin the time anew.
+        """
         left_ms = until_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             raise TimeoutError("no time is left")
