@@ -152,8 +152,10 @@ def test_columns_of_another_schema_are_refused() -> None:
 
 
 def test_a_range_has_one_start_and_one_end() -> None:
-    columns = pa.RecordBatch.from_pydict({"start": pa.array([1, 2]), "end": pa.array([2, 3])})
-    for wrong in (columns, columns.slice(0, 0)):
+    numbers, topic_ids = pa.array([1, 2]), pa.nulls(2, pa.string())
+    columns = pa.RecordBatch.from_pydict({"start": numbers, "end": numbers, "topic_id": topic_ids})
+    without_end = columns.slice(0, 1).set_column(1, "end", pa.nulls(1, pa.int64()))
+    for wrong in (columns, columns.slice(0, 0), without_end):
         with pytest.raises(FatalError, match="not one start"):
             ShuffleMessage.unpack(ShuffleMessage(kind="range", input_partition=None, columns=wrong).pack())
 
