@@ -81,18 +81,19 @@ def fetch(
     leader_wait_ms: int | None = None,
 ) -> dict[TopicPartition, Fetched]:
     """`topic_ids`: of all these topics, or none."""
+    ids = topic_ids or {}
     max_wait_ms = min(max_wait_ms, cluster.settings.request_timeout_ms // 2)
     client_id = cluster.settings.client_id.encode()
     limits = _LIMITS.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if read_committed else 0)
     asked: dict[Connection, tuple[int, bool]] = {}  # version, and whether for files
 
     def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        version = connection.version("fetch", LOWEST_VERSION, HIGHEST_VERSION if topic_ids else IDS_SINCE - 1)
+        version = connection.version("fetch", LOWEST_VERSION, HIGHEST_VERSION if ids else IDS_SINCE - 1)
         for_files = version >= FLEXIBLE_SINCE and connection.is_local and cluster.takes_files
         asked[connection] = version, for_files
         correlation_id = connection.take_correlation_id()
         header = _HEADER.pack(_API_KEY, version, correlation_id, len(client_id)) + client_id
-        body = _topics(items, version, partition_max_bytes, topic_ids or {})
+        body = _topics(items, version, partition_max_bytes, ids)
         tags = b""
         if version >= FLEXIBLE_SINCE:
             header += _NO_TAGS
@@ -102,7 +103,7 @@ def fetch(
     def receive(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> Answered[Fetched]:
         frame = connection.receive_frame(deadline_ms=deadline_ms)
         version, for_files = asked[connection]
-        response = _Response(frame, version, items, takes_files=for_files, topic_ids=topic_ids or {})
+        response = _Response(frame, version, items, takes_files=for_files, topic_ids=ids)
         try:
             found = response.read()
         except (struct.error, UnicodeDecodeError, ValueError) as error:

@@ -103,7 +103,9 @@ class Call:
 
     def paged(self, items: Sequence[Any], most: int = -1) -> list[Any]:
         limit = self.number("limit", most)
-        return queries.page(items, self.number("offset", 0), most if most > 0 and not 0 < limit <= most else limit)
+        if most > 0 and not 0 < limit <= most:
+            limit = most
+        return queries.page(items, self.number("offset", 0), limit)
 
     def object(self) -> Mapping[str, Any]:
         if not isinstance(self.body, dict):

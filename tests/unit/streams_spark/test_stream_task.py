@@ -122,14 +122,17 @@ def test_ranges_are_read_in_one_order_whatever_the_shuffle_gives() -> None:
     """A task has spans for its first records only, and writes the same headers when it runs again."""
     builder = StreamsBuilder()
     builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().reduce(max).to_stream().to("out")
-    read: list[str] = []
+    read: list[OffsetRange] = []
 
     class Noting(InputReader):
         def read(self, records: OffsetRange, *, is_replayed: bool) -> Iterator[pa.RecordBatch]:
-            read.append(records.topic)
+            read.append(records)
             return iter(())
 
-    ranges = [OffsetRange(topic=topic, partition=0, start=1, end=2) for topic in ("a", "b")]
+    ranges = [
+        OffsetRange(topic=topic, partition=0, start=1, end=2, topic_id=topic_id)
+        for topic, topic_id in (("a", "07"), ("b", None))
+    ]
     messages = [
         ShuffleMessage(kind="range", input_partition=InputPartition(each.topic, 0), columns=range_columns(each))
         for each in ranges
@@ -137,7 +140,7 @@ def test_ranges_are_read_in_one_order_whatever_the_shuffle_gives() -> None:
     reader = Noting(Engine(builder.build(), "order").program, lambda: True)
     tick = ShuffleMessage(kind="tick", input_partition=None)
     assert list(reader.read_ranges([*messages, tick])) == list(reader.read_ranges([*messages[::-1], tick])) == [tick]
-    assert read == ["a", "b", "a", "b"]
+    assert read == [*ranges, *ranges]
 
 
 def test_a_task_tells_the_size_of_its_stores_and_which_records_wait() -> None:
