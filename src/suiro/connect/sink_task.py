@@ -34,10 +34,10 @@ from suiro.connect.positions import (
     topic_ids_record,
     transactional_id,
 )
-from suiro.connect.record_spans import sink_spans
 from suiro.connect.schema_fields import Fields, fields_reader
+from suiro.connect.spans import sink_spans
 from suiro.connect.task import TRANSACTION_TIMEOUT_MS, Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
-from suiro.connect.values import FORMATS, decoder
+from suiro.connect.values import decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.foundation.types import TopicPartition
@@ -72,18 +72,13 @@ class SinkSettings:
     on_data_loss: str = "fail"
     dead_letter_topic: str | None = None
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.topics:
             raise SettingError("topics", "names no topic")
         if self.dead_letter_topic in self.topics:
             raise SettingError("dead_letter_topic", "is one of topics: its records would be read and rejected again")
-        for key, value, known in (
-            ("format", self.format, FORMATS),
-            ("key_format", self.key_format, FORMATS),
-            ("start", self.start, FROM),
-            ("on_data_loss", self.on_data_loss, ("fail", "continue")),
-        ):
-            require_one_of(key, value, known)
+        require_one_of("start", self.start, FROM)
+        require_one_of("on_data_loss", self.on_data_loss, ("fail", "continue"))
         require_least(self, max_records=1, linger_ms=0)
 
 
@@ -91,7 +86,6 @@ class SinkTask:
     """A sink with what every sink has. Runs again and again, each time from the offsets that were stored."""
 
     def __init__(self, sink: Sink, settings: SinkSettings) -> None:
-        settings.check()
         self._sink = sink
         self._settings = settings
         self._limit = LetterLimit()

@@ -37,9 +37,9 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
-from suiro.connect.record_spans import SourceSpans
+from suiro.connect.spans import SourceSpans
 from suiro.connect.task import TRANSACTION_TIMEOUT_MS, Outgoing, TaskContext, Topics, batches_of, one_transaction
-from suiro.connect.values import FORMATS, SCHEMA_LANGUAGES, Encoder, encoder
+from suiro.connect.values import FORMATS_WITHOUT_SCHEMA, SCHEMA_LANGUAGES, Encoder, encoder
 from suiro.errors import RefusedError, UsageError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.protocol import columnar, compression
@@ -59,25 +59,16 @@ class SourceSettings:
     compression: str = "none"
     max_record_bytes: int = 1_000_000  # of key and value, and of a batch; max.message.bytes is a little more
 
-    def check(self) -> None:
-        for key, value in (("format", self.format), ("key_format", self.key_format)):
-            require_one_of(key, value, FORMATS)
-        if self.key_format in SCHEMA_LANGUAGES:
-            raise SettingError("key_format", "a source writes keys as json, string or bytes")
-        if self.format in SCHEMA_LANGUAGES and self.format_schema is None:
-            raise SettingError("format_schema", f'is missing: format "{self.format}" needs the file of a schema')
+    def __post_init__(self) -> None:
+        require_one_of("key_format", self.key_format, FORMATS_WITHOUT_SCHEMA)
+        require_one_of("compression", self.compression, compression.CODEC_IDS)
         require_least(self, partitions=1, max_record_bytes=1)
-        try:
-            compression.codec_id(self.compression)
-        except Exception as error:  # noqa: BLE001 - it becomes an error of the setting
-            raise SettingError("compression", str(error)) from None
 
 
 class SourceTask:
     """A source with what every source has. Runs again and again, each time from the committed position."""
 
     def __init__(self, source: Source, settings: SourceSettings) -> None:
-        settings.check()
         self._source = source
         self._settings = settings
         self._limit = LetterLimit()

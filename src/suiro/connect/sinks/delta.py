@@ -27,9 +27,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
 from suiro.connect.datasets import arrow_columns, store_dataset
-from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
+from suiro.connect.sinks.columns import FEW_LARGE_FILES, Columns, ColumnsSettings
 from suiro.errors import TransientError, UsageError
-from suiro.foundation.settings import SettingError
+from suiro.foundation.settings import SettingError, read_settings
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
@@ -45,7 +45,7 @@ class DeltaSettings(ColumnsSettings):
 
     MAY_ADD_FIELDS = True
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if _RETENTION in self.configuration:
             raise SettingError("configuration", f"{_RETENTION} would make the table forget the offsets")
 
@@ -54,7 +54,8 @@ class DeltaSink:
     DEFAULTS = FEW_LARGE_FILES
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
-        self._settings, self._columns = settings_and_columns(DeltaSettings, settings)
+        self._settings = read_settings(DeltaSettings, settings)
+        self._columns = Columns(self._settings)
         for name in self._settings.partition_by:
             if name not in self._columns.schema.names:
                 raise SettingError("partition_by", f"there is no column {name!r}")
