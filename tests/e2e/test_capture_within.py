@@ -20,8 +20,8 @@ from suiro.clock import monotonic_s
 from suiro.connect.postgres.changes import UNKNOWN_REQUESTS_MAX, Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
-from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
+from suiro.connect.postgres.encoding.pgoutput import Block
 from suiro.connect.postgres.server import slot_peek, stream
 from suiro.connect.postgres.server.database import Database, parse_lsn
 from suiro.connect.postgres.snapshot import ranges, topic_state

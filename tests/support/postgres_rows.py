@@ -11,10 +11,9 @@ import fastavro
 import numpy as np
 import psycopg
 
-from suiro.connect.postgres.encoding.blocks import join
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
-from suiro.connect.postgres.encoding.pgoutput import Messages, parse
+from suiro.connect.postgres.encoding.pgoutput import Messages, join, parse
 from suiro.connect.postgres.encoding.schemas import RELATION_QUERY, Relation
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS, TYPES_QUERY, Column, Rules, types_of
 

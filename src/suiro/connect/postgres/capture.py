@@ -54,9 +54,14 @@ from suiro.connect.postgres.server.slot import (
     read_slot,
     release_slot,
 )
-from suiro.connect.postgres.session import Control, Session, Stopped
-from suiro.connect.postgres.snapshot.visibility import RecentTransactions, Visibility
-from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait, describe_transaction
+from suiro.connect.postgres.session import Session, Stopped
+from suiro.connect.postgres.snapshot.topic_state import ValuesFile
+from suiro.connect.postgres.snapshot.visibility import (
+    RecentTransactions,
+    Visibility,
+    VisibilityWait,
+    describe_transaction,
+)
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
@@ -228,6 +233,8 @@ class PostgresCapture:
             }
             if not facts.is_standby:  # which can get another one while it is read
                 source["timeline"] = timeline
+            values = ValuesFile(directory / "last.values", memory_bytes=options.memory_bytes)
+            stack.callback(values.close)
             resources = Resources(
                 options=options,
                 database=database,
@@ -236,10 +243,14 @@ class PostgresCapture:
                 delivery=delivery,
                 client=client,
                 registry=registry,
+                values=values,
                 directory=directory,
+                status=self.status,
+                stopped=self._stop,
+                wakeup=self._wakeup,
+                on_event=self._on_event,
             )
-            control = Control(status=self.status, stopped=self._stop, wakeup=self._wakeup, on_event=self._on_event)
-            session = Session(resources, control, source=source, position=start, parts=parts)
+            session = Session(resources, source=source, position=start, parts=parts)
             stack.callback(session.close)
             self._running = session
             session.begin_snapshots(self.snapshot if position is None or self.snapshot == "new" else "resume")

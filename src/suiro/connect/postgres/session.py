@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import socket
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from suiro.clock import SystemClock
 from suiro.connect.postgres.changes import Changes
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.blocks import Block
+from suiro.connect.postgres.encoding.pgoutput import Block
 from suiro.connect.postgres.log_messages import emit_heartbeat
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import Database, LockNotAvailableError, lsn_text
@@ -22,7 +19,6 @@ from suiro.connect.postgres.server.stream import ReplicationStream
 from suiro.connect.postgres.snapshot.exported import read_exported
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.windows import Windows
-from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import TableSchema
 from suiro.errors import ConfigError, DataLossError
 
@@ -39,16 +35,6 @@ class Stopped(Exception):
     """A stop was requested; not an error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """What the sessions of a capture share. `wakeup` is readable after a stop."""
-
-    status: CaptureStatus
-    stopped: threading.Event
-    wakeup: socket.socket
-    on_event: Callable[[dict[str, Any]], None]
-
-
 class Session:
     """Created when the position is known. Must be closed.
 
@@ -58,7 +44,6 @@ class Session:
     def __init__(
         self,
         resources: Resources,
-        control: Control,
         *,
         source: dict[str, str | int],
         position: int,
@@ -70,8 +55,7 @@ class Session:
         self._tables = resources.tables
         self._delivery = resources.delivery
         self._resources = resources
-        self._control = control
-        self._status = control.status
+        self._status = resources.status
         self._source = source
         self._clock = SystemClock()
         # Other threads read its `progress`.
@@ -88,7 +72,6 @@ class Session:
         self._deferred: dict[str, TableSchema] = {}  # by topic: the table was locked when it was announced
 
     def close(self) -> None:
-        self._changes.close()
         if self._stream is not None:
             self._stream.close()
 
@@ -119,11 +102,9 @@ class Session:
             snapshot,
             self._changes.position,
             commit=lambda: self.commit(wait=False),
-            is_stopped=self._control.stopped.is_set,
         )
         self._delivery.wait_for_send()
-        if self._control.stopped.is_set():
-            raise Stopped
+        self._check_stopped()
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Processes changes until it raises `Stopped` or an error."""
@@ -154,7 +135,7 @@ class Session:
             self._check_periodically(stream)
             if not busy:
                 stream.send_status()
-                stream.wait(pause_s if retries_soon else WAIT_S, self._control.wakeup)
+                stream.wait(pause_s if retries_soon else WAIT_S, self._resources.wakeup)
 
     def _open_stream(self) -> ReplicationStream:
         self._changes.reset()
@@ -220,7 +201,7 @@ class Session:
         self._check_stopped()  # an incomplete transaction is aborted then
 
     def _check_stopped(self) -> None:
-        if self._control.stopped.is_set():
+        if self._resources.stopped.is_set():
             raise Stopped
 
     def _between_transactions(self, stream: ReplicationStream | None) -> None:
@@ -254,7 +235,7 @@ class Session:
             refusal = self.snapshots.request(name)
             if refusal is not None:
                 logger.error("the requested snapshot of %r is refused: %s", name, refusal)
-                self._control.on_event({"event": "snapshot_refused", "table": name, "reason": refusal})
+                self._resources.on_event({"event": "snapshot_refused", "table": name, "reason": refusal})
 
     def commit(self, *, wait: bool = True) -> None:
         """Commits the written records and the position in one transaction."""
@@ -349,4 +330,4 @@ class Session:
                 "above" if above else "and is back below",
                 options.lag_alert_bytes,
             )
-            self._control.on_event(said)
+            self._resources.on_event(said)

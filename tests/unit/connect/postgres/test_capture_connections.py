@@ -11,7 +11,7 @@ import pytest
 
 from suiro.clock import SystemClock
 from suiro.connect.postgres.server.database import Database, connect_replication, parameters
-from suiro.connect.postgres.server.replication import Replication
+from suiro.connect.postgres.server.stream import Replication
 from suiro.errors import BrokenConnectionError
 from suiro.foundation.postgres_network import NETWORK, network_parameters
 

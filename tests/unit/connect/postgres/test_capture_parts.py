@@ -7,7 +7,7 @@ import io
 import random
 import sqlite3
 import struct
-from collections.abc import Set
+from collections.abc import Callable, Set
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ from suiro.connect.postgres.server.spool import Spools
 from suiro.connect.postgres.session import Stopped
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
-from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory
+from suiro.connect.postgres.snapshot.topic_state import KeyedValues, ValuesFile
 from suiro.connect.postgres.snapshot.visibility import KEPT, RecentTransactions, Visibility
 from suiro.connect.postgres.snapshot.windows import Windows
 from suiro.errors import ConfigError, TransientError, UsageError
@@ -168,45 +168,49 @@ def test_what_is_owed_outlives_a_kill() -> None:
 @pytest.mark.parametrize("limit", [1 << 20, 2_000])
 def test_values_on_disk_are_values_in_memory(tmp_path: Path, limit: int) -> None:
     draw = random.Random(3)
-    values = KeyedValues(tmp_path / "values", memory=Memory(limit))
+    file = ValuesFile(tmp_path / "values", memory_bytes=limit)
+    values, others = KeyedValues(file), KeyedValues(file)
+    others.update({b"1": b"of another table"})
     plain: dict[bytes, bytes] = {}
     for _ in range(3_000):
         key = b"%d" % draw.randrange(60)
         kind = draw.random()
         if kind < 0.6:
-            plain[key] = values_put = draw.randbytes(draw.randrange(1, 60))
-            values.put(key, values_put)
+            plain[key] = draw.randbytes(draw.randrange(1, 60))
+            values.update({key: plain[key], b"gone": None})
         elif kind < 0.9:
             plain.pop(key, None)
-            values.remove(key)
+            values.update({key: None})
         elif kind < 0.902:
             plain.clear()
             values.clear()
         assert values.get(key) == plain.get(key)
-    assert sorted(values.all_keys()) == sorted(plain)
+    assert [key for portion in values.portions() for key in portion] == sorted(plain)
     assert {key: values.get(key) for key in plain} == plain
     values.close()
+    assert list(others.portions()) == [[b"1"]]
+    file.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_deletion_of_all_rows_stays_within_the_memory(tmp_path: Path) -> None:
-    values = KeyedValues(tmp_path / "values", memory=Memory(100_000))
+@pytest.mark.parametrize(("memory_bytes", "is_on_disk"), [(100_000, True), (10_000_000, False)])
+def test_values_are_on_disk_once_they_exceed_the_memory(tmp_path: Path, memory_bytes: int, is_on_disk: bool) -> None:
+    file = ValuesFile(tmp_path / "values", memory_bytes=memory_bytes)
+    values = KeyedValues(file)
     keys = [b"%d" % number for number in range(5_000)]
-    for key in keys:
-        values.put(key, b"x" * 50)
-    for key in keys:
-        values.remove(key)
-        assert sum(map(len, values._memory)) + 150 * len(values._memory) <= 100_000
-    assert list(values.all_keys()) == []
-    values.close()
+    values.update(dict.fromkeys(keys, b"x" * 50))
+    assert ((tmp_path / "values").stat().st_size > 100_000) == is_on_disk
+    values.update(dict.fromkeys(keys))
+    assert list(values.portions()) == []
+    file.close()
 
 
 def test_values_that_find_no_room_are_read_again_later(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    values = KeyedValues(tmp_path / "file" / "values", memory=Memory(100))
+    file = ValuesFile(tmp_path / "file" / "values", memory_bytes=1 << 20)
     with pytest.raises(TransientError, match="the last values of keys cannot be kept"):
-        values.put(b"key", b"x" * 200)
-    values.close()
+        KeyedValues(file)
+    file.close()
 
 
 def test_values_that_cannot_be_read_back_are_read_again_later(tmp_path: Path) -> None:
@@ -215,15 +219,21 @@ def test_values_that_cannot_be_read_back_are_read_again_later(tmp_path: Path) ->
     def fail(*statement: Any) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    values = KeyedValues(tmp_path / "values", memory=Memory(100))
-    values.put(b"key", b"x" * 200)
-    file: Any = values._file
-    values._file = SimpleNamespace(execute=fail, executemany=fail)  # type: ignore[assignment]
-    for read in (lambda: values.get(b"key"), lambda: list(values.all_keys()), values.clear):
+    file = ValuesFile(tmp_path / "values", memory_bytes=1 << 20)
+    values = KeyedValues(file)
+    connection: Any = file._connection
+    file._connection = SimpleNamespace(execute=fail, executemany=fail)  # type: ignore[assignment]
+    works: tuple[Callable[[], Any], ...] = (
+        lambda: values.get(b"key"),
+        lambda: list(values.portions()),
+        lambda: values.update({b"key": b"value"}),
+        values.clear,
+    )
+    for work in works:
         with pytest.raises(TransientError, match="disk I/O error"):
-            read()
-    values._file = file
-    values.close()
+            work()
+    file._connection = connection
+    file.close()
 
 
 def test_a_capture_that_has_ended_holds_no_descriptors(tmp_path: Path) -> None:
@@ -469,7 +479,12 @@ def test_rows_that_are_owed_and_ranges_are_read_in_turn(tmp_path: Path) -> None:
         delivery=nothing,
         client=nothing,
         registry=nothing,
+        values=nothing,
         directory=tmp_path,
+        status=nothing,
+        stopped=nothing,
+        wakeup=nothing,
+        on_event=nothing,
     )
     snapshots = Snapshots(resources, parts=parts, on_begin=lambda topic: None)
     windows = Windows(resources, snapshots)

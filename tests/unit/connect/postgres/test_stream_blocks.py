@@ -12,7 +12,7 @@ from support.postgres import Postgres
 from support.postgres_rows import Connection, slot_over_all
 
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.blocks import Block, begin_message, commit_message
+from suiro.connect.postgres.encoding.pgoutput import Block, begin_message, commit_message
 from suiro.connect.postgres.server import stream
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.slot_peek import peek_changes

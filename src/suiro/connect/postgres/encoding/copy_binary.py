@@ -25,10 +25,9 @@ from suiro.connect.postgres.encoding.avro_text import (
     string,
     varint,
 )
-from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.connect.postgres.encoding.names import quoted
-from suiro.connect.postgres.encoding.pgoutput import EPOCH_MICROS, CorruptMessageError
+from suiro.connect.postgres.encoding.pgoutput import EPOCH_MICROS, Bytes, CorruptMessageError, Int64s
 from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
 from suiro.connect.postgres.encoding.types import ColumnEncoding, Rules
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
+from suiro.connect.postgres.encoding.pgoutput import Bytes, Int64s
 from suiro.telemetry import TRACEPARENT
 
 OPERATIONS = ("insert", "update", "delete", "truncate")

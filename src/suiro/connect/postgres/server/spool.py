@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import IO
 
-from suiro.connect.postgres.encoding.blocks import Block, begin_message, commit_message, join
+from suiro.connect.postgres.encoding.pgoutput import Block, begin_message, commit_message, join
 from suiro.errors import TransientError
 
 _HEAD = struct.Struct("<IqI")  # subtransaction, LSN, length
