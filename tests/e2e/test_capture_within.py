@@ -174,8 +174,8 @@ def test_last_values_of_all_tables_share_their_memory(
         assert session is not None
         loaded = session._changes._last_values.values()
         assert len(loaded) == len(tables)
-        in_memory = sum(len(key) + len(value) for one in loaded for key, value in one._memory.items())
-        assert in_memory <= limit
+        (file,) = {one._file for one in loaded}
+        assert file.run("pragma cache_size") == [(-(limit >> 10),)]
     for table in tables:
         scene.wait_same(connection, table, table, ["k"])
 

@@ -244,7 +244,6 @@ class PostgresCapture:
                 client=client,
                 registry=registry,
                 values=values,
-                directory=directory,
                 status=self.status,
                 stopped=self._stop,
                 wakeup=self._wakeup,

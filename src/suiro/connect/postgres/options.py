@@ -32,7 +32,7 @@ class CaptureOptions:
     as_text: tuple[str, ...] = ()  # columns to capture as Postgres prints them: schema.table.column
     compression: str = "none"
     snapshot: str = "initial"  # "initial": unless there is a position; "new": again; "never"
-    state_directory: Path | None = None  # for big transactions and last values; default: a temporary one
+    state_directory: Path | None = None  # for last values; default: a temporary one
     kafka_settings: dict[str, str] = field(default_factory=dict)
 
     chunk_rows: int = 10_000  # of a range of a snapshot

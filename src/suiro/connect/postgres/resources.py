@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from suiro.client import Client
@@ -21,8 +20,8 @@ from suiro.registry import RegistryClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """`values`: last values of keys. `directory`: for transactions that do not fit into memory. The last four are those
-    of the capture, in each of its sessions. `wakeup` is readable after a stop."""
+    """`values`: last values of keys. The last four are those of the capture, in each of its sessions. `wakeup` is
+    readable after a stop."""
 
     options: CaptureOptions
     database: Database
@@ -32,7 +31,6 @@ class Resources:
     client: Client
     registry: RegistryClient
     values: ValuesFile
-    directory: Path
     status: CaptureStatus
     stopped: threading.Event
     wakeup: socket.socket

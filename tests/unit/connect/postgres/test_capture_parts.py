@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import random
 import sqlite3
 import struct
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +24,6 @@ from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import lsn_text, parse_lsn
 from suiro.connect.postgres.server.slot import release_slot
 from suiro.connect.postgres.server.slot_peek import _block
-from suiro.connect.postgres.server.spool import Spools
 from suiro.connect.postgres.session import Stopped
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
@@ -249,7 +246,7 @@ def test_a_stop_ends_the_wait_for_a_slot() -> None:
     """It lasted a minute when the reader of the slot was not to be ended, such as one of another role."""
     line = {"active_pid": 7, "plugin": "pgoutput", "database": "d", "wal_status": "reserved"}
     line |= {"confirmed_flush_lsn": "0/1", "restart_lsn": "0/1"}
-    database: Any = SimpleNamespace(row=lambda *sql, what: (line,), rows=lambda *sql, what: [])
+    database: Any = SimpleNamespace(row=lambda *sql, what: (line, None), rows=lambda *sql, what: [])
     looks = iter([None, None, Stopped()])
 
     def check() -> None:
@@ -258,93 +255,6 @@ def test_a_stop_ends_the_wait_for_a_slot() -> None:
 
     with pytest.raises(Stopped):
         release_slot(database, "slot", check=check)
-
-
-def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
-    return kind + struct.pack(">I", xid) + rest
-
-
-def no_others(xids: Set[int]) -> Set[int]:
-    return set()
-
-
-def test_a_capture_that_was_taken_over_leaves_its_successors_files(tmp_path: Path) -> None:
-    """It was stopped (SIGSTOP, a slow disk) when the other one began, and comes to its end only later."""
-    first = Spools(tmp_path / "spools", no_others)
-    first.start(_streamed(b"S", 7, b"\1"))
-    first.add(_streamed(b"I", 7, b"old"), 10)
-    first.stop()
-    second = Spools(tmp_path / "spools", no_others)
-    second.start(_streamed(b"S", 7, b"\1"))
-    second.add(_streamed(b"I", 7, b"new"), 20)
-    second.stop()
-    first.close()
-    second.start(_streamed(b"S", 8, b"\1"))
-    second.add(_streamed(b"I", 8, b"more"), 30)
-    second.stop()
-    for xid, row in ((7, b"Inew"), (8, b"Imore")):
-        commit = struct.pack(">cIBqqq", b"c", xid, 0, 40, 50, 0)
-        (block,) = second.commit(commit, max_bytes=1 << 20)
-        messages = [bytes(block.buffer[a:b]) for a, b in zip(block.starts, block.ends, strict=True)]
-        assert messages[1:-1] == [row]
-    second.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_streamed_transactions_that_find_no_room_are_read_again_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The capture ended, and a part of the transaction was left on the full disk."""
-
-    class Full(io.FileIO):
-        def write(self, data: Any, /) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    spools = Spools(tmp_path / "spools", no_others)
-    with monkeypatch.context() as full:
-        full.setattr(Path, "open", lambda path, mode, buffering: io.BufferedRandom(Full(path, mode), buffering))
-        for xid in (7, 8):
-            spools.start(_streamed(b"S", xid, b"\1"))
-            spools.add(_streamed(b"I", xid, b"row"), 10)
-        with pytest.raises(TransientError, match="spools: No space left"):
-            spools.add(_streamed(b"I", 8, b"x" * (1 << 20)), 10)
-        with pytest.raises(TransientError, match="spools: No space left"):
-            list(spools.commit(struct.pack(">cIBqqq", b"c", 7, 0, 40, 50, 0), max_bytes=1 << 20))
-        spools.close()
-    assert [path.name for path in tmp_path.rglob("*.spool")] == []
-
-
-def test_a_streamed_transaction_loses_what_was_rolled_back_and_keeps_announcements(tmp_path: Path) -> None:
-    asked = []
-
-    def rolled_back(xids: Set[int]) -> Set[int]:
-        asked.append(xids)
-        return {10}
-
-    spools = Spools(tmp_path / "spools", rolled_back)
-    spools.start(struct.pack(">cIB", b"S", 7, 1))
-    changes = ((7, b"I", b"one"), (8, b"R", b"table"), (8, b"I", b"two"), (9, b"I", b"three"), (10, b"I", b"four"))
-    for xid, kind, rest in changes:
-        spools.add(_streamed(kind, xid, rest), 100)
-    spools.stop()
-    spools.start(struct.pack(">cIB", b"S", 20, 1))
-    spools.add(_streamed(b"I", 20, b"never"), 100)
-    spools.stop()
-    spools.abort(struct.pack(">cII", b"A", 7, 8))
-    spools.abort(struct.pack(">cII", b"A", 20, 20))
-    blocks = list(spools.commit(struct.pack(">cIBqqq", b"c", 7, 0, 500, 550, 42), max_bytes=4))
-    messages = [
-        bytes(block.buffer[start:end])
-        for block in blocks
-        for start, end in zip(block.starts.tolist(), block.ends.tolist(), strict=True)
-    ]
-    assert messages[1:-1] == [b"Ione", b"Rtable", b"Ithree"]
-    assert asked == [{9, 10}]
-    assert struct.unpack(">cqqI", messages[0]) == (b"B", 500, 42, 7)
-    assert struct.unpack(">cBqqq", messages[-1]) == (b"C", 0, 500, 550, 42)
-    assert len(blocks) > 1
-    assert spools.is_empty
-    assert list((tmp_path / "spools").iterdir()) == []
 
 
 def test_headers_are_text_in_the_order_of_the_log() -> None:
@@ -460,7 +370,7 @@ def test_options_are_checked_and_have_names() -> None:
             made(**given)
 
 
-def test_rows_that_are_owed_and_ranges_are_read_in_turn(tmp_path: Path) -> None:
+def test_rows_that_are_owed_and_ranges_are_read_in_turn() -> None:
     """A row whose key moves before each reading stays owed; the ranges go on."""
     options = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="x")
     nothing: Any = None
@@ -480,7 +390,6 @@ def test_rows_that_are_owed_and_ranges_are_read_in_turn(tmp_path: Path) -> None:
         client=nothing,
         registry=nothing,
         values=nothing,
-        directory=tmp_path,
         status=nothing,
         stopped=nothing,
         wakeup=nothing,

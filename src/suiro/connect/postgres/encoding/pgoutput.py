@@ -29,9 +29,6 @@ from suiro.errors import FatalError
 EPOCH_MICROS = 946_684_800_000_000
 """Postgres counts microseconds from 2000-01-01; everything here from 1970-01-01."""
 
-_BEGIN = struct.Struct(">cqqI")
-_COMMIT = struct.Struct(">cBqqq")
-
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
@@ -60,15 +57,6 @@ def join(payloads: Sequence[bytes], lsns: Sequence[int]) -> Block:
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
     ends = np.cumsum(lengths)
     return Block(buffer=b"".join(payloads), starts=ends - lengths, ends=ends, lsns=np.array(lsns, np.int64))
-
-
-def begin_message(*, lsn: int, commit_us: int, xid: int) -> bytes:
-    """`commit_us`: microseconds since 2000-01-01, as in Postgres."""
-    return _BEGIN.pack(b"B", lsn, commit_us, xid)
-
-
-def commit_message(*, lsn: int, end_lsn: int, commit_us: int) -> bytes:
-    return _COMMIT.pack(b"C", 0, lsn, end_lsn, commit_us)
 
 
 @dataclass(frozen=True, slots=True)

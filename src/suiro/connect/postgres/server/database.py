@@ -7,7 +7,7 @@ restarts from its position; a rejected statement as `UsageError` with the messag
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -281,8 +281,8 @@ class Database:
         facts = ServerInfo(version=found[0], database=found[1], is_standby=found[2])
         if facts.version < OLDEST_VERSION:
             raise ConfigError(
-                f"Postgres {facts.version // 10000} is too old: capture needs 14 or later, whose slots stream large "
-                "transactions"
+                f"Postgres {facts.version // 10000} is too old: capture needs 14 or later, whose slots have "
+                "messages of the log"
             )
         if found[3] != "logical":
             raise ConfigError(
@@ -332,18 +332,6 @@ class Database:
         """Returns a new transaction id; all open transactions have lower ids."""
         ((xid,),) = self.rows("select pg_current_xact_id()::text", what="begin a transaction")
         return int(xid)
-
-    def rolled_back(self, xids: Set[int]) -> set[int]:
-        """Returns those of these transactions, in 32 bits, that were rolled back."""
-        found = self.rows(
-            "select xid from unnest(%s::int8[]) xid cross join (select pg_snapshot_xmax(pg_current_snapshot())::text"
-            "::int8) now(xmax) where pg_xact_status((xmax + ((xid - xmax + 2147483648) & 4294967295) - 2147483648)"
-            "::text::xid8) = 'aborted'",
-            # As text: ARRAY[...] takes 650 bytes of the server for each, and there may be a million.
-            (f"{{{','.join(map(str, xids))}}}",),
-            what="ask which transactions were rolled back",
-        )
-        return {row[0] for row in found}
 
     def lock_holders(self) -> str:
         """Describes the sessions that hold or wait for exclusive locks on tables."""

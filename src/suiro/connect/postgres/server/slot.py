@@ -29,13 +29,16 @@ LOST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState:
-    """A row of pg_replication_slots. `loss`: why the slot can no longer be read; empty if it can be."""
+    """A row of pg_replication_slots. `sent_lsn`: how far the log was decoded for the reader of the slot, who has got
+    nothing of transactions that are open; 0 if nobody reads it. `loss`: why the slot can no longer be read; empty if it
+    can be."""
 
     plugin: str
     database: str
     active_pid: int | None
     confirmed_lsn: int
     restart_lsn: int | None
+    sent_lsn: int
     loss: str
 
 
@@ -51,7 +54,8 @@ def identify_system(replication: Any) -> tuple[str, int]:
 def read_slot(database: Database, name: str) -> SlotState | None:
     # As JSON, because Postgres 14 has fewer columns than 18.
     found = database.row(
-        "select to_jsonb(s) from pg_replication_slots s where slot_name = %s",
+        "select to_jsonb(s), (select sent_lsn from pg_stat_replication where pid = s.active_pid)"
+        " from pg_replication_slots s where slot_name = %s",
         (name,),
         what=f"read slot {name}",
     )
@@ -69,6 +73,7 @@ def read_slot(database: Database, name: str) -> SlotState | None:
         active_pid=line["active_pid"],
         confirmed_lsn=parse_lsn(line["confirmed_flush_lsn"]) if line["confirmed_flush_lsn"] else 0,
         restart_lsn=parse_lsn(line["restart_lsn"]) if line["restart_lsn"] else None,
+        sent_lsn=parse_lsn(found[1]) if found[1] else 0,
         loss=loss or "",
     )
 

@@ -1,10 +1,11 @@
-"""The replication stream: used while the capture keeps up, and the only way to read transactions that are not finished.
+"""The replication stream, which is used while the capture keeps up.
 
-`blocks` returns committed transactions only; streamed transactions wait in their spools. A thread sends status updates,
-whatever a block's processing takes (a whole topic is read, Kafka or the registry is away), but never reports an LSN
-beyond the one given to `confirm`. Postgres would end a silent connection (wal_sender_timeout), and the next session
-would have the same to process. Libraries that confirm the LSN of each keepalive message by themselves would move the
-slot past the position in Kafka. After a kill, the capture could then not decide whether it had missed changes.
+Postgres sends a transaction after its commit, and keeps it until then. A thread sends status updates, whatever Postgres
+decodes meanwhile and whatever a block's processing takes (a whole topic is read, Kafka or the registry is away), but
+never reports an LSN beyond the one given to `confirm`. Postgres would end a silent connection (wal_sender_timeout), and
+the next session would have the same to process. Libraries that confirm the LSN of each keepalive message by themselves
+would move the slot past the position in Kafka. After a kill, the capture could then not decide whether it had missed
+changes.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from __future__ import annotations
 import select
 import struct
 import threading
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -26,7 +26,6 @@ from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import Block, join
 from suiro.connect.postgres.log_messages import PREFIX
 from suiro.connect.postgres.server.database import lifted_limits, lsn_text, parameters, refused
-from suiro.connect.postgres.server.spool import Spools
 from suiro.errors import BrokenConnectionError, SuiroError
 
 BLOCK_MESSAGES = 30_000
@@ -37,8 +36,7 @@ _PREFIX = PREFIX.encode() + b"\0"
 _PREFIX_AT = 10
 _TRANSACTIONAL = 1  # a flag of a logical message
 
-_COMMIT, _MESSAGE, _START, _STOP, _STREAM_COMMIT, _STREAM_ABORT = (ord(letter) for letter in "CMSEcA")
-_STREAMING = frozenset((_START, _STREAM_COMMIT, _STREAM_ABORT))
+_COMMIT, _MESSAGE, _STREAM_ABORT = (ord(letter) for letter in "CMA")
 
 _WAL = struct.Struct(">cqqq")
 """w, the LSN of the message, the LSN up to which the server has read the log, the server's time."""
@@ -51,26 +49,16 @@ _EPOCH_MS = 946_684_800_000  # times are µs since 2000
 
 
 class ReplicationStream:
-    """The stream from an LSN on. `close` releases the slot. `rolled_back`: see `Spools`."""
+    """The stream from an LSN on. `close` releases the slot."""
 
-    def __init__(
-        self,
-        dsn: str,
-        *,
-        slot: str,
-        publication: str,
-        start_lsn: int,
-        directory: Path,
-        rolled_back: Callable[[Set[int]], Set[int]],
-    ) -> None:
-        self._spools = Spools(directory, rolled_back)
+    def __init__(self, dsn: str, *, slot: str, publication: str, start_lsn: int) -> None:
         self._clock = SystemClock()
         self._status_lsn = start_lsn
         self._status_sent_ms = self._clock.monotonic_ms()
         self._payloads: list[bytes] = []
         self._lsns: list[int] = []
         self._size = 0  # of the payloads, which may end within a transaction
-        options = f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
+        options = f"proto_version '1', publication_names '{quoted(publication)}', messages 'true'"
         self._replication = Replication(
             dsn,
             f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(start_lsn)} ({options})",
@@ -86,7 +74,6 @@ class ReplicationStream:
     def close(self) -> None:
         self._closing.set()
         self._keeper.join()
-        self._spools.close()
         self._replication.close()
 
     @property
@@ -96,17 +83,8 @@ class ReplicationStream:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything up to `wal_end` has been returned by `blocks`."""
-        return not self._payloads and self._spools.is_empty
-
-    @property
-    def is_spooling(self) -> bool:
-        """Whether a transaction is being streamed that has not ended."""
-        return not self._spools.is_empty
-
-    @property
-    def spooled_bytes(self) -> int:
-        return self._spools.size_bytes
+        """Whether everything up to `wal_end` has been returned by `read_block`."""
+        return not self._payloads
 
     def wait(self, timeout_s: float, *others: Any) -> bool:
         """Waits until the server or one of `others` is readable; returns False after the timeout."""
@@ -115,35 +93,20 @@ class ReplicationStream:
             poll.register(one, select.POLLIN)
         return bool(poll.poll(timeout_s * 1_000))
 
-    def blocks(self) -> Iterator[Block]:
-        """Yields what has arrived: at most one block of small transactions, or the parts of one that is larger."""
+    def read_block(self) -> Block | None:
+        """Returns what has arrived: a block of whole transactions, or a part of one that is larger."""
         with self._lock:
-            ready, streamed = self._read()
-        if ready:
-            yield self._take_pending(ready)
-        if streamed is not None:
-            yield from self._spools.commit(streamed, max_bytes=BLOCK_BYTES)
+            ready = self._read()
+        return self._take_pending(ready) if ready else None
 
-    def _read(self) -> tuple[int, bytes | None]:
-        """Returns how many of the pending messages are a block, and the commit of a streamed transaction after them."""
+    def _read(self) -> int:
+        """Returns how many of the pending messages are a block."""
         last_commit = 0  # the number of messages up to the last one that ends a transaction, or is of none
         stop_at_commit = False
         while (message := self._replication.read()) is not None:
             at, payload = message
             kind = payload[0]
-            if self._spools.is_inside:
-                if kind == _STOP:
-                    self._spools.stop()
-                else:
-                    self._spools.add(payload, at)
-                continue
-            if kind in _STREAMING:
-                if kind == _START:
-                    self._spools.start(payload)
-                elif kind == _STREAM_ABORT:
-                    self._spools.abort(payload)
-                else:
-                    return len(self._payloads), payload
+            if kind == _STREAM_ABORT:  # Postgres 18 sends them also where nothing is streamed (BUG #19616)
                 continue
             self._payloads.append(payload)
             self._lsns.append(at)
@@ -158,7 +121,7 @@ class ReplicationStream:
             if self._is_full:
                 break
         # Without a commit, a full block is a part of one transaction.
-        return last_commit or (len(self._payloads) if self._is_full else 0), None
+        return last_commit or (len(self._payloads) if self._is_full else 0)
 
     @property
     def _is_full(self) -> bool:
