@@ -18,20 +18,6 @@ from suiro.connect.postgres.snapshot.table_state import TableState
 SCHEMA_CHANGES_KEPT = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableProgress:
-    """`state`: "waiting", "reading", "locked" by another transaction, or "complete". `rows`: read by this session.
-    `expected`: an estimate of the table's rows; None: not known yet. `is_resumed`: earlier sessions have read rows of
-    the table, which are not in `rows`."""
-
-    table: str
-    topic: str
-    state: str
-    rows: int
-    expected: int | None
-    is_resumed: bool
-
-
 class ReadRows:
     """The rows that the snapshots of one session have read."""
 
@@ -54,20 +40,22 @@ class ReadRows:
 
     def progress(
         self, states: Mapping[str, TableState], locked: Mapping[str, Any], topic_of: Callable[[str], str]
-    ) -> tuple[TableProgress, ...]:
-        """Returns the progress of all tables; those that are being read come first."""
+    ) -> list[dict[str, Any]]:
+        """Returns the progress of all tables, those that are being read first. `state`: "waiting", "reading", "locked"
+        by another transaction, or "complete". `rows`: read by this session. `expected`: an estimate of the table's
+        rows; None: not known yet. `is_resumed`: earlier sessions have read rows that are not in `rows`."""
         found = [
-            TableProgress(
-                table=name,
-                topic=topic_of(name),
-                state=self._state(name, state, name in locked),
-                rows=self._rows[name],
-                expected=self._expected.get(name),
-                is_resumed=name in self._resumed,
-            )
+            {
+                "table": name,
+                "topic": topic_of(name),
+                "state": self._state(name, state, name in locked),
+                "rows": self._rows[name],
+                "expected": self._expected.get(name),
+                "is_resumed": name in self._resumed,
+            }
             for name, state in list(states.items())  # the capture's thread changes it
         ]
-        return tuple(sorted(found, key=lambda one: (_ORDER.index(one.state), one.table)))
+        return sorted(found, key=lambda one: (_ORDER.index(one["state"]), one["table"]))
 
     def _state(self, name: str, state: TableState, is_locked: bool) -> str:
         if not state.running:

@@ -15,7 +15,6 @@ from typing import Any, Self
 import psycopg2
 import psycopg2.errorcodes
 import psycopg2.extensions
-import psycopg2.extras
 
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS
 from suiro.errors import (
@@ -137,38 +136,25 @@ def parameters(dsn: str, settings: str = "") -> dict[str, Any]:
     }
 
 
-def connect_replication(dsn: str) -> Any:
-    """Returns a connection that speaks the replication protocol."""
-    with postgres_errors("connect for replication"):
-        connection = psycopg2.connect(
-            dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection, **parameters(dsn)
-        )
-        _lift_limits(connection)
-        return connection
-
-
 def lifted_limits(version: int) -> str:
     """Returns statements that lift the timeouts of a session on a server of this version."""
-    return "; ".join(f"set {name} = 0" for name, since in _LIMITS_SINCE.items() if version >= since)
-
-
-def _lift_limits(connection: Any) -> None:
-    if limits := lifted_limits(connection.server_version):
-        with connection.cursor() as cursor:
-            cursor.execute(limits)
+    return "; ".join(f"set {name} = 0" for name, since in _LIMITS_SINCE.items() if version >= since) or "select"
 
 
 class Database:
     """A connection. Not thread-safe. Outside of `snapshot`, every statement is a transaction of its own.
 
-    `lock_timeout_ms`: how long a statement waits for a lock on a table; 0: without a limit.
+    `lock_timeout_ms`: how long a statement waits for a lock on a table; 0: without a limit. `replication`: it takes the
+    commands of the replication protocol.
     """
 
-    def __init__(self, dsn: str, *, lock_timeout_ms: int = 0) -> None:
-        with postgres_errors("connect"):
-            self._connection = psycopg2.connect(dsn, **parameters(dsn, f"-c lock_timeout={lock_timeout_ms}"))
+    def __init__(self, dsn: str, *, lock_timeout_ms: int = 0, replication: bool = False) -> None:
+        mode = {"replication": "database"} if replication else {}
+        with postgres_errors("connect for replication" if replication else "connect"):
+            self._connection = psycopg2.connect(dsn, **parameters(dsn, f"-c lock_timeout={lock_timeout_ms}"), **mode)
             self._connection.autocommit = True
-            _lift_limits(self._connection)
+            with self._connection.cursor() as cursor:
+                cursor.execute(lifted_limits(self._connection.server_version))
         self._type_names: dict[int, str] = {}
 
     def __enter__(self) -> Self:

@@ -14,7 +14,7 @@ from typing import Any
 
 from suiro.clock import SystemClock, sleep_s
 from suiro.connect.postgres.encoding.names import quoted
-from suiro.connect.postgres.server.database import Database, lsn_text, parse_lsn, postgres_errors
+from suiro.connect.postgres.server.database import Database, lsn_text, parse_lsn
 from suiro.errors import BrokenConnectionError, ConfigError, DataLossError, UsageError
 
 logger = logging.getLogger(__name__)
@@ -42,13 +42,11 @@ class SlotState:
     loss: str
 
 
-def identify_system(replication: Any) -> tuple[str, int]:
+def identify_system(replication: Database) -> tuple[str, int]:
     """Returns the identifier that the database cluster got from initdb (copies of a cluster have the same), and the
     timeline, which changes with each promotion."""
-    with postgres_errors("ask which database cluster this is"), replication.cursor() as cursor:
-        cursor.execute("IDENTIFY_SYSTEM")
-        system, timeline, *_ = cursor.fetchone()
-        return str(system), int(timeline)
+    ((system, timeline, *_),) = replication.rows("IDENTIFY_SYSTEM", what="ask which database cluster this is")
+    return str(system), int(timeline)
 
 
 def read_slot(database: Database, name: str) -> SlotState | None:
@@ -78,7 +76,7 @@ def read_slot(database: Database, name: str) -> SlotState | None:
     )
 
 
-def check_timeline(name: str, replication: Any, *, before: int, now: int, position: int) -> None:
+def check_timeline(name: str, replication: Database, *, before: int, now: int, position: int) -> None:
     """Raises `DataLossError` unless a promoted server has the log up to the position, which was read on the timeline
     `before`. The current end of its log does not tell that: the log has grown since."""
     if before == now:
@@ -92,11 +90,9 @@ def check_timeline(name: str, replication: Any, *, before: int, now: int, positi
         )
 
 
-def _ends_of_timelines(replication: Any, timeline: int) -> dict[int, int]:
+def _ends_of_timelines(replication: Database, timeline: int) -> dict[int, int]:
     """Returns the LSN at which each earlier timeline ended."""
-    with postgres_errors(f"read the history of timeline {timeline}"), replication.cursor() as cursor:
-        cursor.execute(f"TIMELINE_HISTORY {timeline}")
-        content = cursor.fetchone()[1]
+    ((_, content),) = replication.rows(f"TIMELINE_HISTORY {timeline}", what=f"read the history of timeline {timeline}")
     text = content if isinstance(content, str) else bytes(content).decode()  # bytes before Postgres 15
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return {int(line[0]): parse_lsn(line[1]) for line in lines}
@@ -137,13 +133,12 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
         )
 
 
-def create_slot(replication: Any, name: str) -> tuple[int, str]:
+def create_slot(replication: Database, name: str) -> tuple[int, str]:
     """Creates the slot. Postgres waits for the transactions that are open now. Returns the LSN where the slot begins,
     and the exported snapshot, which exists until the connection runs another statement or ends."""
     try:
-        with postgres_errors(f"create slot {name}"), replication.cursor() as cursor:
-            cursor.execute(f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL pgoutput EXPORT_SNAPSHOT")
-            _, lsn, snapshot, _ = cursor.fetchone()
+        command = f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL pgoutput EXPORT_SNAPSHOT"
+        ((_, lsn, snapshot, _),) = replication.rows(command, what=f"create slot {name}")
     except UsageError as error:
         raise ConfigError(
             f"{error}. It needs max_replication_slots and max_wal_senders with room, and a role with REPLICATION "

@@ -26,7 +26,7 @@ from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.encoding.pgoutput import Int64s
 from suiro.connect.postgres.encoding.schemas import Relation
-from suiro.connect.postgres.progress import ReadRows, TableProgress
+from suiro.connect.postgres.progress import ReadRows
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import LockNotAvailableError
 from suiro.connect.postgres.server.publication import Table, TableDroppedError
@@ -85,7 +85,7 @@ class Snapshots:
         places = {name: place for place, name in enumerate(self._repeated, 1)}
         return sorted(found, key=lambda name: places.get(name, 0))
 
-    def progress(self) -> tuple[TableProgress, ...]:
+    def progress(self) -> list[dict[str, Any]]:
         """By table. Called by any thread."""
         return self.read_rows.progress(self.states, self.locked, self.topic_of)
 
