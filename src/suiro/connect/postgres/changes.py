@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, NullKeyError, UnsupportedValueError
-from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_traces
 from suiro.connect.postgres.encoding.pgoutput import Block, Int64s, Messages, RelationMessage, parse
 from suiro.connect.postgres.encoding.plain_rows import completed
+from suiro.connect.postgres.encoding.records import OPERATIONS, live_headers, with_traces
 from suiro.connect.postgres.log_messages import PREFIX, parse_message
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.snapshot.snapshots import Snapshots

@@ -31,8 +31,8 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
-from suiro.connect.postgres.encoding.batches import Pair, batch_of, encode
 from suiro.connect.postgres.encoding.encoded_rows import binary_column
+from suiro.connect.postgres.encoding.records import Pair, batch_of, encode
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.spans import TransactionSpans
 from suiro.errors import RefusedError, SuiroError, UsageError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,8 +120,7 @@ class SchemaChanges:
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Describes the differences of two Avro schemas of a table, in Postgres's words."""
-    old = _by_name(before["fields"])
-    new = _by_name(after["fields"])
+    old, new = fields_by_name(before), fields_by_name(after)
     changes = [
         changed_column(old[name], field)
         for name, field in new.items()
@@ -148,5 +147,5 @@ def _avro(field: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else str(kind.get("logicalType", kind["type"]))
 
 
-def _by_name(found: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    return {field["name"]: field for field in found}
+def fields_by_name(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {field["name"]: field for field in schema["fields"]}

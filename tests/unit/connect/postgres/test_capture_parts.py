@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from suiro.connect.postgres import session
 from suiro.connect.postgres.capture import PostgresCapture
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
-from suiro.connect.postgres.encoding.headers import live_headers, snapshot_headers
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
+from suiro.connect.postgres.encoding.records import live_headers, snapshot_headers
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import lsn_text, parse_lsn
-from suiro.connect.postgres.server.slot import release_slot
+from suiro.connect.postgres.server.slot import SlotState, release_slot
 from suiro.connect.postgres.server.slot_peek import _block
-from suiro.connect.postgres.session import Stopped
+from suiro.connect.postgres.session import Session, Stopped
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, ValuesFile
@@ -255,6 +256,38 @@ def test_a_stop_ends_the_wait_for_a_slot() -> None:
 
     with pytest.raises(Stopped):
         release_slot(database, "slot", check=check)
+
+
+@pytest.mark.parametrize(
+    ("position", "wal_end", "sent", "restart", "is_far"),
+    [
+        (100, 100, 0, 100, True),
+        (995, 100, 0, 100, False),
+        (100, 995, 0, 100, False),
+        # Other databases, or a transaction that is open, fill the log. Postgres has decoded it and sent nothing.
+        (100, 100, 995, 100, False),
+        (100, 100, 400, 350, True),
+        # Since long before, a transaction is open, and SQL would begin there.
+        (400, 400, 400, 100, True),
+        (600, 600, 600, 100, False),
+    ],
+)
+def test_a_backlog_is_read_by_sql_unless_more_would_be_decoded_again(
+    monkeypatch: pytest.MonkeyPatch, position: int, wal_end: int, sent: int, restart: int, is_far: bool
+) -> None:
+    slot = SlotState(plugin="", database="", active_pid=1, confirmed_lsn=0, restart_lsn=restart, sent_lsn=sent, loss="")
+    monkeypatch.setattr(session, "read_slot", lambda database, name: slot)
+    running: Any = SimpleNamespace(
+        _clock=SimpleNamespace(monotonic_ms=lambda: 10_000),
+        _is_standby=False,
+        _changes=SimpleNamespace(open=False, position=position),
+        _lag_checked_ms=0,
+        _log_end=1_000,
+        _database=SimpleNamespace(wal_position=lambda: 2_000),
+        _options=SimpleNamespace(catch_up_bytes=10, slot="s"),
+    )
+    stream: Any = SimpleNamespace(wal_end=wal_end)
+    assert Session._is_far_behind(running, stream) == is_far
 
 
 def test_headers_are_text_in_the_order_of_the_log() -> None:

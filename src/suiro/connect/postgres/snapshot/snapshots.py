@@ -23,8 +23,8 @@ import pyarrow as pa
 from suiro.clock import SystemClock
 from suiro.connect.positions import known_fields
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
-from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.encoding.pgoutput import Int64s
+from suiro.connect.postgres.encoding.records import snapshot_headers
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.progress import ReadRows
 from suiro.connect.postgres.resources import Resources
