@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from suiro.connect.postgres.encoding.copy_binary import row_offsets, rows_of, values_at
+from suiro.connect.postgres.encoding.copy_binary import row_offsets, rows_of
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, MissingValueError, column_of
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.connect.postgres.encoding.pgoutput import Bytes, CorruptMessageError, Int64s, Messages
@@ -94,7 +94,7 @@ class RowEncoder:
         places = (array, np.full(len(starts), -1, np.int64), starts, ends)
 
         def read(row: int) -> Row:
-            return None, values_at(array, int(starts[row]), int(ends[row]))
+            return None, rows_of(array[starts[row] : ends[row]].tobytes(), columns)[0]
 
         return self._encode(compiled, places, {}, binary=True, read=read)
 
