@@ -63,7 +63,7 @@ class DeltaSink:
         self._uri = self._settings.table
         if "://" not in self._uri:
             self._uri = str(about.folder / self._uri)
-        self._table: DeltaTable | None = None
+        self._table: DeltaTable  # since `open`
 
     def open(self) -> None:
         options = self._settings.storage_options or None
@@ -96,14 +96,14 @@ class DeltaSink:
         return [store_dataset(self._uri, arrow_columns(self._columns.schema))]
 
     def close(self) -> None:
-        self._table = None
+        """Nothing stays open between batches."""
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        found = {target: self._opened.transaction_version(self._identifier(target)) for target in partitions}
+        found = {target: self._table.transaction_version(self._identifier(target)) for target in partitions}
         return {target: version for target, version in found.items() if version is not None}
 
     def put(self, batch: SinkBatch) -> None:
-        table = self._opened
+        table = self._table
         try:
             table.update_incremental()
             check_expected(batch.first_offsets, self.offsets(batch.first_offsets), f"{self._name}: {self._uri}")
@@ -129,8 +129,3 @@ class DeltaSink:
 
     def _identifier(self, target: TopicPartition) -> str:
         return f"suiro-connect/{self._name}/{target[0]}-{target[1]}"
-
-    @property
-    def _opened(self) -> DeltaTable:
-        assert self._table is not None
-        return self._table
