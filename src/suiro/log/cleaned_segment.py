@@ -1,4 +1,4 @@
-"""Shared by both implementations of cleaning: reads parts of a segment, and writes the files of a new one.
+"""The files of a cleaning: reads a segment in pieces, and writes the files of a new one.
 
 Always true: only files ending in `.cleaned` are written, and what is not finished is removed.
 """
@@ -9,7 +9,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,11 +17,14 @@ from suiro.config import MAX_INT
 from suiro.errors import CorruptRecordError
 from suiro.log.compaction import CLEANED_SUFFIX, CleaningJob, SegmentSource
 from suiro.log.files import FileHandle, write_all
+from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY
 from suiro.log.swap import SEGMENT_SUFFIXES
 from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
-from suiro.protocol.record_batch import HEADER_SIZE, read_header
+from suiro.protocol.crc32c import BytesLike
+from suiro.protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, read_header
 
 T = TypeVar("T")
+_WRITTEN_TOGETHER = 512 << 10
 
 
 class Throttle:
@@ -46,13 +48,6 @@ class Throttle:
         ahead = self._bytes / self._rate - (self._clock() - self._begun)
         if ahead > 0.001:
             self._sleep(ahead)
-
-
-@dataclass(slots=True)
-class Counts:
-    bytes_read: int = 0
-    bytes_written: int = 0
-    records_kept: int = 0
 
 
 def pieces(
@@ -80,32 +75,24 @@ def pieces(
         wanted = size
 
 
-def end_of(job: CleaningJob, source: SegmentSource) -> int:
-    """The offset at which the next segment begins."""
-    later = [other.base_offset for other in job.sources if other.base_offset > source.base_offset]
-    return min(later, default=job.first_uncleanable_offset)
-
-
-def strays(base_offset: int, source: SegmentSource) -> CorruptRecordError:
-    """The error for a batch whose offsets are not of its segment: an index could not hold them. The CRC does not cover
-    them."""
-    return CorruptRecordError(
-        f"the batch at offset {base_offset} stands in the segment {source.base_offset:020d} and is not of it"
-    )
-
-
 class CleanedSegment:
     """The four files of a segment that nobody reads yet."""
 
     def __init__(self, job: CleaningJob, base_offset: int) -> None:
         self._directory = job.directory
         self._stem = job.directory / f"{base_offset:020d}"
-        self._size = 0
+        self._base_offset = base_offset
+        self._interval_bytes = job.index_interval_bytes
+        self.size = 0
         self.aborted: list[AbortedTransaction] = []
         self._remove()
         self._log = _new_file(self._path(".log"))
+        self._unwritten = bytearray()
         self._offset_index = bytearray()
         self._time_index = bytearray()
+        self._since_entry = 0
+        self._largest, self._its_offset = NO_TIMESTAMP, base_offset
+        self._last_entry = NO_TIMESTAMP
 
     @contextmanager
     def filled(self, group: Sequence[SegmentSource]) -> Iterator[None]:
@@ -120,19 +107,36 @@ class CleanedSegment:
             self._remove()
             raise
 
-    def append(self, buffers: Sequence[bytes | memoryview]) -> None:
-        size = sum(map(len, buffers))
-        if self._size + size > MAX_INT:
+    def append(self, batch: BytesLike, *, last_offset: int, max_timestamp: int) -> None:
+        """Add a batch that stays, and the entries of both indexes."""
+        if self.size + len(batch) > MAX_INT:
             raise CorruptRecordError(f"{self._path('.log')} would be larger than a segment can be")
-        for buffer in buffers:  # One by one: writev takes no more than 1,024 at a time.
-            write_all(self._log, [buffer], self._size, len(buffer))
-            self._size += len(buffer)
+        if max_timestamp > self._largest:
+            self._largest, self._its_offset = max_timestamp, last_offset
+        if self._since_entry > self._interval_bytes:
+            self._offset_index += OFFSET_ENTRY.pack(last_offset - self._base_offset, self.size)
+            self._add_time_entry()
+            self._since_entry = 0
+        self._since_entry += len(batch)
+        self.size += len(batch)
+        self._unwritten += batch
+        if len(self._unwritten) >= _WRITTEN_TOGETHER:
+            self._write()
 
-    def add_entries(self, offset_entries: bytes, time_entries: bytes) -> None:
-        self._offset_index += offset_entries
-        self._time_index += time_entries
+    def _add_time_entry(self) -> None:
+        if self._largest > self._last_entry:
+            self._time_index += TIME_ENTRY.pack(self._largest, self._its_offset - self._base_offset)
+            self._last_entry = self._largest
+
+    def _write(self) -> None:
+        count = len(self._unwritten)
+        if count:
+            write_all(self._log, [bytes(self._unwritten)], self.size - count, count)
+        self._unwritten.clear()
 
     def _finish(self) -> None:
+        self._write()
+        self._add_time_entry()  # as every sealed segment ends
         handles = [self._log]
         for suffix, content in ((".index", self._offset_index), (".timeindex", self._time_index)):
             handle = _new_file(self._path(suffix))
