@@ -24,7 +24,7 @@ from uuid import UUID
 
 from suiro.clock import Clock
 from suiro.log import lookup, producer_snapshot
-from suiro.log.admission import Origin, admit, placed, stamped_with_time
+from suiro.log.admission import Origin, admit, check_batch, check_together, placed, stamped_with_time
 from suiro.log.checkpoints import keep_topic_id
 from suiro.log.config import LogConfig
 from suiro.log.deleted_files import DeletedFiles
@@ -39,15 +39,13 @@ from suiro.log.errors import (
 from suiro.log.files import open_directory
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.log_cleaning import LogCleaning
-from suiro.log.log_retention import LogRetention
 from suiro.log.lookup import TimeLookup
 from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult, Syncs
-from suiro.log.retention import SegmentFacts
+from suiro.log.retention import LogRetention
 from suiro.log.segment import Segment
-from suiro.log.segments import Region, Segments, missing
-from suiro.log.sequencing import check_batch, check_together
+from suiro.log.segments import Region, SegmentFacts, Segments, missing
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.record_batch import NO_TIMESTAMP, BatchHeader
 from suiro.protocol.records import control_batch

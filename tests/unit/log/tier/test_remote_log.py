@@ -6,7 +6,8 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 from suiro.log import LogConfig
-from suiro.log.retention import SegmentFacts, expired_segments, removable
+from suiro.log.retention import expired_segments, removable
+from suiro.log.segments import SegmentFacts
 from suiro.log.tier import RemoteLog, RemoteSegment, SegmentState
 
 NOW_MS = 1_000_000
