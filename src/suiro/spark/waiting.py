@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union
 
 from suiro.clock import Clock
 from suiro.errors import (
@@ -22,6 +22,9 @@ from suiro.errors import (
     TransientError,
 )
 from suiro.foundation.types import TopicPartition
+
+if TYPE_CHECKING:
+    from suiro.client import Client
 
 WAITED_FOR = (TransientError, HostNotFoundError)
 """A broker's name may be gone while it is started again elsewhere."""
@@ -137,3 +140,6 @@ class RetryingClient:
         found = self._waiting.run(what, call) if self._waits else call()
         self._waits = True
         return found
+
+
+SourceClient: TypeAlias = Union["Client", RetryingClient]
