@@ -20,8 +20,7 @@ from suiro.log.compaction import CleanerSettings, CleaningJob
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.compression import NONE
 from suiro.protocol.crc32c import BytesLike
-from suiro.protocol.fields import put_varint
-from suiro.protocol.plain_loops import int64, varlong
+from suiro.protocol.fields import int64, put_varint, varlong
 from suiro.protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, iter_headers
 
 _LEAST_KEYS = 16
