@@ -124,12 +124,11 @@ class KafkaCluster:
                     for node_id, addresses in prepared.items()
                 }
                 _format(processes)
-                logged = {process.log_path: _size(process.log_path) for process in processes.values()}
                 try:
                     _launch(processes, layout.password)
                 except TransientError:
                     # Between the choice of a free port and Kafka's start somebody else may have taken it.
-                    if not (attempts_left and any(_lost_a_port(path, at) for path, at in logged.items())):
+                    if not (attempts_left and any(process.lost_a_port for process in processes.values())):
                         raise
                 else:
                     for node_id, addresses in prepared.items():
@@ -368,15 +367,3 @@ def _check_free(listener: Listener, node_id: int) -> None:
             raise UsageError(
                 f"broker {node_id} cannot listen on {listener.address}: {why}; give another address with --listen"
             ) from None
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _lost_a_port(log: Path, since: int) -> bool:
-    if not log.exists():
-        return False
-    with log.open("rb") as file:
-        file.seek(since)
-        return b"Address already in use" in file.read()
