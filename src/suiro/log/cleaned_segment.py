@@ -28,26 +28,18 @@ _WRITTEN_TOGETHER = 512 << 10
 
 
 class Throttle:
-    """Keeps what is read and written under a rate by sleeping. `sleep` and `clock` are the tests' to replace."""
+    """Keeps what is read and written under a rate by sleeping."""
 
-    def __init__(
-        self,
-        bytes_per_second: float,
-        *,
-        sleep: Callable[[float], None] = sleep_s,
-        clock: Callable[[], float] = monotonic_s,
-    ) -> None:
+    def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
-        self._sleep = sleep
-        self._clock = clock
-        self._begun = clock()
+        self._begun = monotonic_s()
         self._bytes = 0
 
     def spend(self, count: int) -> None:
         self._bytes += count
-        ahead = self._bytes / self._rate - (self._clock() - self._begun)
+        ahead = self._bytes / self._rate - (monotonic_s() - self._begun)
         if ahead > 0.001:
-            self._sleep(ahead)
+            sleep_s(ahead)
 
 
 def pieces(

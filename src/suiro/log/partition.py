@@ -27,7 +27,6 @@ from suiro.log import lookup, producer_snapshot
 from suiro.log.admission import Origin, admit, check_batch, check_together, placed, stamped_with_time
 from suiro.log.checkpoints import keep_topic_id
 from suiro.log.config import LogConfig
-from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import (
     DamagedLogError,
     InRemoteTierError,
@@ -46,6 +45,7 @@ from suiro.log.results import Appended, FlushJob, ReadResult, Syncs
 from suiro.log.retention import LogRetention
 from suiro.log.segment import Segment
 from suiro.log.segments import Region, SegmentFacts, Segments, missing
+from suiro.log.swap import DeletedFiles
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.record_batch import NO_TIMESTAMP, BatchHeader
 from suiro.protocol.records import control_batch

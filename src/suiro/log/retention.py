@@ -10,12 +10,12 @@ from typing import Protocol
 
 from suiro.clock import Clock
 from suiro.log import producer_snapshot
-from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import OffsetOutOfRangeError, StorageError
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.log_cleaning import CleanableLog, LogCleaning
 from suiro.log.segment import Segment
 from suiro.log.segments import SegmentFacts
+from suiro.log.swap import DeletedFiles
 
 
 class RetainedLog(CleanableLog, Protocol):
