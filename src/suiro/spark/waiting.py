@@ -5,6 +5,10 @@ Other errors (no permission, another driver, a topic that is gone) pass through 
 minute, and `note` passes it on to the metrics.
 
 Each single call has its own deadline (`default.api.timeout.ms`, `delivery.timeout.ms`). The wait begins after it.
+
+`Idling` says how long a check for new records may wait after checks that found none. Each check takes time of Java, of
+the process that plans, and of the broker: at Spark's own pace, a query with nothing to do takes a tenth of a core. So a
+check that finds nothing is answered late. The broker answers at once when a record comes.
 """
 
 from __future__ import annotations
@@ -34,6 +38,10 @@ AWAY = (BrokenConnectionError, DeadlineExceededError, RetriableKafkaError, HostN
 
 TOLD_EVERY_MS = 60_000
 PAUSE_MS, PAUSE_MAX_MS = 50, 1_000  # for failures that come at once; most calls have waited by themselves
+
+FIRST_WAIT_MS = 25
+LONGEST_WAIT_MS = 500
+"""While a check waits, it notices nothing else: no stop, no new partition."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -143,3 +151,20 @@ class RetryingClient:
 
 
 SourceClient: TypeAlias = Union["Client", RetryingClient]
+
+
+class Idling:
+    """One query's. The first check that finds nothing after one that found something does not wait:
+    `processAllAvailable` returns with it."""
+
+    def __init__(self) -> None:
+        self._empty_looks = 0
+
+    def found_something(self) -> None:
+        self._empty_looks = 0
+
+    def found_nothing(self) -> int:
+        """Returns for how many ms this check may wait now."""
+        self._empty_looks += 1
+        waits = self._empty_looks - 1
+        return min(FIRST_WAIT_MS << min(waits - 1, 16), LONGEST_WAIT_MS) if waits else 0
