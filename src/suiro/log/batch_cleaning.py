@@ -54,10 +54,9 @@ class Judge:
     now_ms: int
     seen: set[tuple[int, bool]]
 
-    def scan(self, data: bytes) -> tuple[int, list[JudgedBatch]]:
-        """(bytes of whole batches, the batches)."""
-        found = [self._judged(data, header, at) for at, header in iter_headers(data)]
-        return sum(batch.header.size for batch in found), found
+    def scan(self, data: bytes) -> list[JudgedBatch]:
+        """The whole batches in some bytes, which may end inside another one."""
+        return [self._judged(data, header, at) for at, header in iter_headers(data)]
 
     def _judged(self, data: bytes, header: BatchHeader, position: int) -> JudgedBatch:
         batch = JudgedBatch(header, position)

@@ -5,26 +5,21 @@ Always true: only files ending in `.cleaned` are written, and what is not finish
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TypeVar
+from functools import partial
 
 from suiro.clock import monotonic_s, sleep_s
 from suiro.config import MAX_INT
 from suiro.errors import CorruptRecordError
+from suiro.log.batch_cleaning import Judge, JudgedBatch
 from suiro.log.compaction import CLEANED_SUFFIX, CleaningJob, SegmentSource
+from suiro.log.config import LogConfig
 from suiro.log.files import FileHandle, write_all
-from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY
-from suiro.log.swap import SEGMENT_SUFFIXES
-from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
-from suiro.protocol.crc32c import BytesLike
-from suiro.protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, read_header
-
-T = TypeVar("T")
-_WRITTEN_TOGETHER = 512 << 10
+from suiro.log.segment import Segment
+from suiro.log.transaction_index import AbortedTransaction
+from suiro.protocol.record_batch import HEADER_SIZE, read_header
 
 
 class Throttle:
@@ -43,23 +38,21 @@ class Throttle:
 
 
 def pieces(
-    job: CleaningJob, source: SegmentSource, throttle: Throttle, scan: Callable[[bytes], tuple[int, T]]
-) -> Iterator[tuple[memoryview, T]]:
-    """Reads a segment in pieces of whole batches, at least one each. Yields each piece with the result of `scan`.
-
-    `scan` takes bytes that may end inside a batch. It returns how many of them are whole batches, and its result.
-    """
+    job: CleaningJob, source: SegmentSource, throttle: Throttle, judge: Judge
+) -> Iterator[tuple[memoryview, list[JudgedBatch]]]:
+    """Reads a segment in pieces of whole batches, at least one each."""
     path = job.directory / f"{source.base_offset:020d}.log"
     handle = FileHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     position, wanted = 0, job.settings.io_buffer_bytes
     while position < source.size:
         data = os.pread(handle, min(wanted, source.size - position), position)
         throttle.spend(len(data))
-        whole, said = scan(data)
-        if whole:
+        batches = judge.scan(data)
+        if batches:
+            whole = batches[-1].position + batches[-1].header.size
             position += whole
             wanted = job.settings.io_buffer_bytes
-            yield memoryview(data)[:whole], said
+            yield memoryview(data)[:whole], batches
             continue
         size = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
         if size <= len(data) or size > source.size - position:
@@ -68,89 +61,49 @@ def pieces(
 
 
 class CleanedSegment:
-    """The four files of a segment that nobody reads yet."""
+    """A segment that nobody reads yet: its files end in `.cleaned`."""
 
-    def __init__(self, job: CleaningJob, base_offset: int) -> None:
-        self._directory = job.directory
-        self._stem = job.directory / f"{base_offset:020d}"
-        self._base_offset = base_offset
-        self._interval_bytes = job.index_interval_bytes
-        self.size = 0
+    def __init__(self, job: CleaningJob, group: Sequence[SegmentSource]) -> None:
+        self._last = job.directory / f"{group[-1].base_offset:020d}.log"
+        config = LogConfig(segment_index_bytes=job.segment_index_bytes, index_interval_bytes=job.index_interval_bytes)
+        make = partial(
+            Segment, job.directory, group[0].base_offset, config, created_ms=job.now_ms, suffix=CLEANED_SUFFIX
+        )
+        make().unlink()
+        self._segment = make()
         self.aborted: list[AbortedTransaction] = []
-        self._remove()
-        self._log = _new_file(self._path(".log"))
-        self._unwritten = bytearray()
-        self._offset_index = bytearray()
-        self._time_index = bytearray()
-        self._since_entry = 0
-        self._largest, self._its_offset = NO_TIMESTAMP, base_offset
-        self._last_entry = NO_TIMESTAMP
+
+    @property
+    def size(self) -> int:
+        return self._segment.size
 
     @contextmanager
-    def filled(self, group: Sequence[SegmentSource]) -> Iterator[None]:
-        """The caller appends what stays of these segments. Then all files are on the disk, or none."""
+    def filled(self) -> Iterator[None]:
+        """The caller appends what stays of the group. Then all files are on the disk, or none."""
+        segment = self._segment
+        indexes = segment.offset_index, segment.time_index
         try:
+            _ = segment.handle, *(index.handle for index in indexes)
             yield
-            self._finish()
-            last = self._directory / f"{group[-1].base_offset:020d}.log"
-            modified = last.stat().st_mtime_ns
-            os.utime(self._path(".log"), ns=(modified, modified))
+            segment.seal()
+            for index in indexes:
+                index.flush()  # raises where `seal` could not
+            segment.transaction_index.entries.extend(self.aborted)
+            for one in (segment, *indexes):
+                os.fsync(one.handle)
+            for handle in segment.transaction_index.handles_to_sync():
+                os.fsync(handle)
+            modified = self._last.stat().st_mtime_ns
+            os.utime(segment.path, ns=(modified, modified))
         except BaseException:
-            self._remove()
+            segment.unlink()
             raise
 
-    def append(self, batch: BytesLike, *, last_offset: int, max_timestamp: int) -> None:
-        """Add a batch that stays, and the entries of both indexes."""
-        if self.size + len(batch) > MAX_INT:
-            raise CorruptRecordError(f"{self._path('.log')} would be larger than a segment can be")
-        if max_timestamp > self._largest:
-            self._largest, self._its_offset = max_timestamp, last_offset
-        if self._since_entry > self._interval_bytes:
-            self._offset_index += OFFSET_ENTRY.pack(last_offset - self._base_offset, self.size)
-            self._add_time_entry()
-            self._since_entry = 0
-        self._since_entry += len(batch)
-        self.size += len(batch)
-        self._unwritten += batch
-        if len(self._unwritten) >= _WRITTEN_TOGETHER:
-            self._write()
-
-    def _add_time_entry(self) -> None:
-        if self._largest > self._last_entry:
-            self._time_index += TIME_ENTRY.pack(self._largest, self._its_offset - self._base_offset)
-            self._last_entry = self._largest
-
-    def _write(self) -> None:
-        count = len(self._unwritten)
-        if count:
-            write_all(self._log, [bytes(self._unwritten)], self.size - count, count)
-        self._unwritten.clear()
-
-    def _finish(self) -> None:
-        self._write()
-        self._add_time_entry()  # as every sealed segment ends
-        handles = [self._log]
-        for suffix, content in ((".index", self._offset_index), (".timeindex", self._time_index)):
-            handle = _new_file(self._path(suffix))
-            if content:
-                write_all(handle, [bytes(content)], 0, len(content))
-            handles.append(handle)
-        if self.aborted:
-            transactions = TransactionIndex(self._path(".txnindex"))
-            transactions.entries.extend(self.aborted)
-            transactions.flush()
-            handles += transactions.handles_to_sync()
-        for handle in handles:
-            os.fsync(handle)
-
-    def _path(self, suffix: str) -> Path:
-        return self._stem.with_name(self._stem.name + suffix + CLEANED_SUFFIX)
-
-    def _remove(self) -> None:
-        for suffix in SEGMENT_SUFFIXES:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path(suffix))
-
-
-def _new_file(path: Path) -> FileHandle:
-    return FileHandle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+    def append(self, batch: bytes | memoryview, *, last_offset: int, max_timestamp: int) -> None:
+        """Add a batch that stays, and its entries in both indexes. Raises OSError."""
+        position, size = self._segment.size, len(batch)
+        if position + size > MAX_INT:
+            raise CorruptRecordError(f"{self._segment.path} would be larger than a segment can be")
+        write_all(self._segment.handle, [batch], position, size)
+        self._segment.size += size
+        self._segment.add_to_indexes(position, size, last_offset=last_offset, max_timestamp=max_timestamp)

@@ -101,8 +101,8 @@ class _Cleaning:
 
     def clean_group(self, group: Sequence[SegmentSource]) -> None:
         """Writes one new segment for all of these."""
-        target = CleanedSegment(self._job, group[0].base_offset)
-        with target.filled(group):
+        target = CleanedSegment(self._job, group)
+        with target.filled():
             for source in group:
                 for data, batches in self._pieces(source, self._across):
                     before = target.size
@@ -118,7 +118,7 @@ class _Cleaning:
         header = batch.header
         left = Left(0) if batch.discarded else self.keys.left(_records_of(data, batch), batch, self._job)
         whole = data[batch.position : batch.position + header.size]
-        written: BytesLike = whole
+        written: bytes | memoryview = whole
         max_timestamp = header.max_timestamp
         if left.kept == 0:
             if not batch.keep_empty:
@@ -134,7 +134,7 @@ class _Cleaning:
 
     def _pieces(self, source: SegmentSource, judge: Judge) -> Iterator[tuple[memoryview, list[JudgedBatch]]]:
         end = self._end_of(source)
-        for data, batches in pieces(self._job, source, self._throttle, judge.scan):
+        for data, batches in pieces(self._job, source, self._throttle, judge):
             for batch in batches:
                 header = batch.header
                 # The CRC does not cover the offsets, and an index could not hold those of another segment.
