@@ -7,19 +7,26 @@ keeps its codec.
 
 `batch_cleaning` decides what stays of a batch; where numba is installed, `compiled_cleaning` goes over its records.
 Both use a whole core, so a node runs them in a process of its own (`cleaning_process`). The rules for a log are in
-`compaction`, the files in `cleaned_segment`.
+`compaction`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
+from suiro.clock import monotonic_s, sleep_s
+from suiro.config import MAX_INT
 from suiro.errors import CorruptRecordError
 from suiro.extras import is_installed
 from suiro.log.batch_cleaning import Judge, JudgedBatch, KeyMap, Left
-from suiro.log.cleaned_segment import CleanedSegment, Throttle, pieces
-from suiro.log.compaction import Cleaned, CleaningJob, GroupCleaned, SegmentSource, groups_of
+from suiro.log.compaction import CLEANED_SUFFIX, Cleaned, CleaningJob, GroupCleaned, SegmentSource, groups_of
+from suiro.log.config import LogConfig
+from suiro.log.files import FileHandle, write_all
+from suiro.log.segment import Segment
 from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
 from suiro.protocol.compression import NONE, compress, decompress
 from suiro.protocol.crc32c import BytesLike, crc32c
@@ -35,7 +42,23 @@ from suiro.protocol.record_batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     pack_header,
+    read_header,
 )
+
+
+class Throttle:
+    """Keeps what is read and written under a rate by sleeping."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self._begun = monotonic_s()
+        self._bytes = 0
+
+    def spend(self, count: int) -> None:
+        self._bytes += count
+        ahead = self._bytes / self._rate - (monotonic_s() - self._begun)
+        if ahead > 0.001:
+            sleep_s(ahead)
 
 
 def clean(
@@ -101,7 +124,7 @@ class _Cleaning:
 
     def clean_group(self, group: Sequence[SegmentSource]) -> None:
         """Writes one new segment for all of these."""
-        target = CleanedSegment(self._job, group)
+        target = _CleanedSegment(self._job, group)
         with target.filled():
             for source in group:
                 for data, batches in self._pieces(source, self._across):
@@ -111,7 +134,7 @@ class _Cleaning:
                     self._throttle.spend(target.size - before)
             self.bytes_written += target.size
 
-    def _clean(self, data: memoryview, batch: JudgedBatch, target: CleanedSegment) -> None:
+    def _clean(self, data: memoryview, batch: JudgedBatch, target: _CleanedSegment) -> None:
         """Writes what stays of a batch."""
         if batch.marks is not None:
             target.aborted.append(batch.marks)
@@ -133,8 +156,20 @@ class _Cleaning:
         self.records_kept += left.kept
 
     def _pieces(self, source: SegmentSource, judge: Judge) -> Iterator[tuple[memoryview, list[JudgedBatch]]]:
-        end = self._end_of(source)
-        for data, batches in pieces(self._job, source, self._throttle, judge):
+        """Reads a segment in pieces of whole batches, at least one each."""
+        path = self._job.directory / f"{source.base_offset:020d}.log"
+        handle = FileHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        end, usual = self._end_of(source), self._job.settings.io_buffer_bytes
+        position, wanted = 0, usual
+        while position < source.size:
+            data = os.pread(handle, min(wanted, source.size - position), position)
+            self._throttle.spend(len(data))
+            batches = judge.scan(data)
+            if not batches:
+                wanted = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
+                if wanted <= len(data) or wanted > source.size - position:
+                    raise CorruptRecordError(f"{path}: no whole batch at byte {position}")
+                continue
             for batch in batches:
                 header = batch.header
                 # The CRC does not cover the offsets, and an index could not hold those of another segment.
@@ -143,8 +178,10 @@ class _Cleaning:
                         f"the batch at offset {header.base_offset} stands in the segment {source.base_offset:020d} "
                         "and is not of it"
                     )
-            self.bytes_read += len(data)
-            yield data, batches
+            whole = batches[-1].position + batches[-1].header.size
+            position, wanted = position + whole, usual
+            self.bytes_read += whole
+            yield memoryview(data)[:whole], batches
 
     def _end_of(self, source: SegmentSource) -> int:
         """The offset at which the next segment begins."""
@@ -163,6 +200,55 @@ class _Cleaning:
             now_ms=job.now_ms,
             seen={(producer_id, True) for producer_id in job.aborted_in_tier(self._aborted)},
         )
+
+
+class _CleanedSegment:
+    """A segment that nobody reads yet: its files end in `.cleaned`."""
+
+    def __init__(self, job: CleaningJob, group: Sequence[SegmentSource]) -> None:
+        self._last = job.directory / f"{group[-1].base_offset:020d}.log"
+        config = LogConfig(segment_index_bytes=job.segment_index_bytes, index_interval_bytes=job.index_interval_bytes)
+        make = partial(
+            Segment, job.directory, group[0].base_offset, config, created_ms=job.now_ms, suffix=CLEANED_SUFFIX
+        )
+        make().unlink()
+        self._segment = make()
+        self.aborted: list[AbortedTransaction] = []
+
+    @property
+    def size(self) -> int:
+        return self._segment.size
+
+    @contextmanager
+    def filled(self) -> Iterator[None]:
+        """The caller appends what stays of the group. Then all files are on the disk, or none."""
+        segment = self._segment
+        indexes = segment.offset_index, segment.time_index
+        try:
+            _ = segment.handle, *(index.handle for index in indexes)
+            yield
+            segment.seal()
+            for index in indexes:
+                index.flush()  # raises where `seal` could not
+            segment.transaction_index.entries.extend(self.aborted)
+            for one in (segment, *indexes):
+                os.fsync(one.handle)
+            for handle in segment.transaction_index.handles_to_sync():
+                os.fsync(handle)
+            modified = self._last.stat().st_mtime_ns
+            os.utime(segment.path, ns=(modified, modified))
+        except BaseException:
+            segment.unlink()
+            raise
+
+    def append(self, batch: bytes | memoryview, *, last_offset: int, max_timestamp: int) -> None:
+        """Add a batch that stays, and its entries in both indexes. Raises OSError."""
+        position, size = self._segment.size, len(batch)
+        if position + size > MAX_INT:
+            raise CorruptRecordError(f"{self._segment.path} would be larger than a segment can be")
+        write_all(self._segment.handle, [batch], position, size)
+        self._segment.size += size
+        self._segment.add_to_indexes(position, size, last_offset=last_offset, max_timestamp=max_timestamp)
 
 
 def _records_of(data: memoryview, batch: JudgedBatch) -> BytesLike:

@@ -12,7 +12,7 @@ from support.logs import NOW_MS, batch, open_log
 
 from suiro.clock import ManualClock
 from suiro.config import MAX_LONG
-from suiro.log import LogConfig, cleaned_segment
+from suiro.log import LogConfig, cleaning
 from suiro.log.compaction import CompactionFacts, Dirtiness, SegmentSource, dirtiness, groups_of
 from suiro.protocol.records import Record, encode_batch
 
@@ -98,9 +98,9 @@ def test_cleaning_keeps_to_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(cleaned_segment, "sleep_s", sleep)
-    monkeypatch.setattr(cleaned_segment, "monotonic_s", lambda: now[0])
-    throttle = cleaned_segment.Throttle(1000)
+    monkeypatch.setattr(cleaning, "sleep_s", sleep)
+    monkeypatch.setattr(cleaning, "monotonic_s", lambda: now[0])
+    throttle = cleaning.Throttle(1000)
     throttle.spend(500)
     now[0] += 2.0  # the disk was slower than it might have been
     throttle.spend(2000)
