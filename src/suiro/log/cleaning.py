@@ -162,8 +162,11 @@ class _Cleaning:
         end, usual = self._end_of(source), self._job.settings.io_buffer_bytes
         position, wanted = 0, usual
         while position < source.size:
-            data = os.pread(handle, min(wanted, source.size - position), position)
-            self._throttle.spend(len(data))
+            wanted = min(wanted, source.size - position)
+            data = os.pread(handle, wanted, position)
+            if len(data) < wanted:
+                raise CorruptRecordError(f"{path} ends at byte {position + len(data)} of {source.size}")
+            self._throttle.spend(wanted)
             batches = judge.scan(data)
             if not batches:
                 wanted = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
