@@ -3,7 +3,7 @@
 `DataDirectory` owns a node's folder and opens the `PartitionLog`s in it; `LogConfig` holds a topic's
 settings; every refusal is a `LogError` whose `code` is Kafka's. A tour of the modules, from the disk
 up: `files`, `index`, `transaction_index`, `segment`, `segments`; rules in `admission`,
-`producer_state`, `retention`, `compaction`; `recovery`, `lookup` and `partition` join them;
+`producer_state`, `compaction`, `upkeep`; `recovery`, `lookup` and `partition` join them;
 `directory` holds many.
 """
 
