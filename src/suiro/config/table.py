@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG, setting, without_effect
-from suiro.config.topics import topic_default
+from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG, setting, topic_default, without_effect
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
