@@ -2,8 +2,8 @@
 
 - `schemas`: `Schema`, `Reference`, `RegisteredSchema`. `client`: `RegistryClient`, for any registry with this API.
 - `process`: the registry as a child process.
-- `server`, `app`, `endpoints`: HTTP. They load Starlette and are imported when a registry is served.
-- `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
+- `server`, `app`, `call`, `endpoints`: HTTP. They load Starlette and are imported when a registry is served.
+- `registration`, `deletion`, `settings`, `compatibility`, `associations`: the rules, pure.
 - `state`: the state of the topic. `records`: its records. `storage`: reads and writes the topic.
 - `codecs`: values to bytes and back with schemas of a registry. `in_memory`: a registry for tests (`mock://name`).
 - `topic_columns`: the columns of a topic's values, for OpenLineage.

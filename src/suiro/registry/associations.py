@@ -15,8 +15,7 @@ from suiro.registry import deletion
 from suiro.registry.api_errors import ApiError, subject_not_found, unprocessable
 from suiro.registry.records import TENANT, association_key, content_hash, guid_of
 from suiro.registry.settings import check_name
-from suiro.registry.state import State
-from suiro.registry.storage import Change, Decision
+from suiro.registry.state import Change, Decision, State
 from suiro.registry.subjects import normal
 
 STRONG, WEAK = "STRONG", "WEAK"
@@ -25,15 +24,13 @@ DEFAULT_TYPE = "topic"
 DEFAULT_ASSOCIATION = "value"
 
 
-def find(
-    state: State, name: str, namespace: str, resource_type: str | None, types: Sequence[str]
-) -> list[dict[str, Any]]:
+def find(state: State, name: str, namespace: str, resource_type: str, types: Sequence[str]) -> list[dict[str, Any]]:
     found = _of_resource(state, "resourceName", name, resource_type, types)
     return [one for one in found if namespace in (ANY_NAMESPACE, one.get("resourceNamespace"))]
 
 
 def _of_resource(
-    state: State, member: str, value: str, resource_type: str | None, types: Sequence[str]
+    state: State, member: str, value: str, resource_type: str, types: Sequence[str]
 ) -> list[dict[str, Any]]:
     return [
         one
@@ -102,7 +99,6 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
                 made["guid"] = old["guid"]
             elif not replace:
                 raise ApiError(
-                    409,
                     40901,
                     f"Resource {body['resourceName']!r} already has the association {type_!r}, with subject "
                     f"{old['subject']!r}",
@@ -128,12 +124,12 @@ def _guid(association: Mapping[str, Any]) -> str:
 
 
 def delete(
-    state: State, resource_id: str, resource_type: str | None, types: Sequence[str], *, cascade: bool
+    state: State, resource_id: str, resource_type: str, types: Sequence[str], *, cascade: bool
 ) -> Decision[None]:
     changes: list[Change] = []
     for one in _of_resource(state, "resourceId", resource_id, resource_type, types):
         if one.get("frozen") and not cascade:
-            raise ApiError(409, 40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true")
+            raise ApiError(40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true")
         changes.append(Change(association_key(one), None))
         if cascade and one.get("lifecycle") == STRONG and state.versions(one["subject"]):
             changes += deletion.delete_subject(state, one["subject"], permanent=False).changes

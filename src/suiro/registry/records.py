@@ -97,17 +97,6 @@ def association_key(association: Mapping[str, Any]) -> Key:
     return Key(ASSOC, (("tenant", TENANT), *((name, association.get(name)) for name in names)))
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """A record as it was read. `value` is None for a tombstone. Compaction compares `raw_key`."""
-
-    key: Key
-    value: dict[str, Any] | None
-    offset: int = -1
-    timestamp: int = 0
-    raw_key: bytes = b""
-
-
 def content_hash(
     text: str,
     references: Sequence[Mapping[str, Any]] = (),

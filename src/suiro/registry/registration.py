@@ -19,7 +19,6 @@ from typing import Any, NoReturn, TypeGuard
 from suiro.registry import compatibility
 from suiro.registry.api_errors import (
     ApiError,
-    incompatible,
     invalid_schema,
     invalid_version,
     not_permitted,
@@ -27,20 +26,22 @@ from suiro.registry.api_errors import (
 )
 from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
 from suiro.registry.formats import Parsed
-from suiro.registry.merging import check_metadata, check_rule_set, merge_metadata, merge_rule_sets
 from suiro.registry.records import Key, content_hash, guid_of
 from suiro.registry.schemas import AVRO, MAX_NUMBER, PROTOBUF
 from suiro.registry.settings import (
     IMPORT,
+    check_metadata,
     check_name,
+    check_rule_set,
     config_in_scope,
     level_of,
+    merge_metadata,
+    merge_rule_sets,
     mode_in_scope,
     not_permitted_in,
     refuse_read_only,
 )
-from suiro.registry.state import State, StoredSchema
-from suiro.registry.storage import Change, Decision
+from suiro.registry.state import Change, Decision, State, StoredSchema
 from suiro.registry.subjects import QualifiedSubject, qualify_reference
 from suiro.registry.work import Work
 
@@ -103,17 +104,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
-    id: int
-    version: int
-    guid: str
-
-
 def register(
     state: State, subject: str, request: Request, *, normalize: bool | None, work: Work
-) -> Decision[Registered]:
-    """`normalize` None: as the configuration says."""
+) -> Decision[dict[str, Any]]:
+    """The result is the id, version and guid. `normalize` None: as the configuration says."""
     check_name(subject)
     refuse_read_only(state, subject)
     asked = _Asked(state, subject, request, normalize=normalize, work=work)
@@ -136,14 +130,16 @@ def register(
         if asked.is_meant(found):
             return _known(found)
         if messages := asked.problems(candidate, previous_versions(state, subject, candidate.metadata)):
-            raise incompatible(subject, messages)
+            raise ApiError(
+                409,
+                "Schema being registered is incompatible with an earlier schema for subject "
+                f'"{subject}", details: [{", ".join(messages)}]',
+            )
     version = _version(state, subject, request, importing=is_import)
     schema_id = _id(state, subject, candidate, request)
     value = candidate.value(subject, version, schema_id)
-    return Decision(
-        Registered(id=schema_id, version=version, guid=value["guid"]),
-        (Change(Key.schema(subject, version), value),),
-    )
+    result = {name: value[name] for name in ("id", "version", "guid")}
+    return Decision(result, (Change(Key.schema(subject, version), value),))
 
 
 def look_up(
@@ -350,8 +346,8 @@ class _Asked:
         return compatibility.check(self._state, level, candidate.parsed, against, self._work)
 
 
-def _known(found: StoredSchema) -> Decision[Registered]:
-    return Decision(Registered(id=found.id, version=found.version, guid=found.guid))
+def _known(found: StoredSchema) -> Decision[dict[str, Any]]:
+    return Decision({"id": found.id, "version": found.version, "guid": found.guid})
 
 
 def _check_import(subject: str, request: Request, *, is_import: bool) -> None:

@@ -7,14 +7,32 @@ topic gives the same state. This module does not decide whether a record should 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from suiro.registry import records
-from suiro.registry.records import Key, LogRecord, content_hash, guid_of
+from suiro.registry.records import Key, content_hash, guid_of
 from suiro.registry.schemas import AVRO
 from suiro.registry.subjects import DEFAULT_CONTEXT, QualifiedSubject, normal, qualify_reference
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A record to write; `value` None deletes."""
+
+    key: Key
+    value: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """The changes to write, all or none, and the result after that. Without changes the result is final."""
+
+    result: T
+    changes: Sequence[Change] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +104,16 @@ class State:
     _referrers: _Index = field(default_factory=dict)
     _max_id: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def apply(self, record: LogRecord) -> None:
-        key, value = record.key, record.value
+    def apply(self, key: Key, value: dict[str, Any] | None, *, raw_key: bytes, timestamp: int) -> None:
+        """Apply a record as it was read; `value` is None for a tombstone. Compaction compares `raw_key`."""
         if key.type not in (records.NOOP, records.DELETE_SUBJECT, records.CLEAR_SUBJECT):
             if value is None:
                 self.raw_keys.pop(key, None)
-            elif record.raw_key:
-                self.raw_keys[key] = record.raw_key
+            else:
+                self.raw_keys[key] = raw_key
         match key.type:
             case records.SCHEMA:
-                self._apply_schema(key, value, record.timestamp)
+                self._apply_schema(key, value, timestamp)
             case records.CONFIG:
                 self._apply_setting(self.configs, key["subject"], value)
             case records.MODE:

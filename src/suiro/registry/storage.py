@@ -37,15 +37,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from suiro.client import LATEST, Client, Fetched, ProducerIdentity
 from suiro.clock import SystemClock
 from suiro.errors import AbortableError, DeadlineExceededError, FencedError, TransientError
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import Record, decode_batch, encode_batch
-from suiro.registry.records import NOOP, Key, LogRecord, compact_json
-from suiro.registry.state import State
+from suiro.registry.records import NOOP, Key, compact_json
+from suiro.registry.state import Change, Decision, State
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
 
 DEFAULT_TOPIC = "_schemas"
@@ -64,22 +64,6 @@ logger = logging.getLogger(__name__)
 
 class StorageError(TransientError):
     """The log could not be read or written in time. Whether a write succeeded is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A record to write; `value` None deletes."""
-
-    key: Key
-    value: Mapping[str, object] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
-    """The changes to write, all or none, and the result after that. Without changes the result is final."""
-
-    result: T
-    changes: Sequence[Change] = ()
 
 
 @dataclass(slots=True)
@@ -221,15 +205,7 @@ class Storage:
                 log.apply_noop(header.producer_id, header.producer_epoch, headers)
                 return
             value = json.loads(record.value) if record.value else None
-            log.schemas.apply(
-                LogRecord(
-                    key=key,
-                    value=value,
-                    offset=record.offset,
-                    timestamp=record.timestamp,
-                    raw_key=record.key or b"",
-                )
-            )
+            log.schemas.apply(key, value, raw_key=record.key or b"", timestamp=record.timestamp)
         except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             logger.warning("offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error)
 

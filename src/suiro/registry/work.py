@@ -54,7 +54,6 @@ class Work:
     def run(self, decide: Callable[[], T]) -> T:
         """Returns the result of `decide`, after computing everything that it asks for."""
         while True:
-            self._pause()
             try:
                 return decide()
             except NotComputed as missing:
@@ -62,6 +61,7 @@ class Work:
             with self._turn():
                 for key, do in parts.items():
                     self._do(key, do)
+            self._pause()
 
     def _do(self, key: Hashable, do: Callable[[], Any]) -> None:
         try:
