@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from suiro.registry.codecs.avro_columns import ColumnDecoder
-    from suiro.registry.codecs.avro_rows import RowsDecoder
-    from suiro.registry.codecs.avro_writing import RowsEncoder
+    from suiro.registry.codecs.avro_rows import RowsDecoder, RowsEncoder
 
 _COMPILED = ("numpy", "numba")
 """The modules that the loops over many values need. Without them, values are read and written one by one."""
@@ -104,7 +103,7 @@ class AvroCodec:
         """None stays None. Raises the error of `encode` for one of the values that fail."""
         if not is_installed(*_COMPILED):
             return [None if value is None else self.encode(topic, value) for value in values]
-        from suiro.registry.codecs.avro_writing import ROWS_AT_ONCE
+        from suiro.registry.codecs.avro_rows import ROWS_AT_ONCE
 
         items = [value for value in values if value is not None]
         found: list[bytes] = []
@@ -117,7 +116,7 @@ class AvroCodec:
         return _with_nulls(found, values)
 
     def _rows_encoder(self, schema_id: int, schema: Schema) -> RowsEncoder | None:
-        from suiro.registry.codecs.avro_writing import rows_encoder
+        from suiro.registry.codecs.avro_rows import rows_encoder
 
         if schema_id not in self._row_writers:
             self._row_writers[schema_id] = rows_encoder(self._parse(schema))
