@@ -10,16 +10,23 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
-from suiro.registry.formats.budget import MAX_COMPARED_STEPS, MAX_STEPS, Budget, TooComplex, is_end_of_stack
-from suiro.registry.formats.parsed import READER, WRITER, Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.formats.differences import Incompatibility
+from suiro.registry.formats.parsed import (
+    MAX_COMPARED_STEPS,
+    MAX_STEPS,
+    Budget,
+    Import,
+    InvalidSchema,
+    Parsed,
+    TooComplex,
+    is_end_of_stack,
+)
 from suiro.registry.lru import Lru
 from suiro.registry.schemas import AVRO, JSON, PROTOBUF
 
 __all__ = [
     "MAX_COMPARED_STEPS",
     "MAX_STEPS",
-    "READER",
-    "WRITER",
     "Budget",
     "Format",
     "Import",

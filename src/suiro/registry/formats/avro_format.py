@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suiro.registry.formats.budget import Budget
-from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
+from suiro.registry.formats.parsed import Budget, Import, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import AVRO
 

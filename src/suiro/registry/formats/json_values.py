@@ -17,7 +17,7 @@ from jsonschema.exceptions import UndefinedTypeCheck, UnknownType, ValidationErr
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import lookup_recursive_ref
 
-from suiro.registry.formats.budget import Budget, TooComplex, is_end_of_stack
+from suiro.registry.formats.parsed import Budget, TooComplex, is_end_of_stack
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 MAX_ERRORS = 100

@@ -26,8 +26,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
-from suiro.registry.formats.budget import Budget, TooComplex
-from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
+from suiro.registry.formats.parsed import Budget, Import, InvalidSchema, Parsed, TooComplex
 from suiro.registry.formats.protobuf_text import within, write
 from suiro.registry.schemas import PROTOBUF
 
