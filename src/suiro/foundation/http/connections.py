@@ -26,8 +26,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from suiro.foundation.http.limits import HttpLimits, connection_share, give_share_back
+from suiro.foundation.http.listening import SERVERS, HttpLimits, connection_share
 from suiro.foundation.http.tls_transport import TlsTransport
+from suiro.foundation.log_limit import LogLimit
 
 LONGEST_CHECK_S = 1.0  # between two checks of all connections
 ACCEPT_PAUSE_S = 0.1  # after a failure, such as no descriptor left
@@ -226,14 +227,14 @@ class Connections:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], float] = {}  # start times, oldest first
-        self._warned_at: float | None = None
+        self._warnings = LogLimit(every_ms=60_000)  # so that refused connections cannot fill the log
         self._invalid = InvalidRequests()
         listener.setblocking(False)
-        connection_share(self)  # registers this server
+        SERVERS.add(self)
         self._tasks = [self._loop.create_task(work()) for work in (self._accept, self._check_limits)]
 
     def close(self) -> None:
-        give_share_back(self)
+        SERVERS.discard(self)
         self._invalid.tell(math.inf)
         for task in (*self._tasks, *self._handshakes):
             task.cancel()
@@ -247,7 +248,7 @@ class Connections:
                 self._make_room()
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            limit = min(self._limits.max_connections, connection_share(self))
+            limit = min(self._limits.max_connections, connection_share())
             while self._taken() >= limit and self._make_room():
                 pass
             if self._taken() >= limit:
@@ -316,10 +317,7 @@ class Connections:
             connection.transport.abort()
 
     def _warn(self, message: str, *values: object) -> None:
-        """At most once a minute, so that refused connections cannot fill the log."""
-        now = self._loop.time()
-        if self._warned_at is None or now - self._warned_at > 60:
-            self._warned_at = now
+        if self._warnings.take(int(self._loop.time() * 1_000)) is not None:
             logger.warning(message, *values)
 
 

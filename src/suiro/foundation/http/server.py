@@ -13,8 +13,7 @@ from typing import Any
 import uvicorn
 
 from suiro.foundation.http.connections import Connections
-from suiro.foundation.http.limits import HttpLimits
-from suiro.foundation.http.listening import Tls, is_loopback, url_of
+from suiro.foundation.http.listening import HttpLimits, Tls, is_loopback, url_of
 from suiro.foundation.loops import new_event_loop
 
 START_TIMEOUT_S = 30.0
