@@ -48,9 +48,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     "compression.gzip.level": _int(-1, -1, 9),
     "compression.lz4.level": _int(9, 1, 17),
     "compression.type": TopicSetting(
-        type="STRING",
-        default="producer",
-        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        type="STRING", default="producer", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
     ),
     "compression.zstd.level": _int(3, -131_072, 22),
     "delete.retention.ms": _long(DAY_MS, 0),
@@ -91,7 +89,7 @@ def setting(
     default: Any,
     doc: str,
     *,
-    low: int | None = None,
+    low: int | None = 1,
     high: float | None = MAX_INT,
     choices: tuple[str, ...] = (),
     topic: str | None = None,
@@ -103,17 +101,17 @@ def setting(
 ) -> Any:
     """Returns a dataclass field for one setting.
 
-    high: a whole number that may be above `MAX_INT` is a LONG. topic: the topic setting whose default this is; such a
-    setting can always be altered. dynamic: it can be altered while the node runs. sensitive: its value is never shown.
-    kind: Kafka's type, unless the default implies it. verbatim: the value is not a list, so spaces around commas are
-    kept. of_kafka: Kafka has the setting, too.
+    low: of a number. high: a whole number that may be above `MAX_INT` is a LONG. topic: the topic setting whose default
+    this is; such a setting can always be altered. dynamic: it can be altered while the node runs. sensitive: its value
+    is never shown. kind: Kafka's type, unless the default implies it. verbatim: the value is not a list, so spaces
+    around commas are kept. of_kafka: Kafka has the setting, too.
     """
     return field(
         default=default,
         repr=not sensitive,
         metadata={
             "doc": doc if of_kafka else f"{doc} (Not a Kafka setting.)",
-            "low": low,
+            "low": low if type(default) in (int, float) else None,
             "high": high,
             "choices": choices,
             "topic": topic,
