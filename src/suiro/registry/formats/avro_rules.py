@@ -86,13 +86,13 @@ class _Check:
                     f"the {WRITER} schema",
                 )
         elif reader.type in _RECORDS:
-            for index, one in enumerate(reader.fields):
+            for index, one in enumerate(reader.fields.values()):
                 yield from self._compare_field(one, writer, f"{path}/fields/{index}")
 
     def _compare_field(self, field: Field, writer: Node, path: str) -> Found:
         names = (field.name, *field.aliases)
         self._budget.spend(len(names))
-        written = next((one for name in names if (one := writer.field_named(name)) is not None), None)
+        written = next((writer.fields[name] for name in names if name in writer.fields), None)
         if written is not None:
             yield from self.compare(field.type, written.type, f"{path}/type")
         elif not field.has_default:
