@@ -159,7 +159,7 @@ def test_a_topic_that_is_made_again_begins_again(start: Callable[[], Storage], c
     for n in range(3):
         storage.write(registering(f"s{n}", '"int"'))
     client.delete_topics([topic])
-    storage._ensure_topic(client)
+    start()  # makes it
 
     def is_empty() -> bool:
         with storage.state() as state:

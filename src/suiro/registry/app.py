@@ -90,11 +90,11 @@ class RegistryApp:
         request = Request(scope, receive)
         try:
             response = await self._respond(request)
-        except ApiError as error:
-            response = _error(error)
         except Exception as error:
-            logger.exception("%s %s", request.method, request.url.path)
-            response = _error(ApiError(500, f"Internal server error: {type(error).__name__}"))
+            if not isinstance(error, ApiError):
+                logger.exception("%s %s", request.method, request.url.path)
+                error = ApiError(500, f"Internal server error: {type(error).__name__}")
+            response = Response(error_json(error.code, error.message), error.status, media_type=CONTENT_TYPE)
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
@@ -146,8 +146,8 @@ class RegistryApp:
         except UnicodeDecodeError:
             raise ApiError(400, "HTTP 400 Bad Request: the path or the query is not UTF-8") from None
         context = DEFAULT_CONTEXT
-        if parts[0] == "contexts" and len(parts) > 2:
-            context, parts = _context(parts[1]), parts[2:]
+        if parts[0] == "contexts" and len(parts) > 2:  # :.sandbox:, .sandbox or sandbox
+            context, parts = f".{parts[1].strip(':').removeprefix('.')}", parts[2:]
         methods, path = _route(parts)
         method = "GET" if request.method == "HEAD" else request.method
         endpoint = methods.get(method)
@@ -194,12 +194,6 @@ def _route(parts: list[str]) -> tuple[dict[str, Endpoint], dict[str, str]]:
     raise ApiError(404, "HTTP 404 Not Found")
 
 
-def _context(name: str) -> str:
-    """The context of a path: `:.sandbox:`, `.sandbox` or `sandbox`."""
-    name = name.strip(":")
-    return name if name.startswith(".") else f".{name}"
-
-
 async def _body(request: Request) -> Any:
     data = await request.body()
     if not data:
@@ -228,8 +222,3 @@ def _answer_type(request: Request) -> str:
         if name in _ACCEPTED:
             return CONTENT_TYPE
     raise ApiError(406, f"HTTP 406 Not Acceptable: {accept}; answers are {CONTENT_TYPE}")
-
-
-def _error(error: ApiError) -> Response:
-    body = error_json(error.code, error.message)
-    return Response(body, status_code=error.status, media_type=CONTENT_TYPE)

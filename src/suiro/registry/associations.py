@@ -7,7 +7,6 @@ deleted. A resource has one association of each type; creating a different one o
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -105,7 +104,9 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
                 )
             elif old["subject"] != subject:
                 changes.append(Change(association_key(old), None))
-        made.setdefault("guid", _guid(made))
+        # The same for the same association, so that a repeated request writes the same record.
+        identity = "\n".join(str(made[name]) for name in ("resourceId", "resourceType", "associationType", "subject"))
+        made.setdefault("guid", guid_of(content_hash(identity)))
         if not any(_same(made, one) for one in state.associations.values()):
             changes.append(Change(association_key(made), {"tenant": TENANT, **made}))
         infos.append({name: made[name] for name in ("subject", "associationType", "lifecycle", "frozen")})
@@ -115,12 +116,6 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
 def _same(made: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     """Whether `old` has the members of `made`. It may have others that this registry does not know."""
     return all(old.get(name) == value for name, value in made.items())
-
-
-def _guid(association: Mapping[str, Any]) -> str:
-    """Returns the same GUID for the same association, so that a repeated request writes the same record."""
-    names = ("resourceId", "resourceType", "associationType", "subject")
-    return str(uuid.UUID(guid_of(content_hash("\n".join(str(association[name]) for name in names)))))
 
 
 def delete(

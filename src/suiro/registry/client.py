@@ -29,7 +29,7 @@ from suiro.errors import (
     UsageError,
 )
 from suiro.foundation.http import AnswerTooLargeError, ask, segment
-from suiro.registry.lru import K, Lru
+from suiro.registry.lru import Lru
 from suiro.registry.schemas import RegisteredSchema, Schema, SchemaJson
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -121,15 +121,13 @@ class RegistryClient:
             transport=transport,
             headers={"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE},
         )
-        self._schemas: Lru[int, Schema] = Lru(
-            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda _, schema: len(schema.text)
-        )
-        self._ids: Lru[tuple[str, Schema, bool], int] = Lru(
-            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda key, _: len(key[1].text)
-        )
-        self._versions: Lru[tuple[str, int], RegisteredSchema] = Lru(
-            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda _, found: len(found.schema.text)
-        )
+
+        def cache(text: Callable[[Any, Any], str]) -> Lru[Any, Any]:
+            return Lru(cache_size, weight=CACHE_CHARS_MAX, weigh=lambda key, value: len(text(key, value)))
+
+        self._schemas: Lru[int, Schema] = cache(lambda _, schema: schema.text)
+        self._ids: Lru[tuple[str, Schema, bool], int] = cache(lambda key, _: key[1].text)
+        self._versions: Lru[tuple[str, int], RegisteredSchema] = cache(lambda _, found: found.schema.text)
 
     def __enter__(self) -> Self:
         return self
@@ -142,17 +140,14 @@ class RegistryClient:
 
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
         """Registers the schema in the subject and returns its id. Raises `IncompatibleSchemaError`."""
-
-        def register() -> int:
-            path = f"subjects/{segment(subject)}/versions{_normalize(normalize)}"
-            return self._call("POST", path, _IdAnswer, schema.to_json()).id
-
-        return _asked_once(self._ids, (subject, schema, normalize), register)
+        path = f"subjects/{segment(subject)}/versions{_asking(normalize=normalize)}"
+        key = (subject, schema, normalize)
+        return self._ids.get_or(key, lambda: self._call("POST", path, _IdAnswer, schema.to_json()).id)
 
     def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
         """Returns the version of the subject with this schema. Raises `SchemaNotFoundError`."""
         try:
-            path = f"subjects/{segment(subject)}{_normalize(normalize)}"
+            path = f"subjects/{segment(subject)}{_asking(normalize=normalize)}"
             return self._call("POST", path, _VersionAnswer, schema.to_json()).registered()
         except SchemaNotFoundError:
             self._ids.forget((subject, schema, normalize))  # it was deleted, so `register` must ask again
@@ -163,7 +158,7 @@ class RegistryClient:
         if schema_id > _LAST_ID:  # Confluent's registry answers as if the path were wrong
             raise SchemaNotFoundError(f"there is no schema {schema_id}: an id has 31 bits", _NOT_FOUND, 40403)
         path = f"schemas/ids/{schema_id}"
-        return _asked_once(self._schemas, schema_id, lambda: self._call("GET", path, SchemaJson).value())
+        return self._schemas.get_or(schema_id, lambda: self._call("GET", path, SchemaJson).value())
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Returns the latest version. Raises `SchemaNotFoundError` if the subject has no version."""
@@ -176,9 +171,7 @@ class RegistryClient:
         if fresh:
             self._versions.forget((subject, version))
         path = f"subjects/{segment(subject)}/versions/{version}?deleted=true"
-        return _asked_once(
-            self._versions, (subject, version), lambda: self._call("GET", path, _VersionAnswer).registered()
-        )
+        return self._versions.get_or((subject, version), lambda: self._call("GET", path, _VersionAnswer).registered())
 
     def subjects(self) -> list[str]:
         return self._call("GET", "subjects", list[str])
@@ -189,10 +182,10 @@ class RegistryClient:
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Soft-deletes the subject: its schemas can still be read by id. `permanent` deletes what was soft-deleted."""
-        return self._call("DELETE", f"subjects/{segment(subject)}{_permanent(permanent)}", list[int])
+        return self._call("DELETE", f"subjects/{segment(subject)}{_asking(permanent=permanent)}", list[int])
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
-        path = f"subjects/{segment(subject)}/versions/{version}{_permanent(permanent)}"
+        path = f"subjects/{segment(subject)}/versions/{version}{_asking(permanent=permanent)}"
         return self._call("DELETE", path, int)
 
     def compatibility(self, subject: str) -> str:
@@ -247,15 +240,6 @@ class RegistryClient:
         raise failure
 
 
-def _asked_once(known: Lru[K, V], key: K, ask: Callable[[], V]) -> V:
-    """Two threads that miss a key both ask; either answer is right."""
-    found = known.get(key)
-    if found is None:
-        found = ask()
-        known.put(key, found)
-    return found
-
-
 def _answer(method: str, url: str, response: httpx.Response, kind: type[V]) -> V:
     try:
         return msgspec.json.decode(response.content, type=kind)
@@ -282,12 +266,8 @@ def _error(method: str, url: str, response: httpx.Response) -> RegistryError:
     return kind(f"{method} {url}: {message}", status, code)
 
 
-def _normalize(asked: bool) -> str:
-    return "?normalize=true" if asked else ""
-
-
-def _permanent(asked: bool) -> str:
-    return "?permanent=true" if asked else ""
+def _asking(**flags: bool) -> str:
+    return "".join(f"?{name}=true" for name, is_asked in flags.items() if is_asked)
 
 
 def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:

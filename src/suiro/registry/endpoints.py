@@ -167,10 +167,6 @@ def _version(state: State, call: Call) -> Any:
     return _version_json(state, call, found, call.text("format"))
 
 
-def _version_text(storage: Storage, call: Call) -> Any:
-    return _version(storage, call)["schema"]
-
-
 @_reading
 def _referenced_by(state: State, call: Call) -> Any:
     schema = _version_of(state, call, deleted=True)
@@ -236,10 +232,6 @@ def _by_id(state: State, call: Call) -> Any:
     if call.flag("fetchMaxId"):
         answer["maxId"] = state.max_id(schema.context)
     return answer
-
-
-def _text_by_id(storage: Storage, call: Call) -> Any:
-    return _by_id(storage, call)["schema"]
 
 
 @_reading
@@ -377,13 +369,13 @@ ROUTES: dict[str, dict[str, Endpoint]] = {
     "subjects/{subject}": {"POST": _look_up, "DELETE": _delete_subject},
     "subjects/{subject}/versions": {"GET": _versions, "POST": _register},
     "subjects/{subject}/versions/{version}": {"GET": _version, "DELETE": _delete_version},
-    "subjects/{subject}/versions/{version}/schema": {"GET": _version_text},
+    "subjects/{subject}/versions/{version}/schema": {"GET": lambda storage, call: _version(storage, call)["schema"]},
     "subjects/{subject}/versions/{version}/referencedby": {"GET": _referenced_by},
     "subjects/{subject}/metadata": {"GET": _latest_with_metadata},
     "schemas": {"GET": _schemas},
     "schemas/types": {"GET": lambda storage, call: list(SCHEMA_TYPES)},
     "schemas/ids/{id}": {"GET": _by_id},
-    "schemas/ids/{id}/schema": {"GET": _text_by_id},
+    "schemas/ids/{id}/schema": {"GET": lambda storage, call: _by_id(storage, call)["schema"]},
     "schemas/ids/{id}/subjects": {"GET": _subjects_by_id},
     "schemas/ids/{id}/versions": {"GET": _versions_by_id},
     "schemas/guids/{guid}": {"GET": _by_guid},

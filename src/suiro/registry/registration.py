@@ -121,10 +121,13 @@ def register(
         found = asked.find_as_sent()
     if asked.is_meant(found):
         return _known(found)
-    _check_import(subject, request, is_import=is_import)
     if is_import:
+        if request.id < 0:
+            raise not_permitted_in(subject, "is in import mode: a schema comes with its id and version")
         _check_json(candidate)
     else:
+        if request.id >= 0:
+            raise not_permitted_in(subject, "is not in import mode")
         candidate = asked.merged()
         found = asked.find(candidate)
         if asked.is_meant(found):
@@ -350,15 +353,8 @@ def _known(found: StoredSchema) -> Decision[dict[str, Any]]:
     return Decision({"id": found.id, "version": found.version, "guid": found.guid})
 
 
-def _check_import(subject: str, request: Request, *, is_import: bool) -> None:
-    if is_import and request.id < 0:
-        raise not_permitted_in(subject, "is in import mode: a schema comes with its id and version")
-    if not is_import and request.id >= 0:
-        raise not_permitted_in(subject, "is not in import mode")
-
-
 def _version(state: State, subject: str, request: Request, *, importing: bool) -> int:
-    following = state.next_version(subject)
+    following = max(state.subjects.get(subject, {}), default=0) + 1
     if request.version in (0, -1):
         if following > MAX_NUMBER:
             raise not_permitted(
@@ -383,7 +379,7 @@ def _id(state: State, subject: str, candidate: _Candidate, request: Request) -> 
                 raise not_permitted(f"Overwrite new schema with id {request.id} is not permitted.")
         return request.id
     same = [one for one in state.with_content(context, candidate.content) if one.type == candidate.parsed.type]
-    schema_id = same[0].id if same else state.next_id(context)
+    schema_id = same[0].id if same else state.max_id(context) + 1
     if schema_id > MAX_NUMBER:
         raise not_permitted(
             f"Context {context!r} has given the id {MAX_NUMBER}, the last one that there is; it was imported. Register "

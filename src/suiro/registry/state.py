@@ -113,7 +113,10 @@ class State:
                 self.raw_keys[key] = raw_key
         match key.type:
             case records.SCHEMA:
-                self._apply_schema(key, value, timestamp)
+                if value is None:
+                    self._remove(normal(key["subject"]), key["version"])
+                else:
+                    self._add(StoredSchema.from_record(value, timestamp))
             case records.CONFIG:
                 self._apply_setting(self.configs, key["subject"], value)
             case records.MODE:
@@ -132,14 +135,6 @@ class State:
                 else:
                     self.associations[key] = value
 
-    def _apply_schema(self, key: Key, value: dict[str, Any] | None, timestamp: int) -> None:
-        if value is None:
-            self._remove(normal(key["subject"]), key["version"])
-            return
-        schema = StoredSchema.from_record(value, timestamp)
-        self._remove(schema.subject, schema.version)
-        self._add(schema)
-
     @staticmethod
     def _apply_setting(settings: dict[str | None, Any], subject: str | None, value: Any) -> None:
         subject = None if subject is None else normal(subject)
@@ -151,10 +146,11 @@ class State:
     def _delete_subject(self, subject: str, last_version: int) -> None:
         for version, schema in list(self.subjects.get(subject, {}).items()):
             if version <= last_version and not schema.deleted:
-                self._remove(subject, version)
                 self._add(StoredSchema.from_record({**schema.value, "deleted": True}, schema.timestamp))
 
     def _add(self, schema: StoredSchema) -> None:
+        """Instead of the same version, if it is there."""
+        self._remove(schema.subject, schema.version)
         versions = self.subjects.setdefault(schema.subject, {})
         versions[schema.version] = schema
         if len(versions) > 1 and schema.version != max(versions):
@@ -188,12 +184,6 @@ class State:
     def versions(self, subject: str, *, deleted: bool = False) -> list[StoredSchema]:
         """The versions of a subject, oldest first; with `deleted`, soft-deleted ones too."""
         return [one for one in self.subjects.get(subject, {}).values() if deleted or not one.deleted]
-
-    def next_version(self, subject: str) -> int:
-        return max(self.subjects.get(subject, {}), default=0) + 1
-
-    def next_id(self, context: str) -> int:
-        return self.max_id(context) + 1
 
     def max_id(self, context: str) -> int:
         return self._max_id.get(context, 0)

@@ -130,7 +130,13 @@ class Storage:
     def start(self) -> None:
         """Raises `ConfigError` if a registry cannot use the topic."""
         with self._ask_lock:
-            self._ensure_topic(self._asker)
+            one_compacted_partition(
+                self._asker,
+                self.topic,
+                why_one="a registry's topic has one, because its order counts. Name another topic with --topic",
+                rows="schemas",
+                replication_factor=self._replication_factor,
+            )
         self._table.start()
         self.catch_up()
 
@@ -141,15 +147,6 @@ class Storage:
         self._table.stop()
         for client in (self._writer, self._asker):
             client.close()
-
-    def _ensure_topic(self, client: Client) -> None:
-        one_compacted_partition(
-            client,
-            self.topic,
-            why_one="a registry's topic has one, because its order counts. Name another topic with --topic",
-            rows="schemas",
-            replication_factor=self._replication_factor,
-        )
 
     @contextlib.contextmanager
     def state(self) -> Iterator[State]:

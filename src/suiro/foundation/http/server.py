@@ -64,11 +64,8 @@ class HttpServer:
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        await self._server.serve()
+            self.loop = runner.get_loop()
+            runner.run(self._server.serve())
 
     def stop(self) -> None:
         """Stop serving. May be called more than once."""
