@@ -132,7 +132,7 @@ def register(
         found = asked.find(candidate)
         if asked.is_meant(found):
             return _known(found)
-        if messages := asked.problems(candidate, previous_versions(state, subject, candidate.metadata)):
+        if messages := asked.problems(candidate, previous_versions(state, subject, candidate.request.metadata)):
             raise ApiError(
                 409,
                 "Schema being registered is incompatible with an earlier schema for subject "
@@ -168,7 +168,7 @@ def compatible(
     asked = _Asked(state, subject, request, normalize=normalize, work=work)
     candidate = asked.merged()
     if against is None:
-        against = previous_versions(state, subject, candidate.metadata)
+        against = previous_versions(state, subject, candidate.request.metadata)
     return asked.problems(candidate, against)
 
 
@@ -184,16 +184,17 @@ def _check_json(candidate: _Candidate) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
+    request: Request  # its references have their versions
     parsed: Parsed
-    text: str
-    references: tuple[dict[str, Any], ...]
-    metadata: dict[str, Any] | None
-    rule_set: dict[str, Any] | None
     normalized: bool
 
     @property
+    def text(self) -> str:
+        return self.parsed.normalized if self.normalized else self.parsed.canonical
+
+    @property
     def content(self) -> bytes:
-        return content_hash(self.text, self.references, self.metadata, self.rule_set)
+        return content_hash(self.text, self.request.references, self.request.metadata, self.request.rule_set)
 
     def means(self, stored: Parsed) -> bool:
         if self.normalized and stored.normalized == self.parsed.normalized:
@@ -209,12 +210,12 @@ class _Candidate:
         }
         if self.parsed.type != AVRO:
             made["schemaType"] = self.parsed.type
-        if self.references:
-            made["references"] = list(self.references)
-        if self.metadata is not None:
-            made["metadata"] = self.metadata
-        if self.rule_set is not None:
-            made["ruleSet"] = self.rule_set
+        if self.request.references:
+            made["references"] = list(self.request.references)
+        if self.request.metadata is not None:
+            made["metadata"] = self.request.metadata
+        if self.request.rule_set is not None:
+            made["ruleSet"] = self.request.rule_set
         return {**made, "schema": self.text, "deleted": False}
 
 
@@ -270,14 +271,7 @@ class _Asked:
         parsed = parse_for(
             self._state, request.type, request.text, references, self._subject, self._work, strict=strict
         )
-        return _Candidate(
-            parsed=parsed,
-            text=parsed.normalized if normalized else parsed.canonical,
-            references=references,
-            metadata=request.metadata,
-            rule_set=request.rule_set,
-            normalized=normalized,
-        )
+        return _Candidate(request=replace(request, references=references), parsed=parsed, normalized=normalized)
 
     def _pinned(self, reference: dict[str, Any]) -> dict[str, Any]:
         """The reference with the number of its version: -1 is the latest."""
@@ -316,7 +310,7 @@ class _Asked:
         ]
         if found:
             return max(found, key=lambda one: one.version)
-        return self._find_text(candidate, metadata=candidate.metadata, rule_set=candidate.rule_set)
+        return self._find_text(candidate, metadata=candidate.request.metadata, rule_set=candidate.request.rule_set)
 
     def _find_text(self, candidate: _Candidate, **same: Any) -> StoredSchema | None:
         """Compares parsed texts, because another registry may have stored the schema in another form."""
@@ -324,7 +318,7 @@ class _Asked:
             one
             for one in reversed(self._state.versions(self._subject, deleted=self._deleted))
             if one.type == candidate.parsed.type
-            and one.references == candidate.references
+            and one.references == candidate.request.references
             and all(getattr(one, name) == value for name, value in same.items())
         ]
 

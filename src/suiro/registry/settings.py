@@ -56,6 +56,7 @@ _CONFIG_MEMBERS: Mapping[str, type] = {
     "overrideMetadata": dict,
     "defaultRuleSet": dict,
     "overrideRuleSet": dict,
+    LEVEL: str,
 }
 _KINDS = {str: "a text", bool: "true or false", dict: "a JSON object"}
 
@@ -131,25 +132,15 @@ def update_config(state: State, subject: str | None, body: Mapping[str, Any]) ->
     """Members that the request does not have stay unchanged; null removes one."""
     if subject is not None:
         check_name(subject)
-    level = body.get("compatibility", body.get(LEVEL))
-    if level is not None and str(level).upper() not in LEVELS:
-        raise _invalid_level(level)
-    _refuse_override(state, subject)
-    config = dict(state.configs.get(subject, {}))
+    body = {**body, LEVEL: body["compatibility"]} if "compatibility" in body else body
     given = {name: _member(name, body[name]) for name in _CONFIG_MEMBERS if name in body}
-    if level is not None:
-        given[LEVEL] = str(level).upper()
-    if not given and not {"compatibility", LEVEL} & set(body):
+    if not given:
         raise _invalid_level(None)
-    for name in ("compatibility", LEVEL):
-        if name in body and body[name] is None:
-            config.pop(LEVEL, None)
-    for name, value in given.items():
-        config[name] = value
-        if value is None:
-            del config[name]
+    _refuse_override(state, subject)
+    config = {name: value for name, value in {**state.configs.get(subject, {}), **given}.items() if value is not None}
     value = {"subject": subject, **config} if subject is not None else config
-    answer = {"compatibility" if name == LEVEL else name: value for name, value in given.items()}
+    level = given.pop(LEVEL, None)
+    answer = {**given, "compatibility": level} if level is not None else given
     return Decision(answer, (Change(Key.of_subject(records.CONFIG, subject), value),))
 
 
@@ -159,6 +150,10 @@ def _invalid_level(level: object) -> ApiError:
 
 def _member(name: str, value: Any) -> Any:
     """Raises `ApiError` 422. A stored value affects each later registration."""
+    if name == LEVEL and value is not None:
+        if str(value).upper() not in LEVELS:
+            raise _invalid_level(value)
+        return str(value).upper()
     kind = _CONFIG_MEMBERS[name]
     if kind is bool and isinstance(value, str) and value.lower() in ("true", "false"):
         value = value.lower() == "true"  # Jackson accepts this too

@@ -82,7 +82,8 @@ class Work:
 
     def formatted(self, parsed: Parsed, form: str) -> str:
         """Raises `NotComputed` and `InvalidSchema`."""
-        return self._ask(("format", id(parsed), form), lambda: format_of(parsed.type).formatted(parsed, form))
+        text: str = self._ask(("format", id(parsed), form), lambda: format_of(parsed.type).formatted(parsed, form))
+        return text
 
     @staticmethod
     def each(ask: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -1,14 +1,14 @@
 """Schema languages: parsing, canonical form, and compatibility.
 
-Each language has a module that is a `Format`. Texts are parsed once and cached; a parsed schema is immutable. A schema
+Each language has a module (`format_of`). Texts are parsed once and cached; a parsed schema is immutable. A schema
 with references is parsed together with their texts, which are given in dependency order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from suiro.registry.formats.differences import Incompatibility
 from suiro.registry.formats.parsed import (
@@ -28,7 +28,6 @@ __all__ = [
     "MAX_COMPARED_STEPS",
     "MAX_STEPS",
     "Budget",
-    "Format",
     "Import",
     "Incompatibility",
     "InvalidSchema",
@@ -47,23 +46,16 @@ _MODULES: Mapping[str, str] = {AVRO: "avro", JSON: "json", PROTOBUF: "protobuf"}
 """By language, the beginning of the names of its two modules, NAME_format and NAME_rules."""
 
 
-class Format(Protocol):
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
-        """Raises `InvalidSchema` and `TooComplex`. Registered schemas are not parsed strictly: they may be older than a
-        check."""
-        ...
+def format_of(type_: str) -> Any:
+    """Imports the module of the language on first use. Raises `InvalidSchema` for an unknown language.
 
-    def formatted(self, parsed: Parsed, form: str) -> str:
-        """Returns the schema in another form. Raises `InvalidSchema` for an unknown form."""
-        ...
-
-
-def format_of(type_: str) -> Format:
-    """Imports the module of the language on first use. Raises `InvalidSchema` for an unknown language."""
+    Its `parse(text, imports, strict=, budget=)` raises `InvalidSchema` and `TooComplex`. Registered schemas are not
+    parsed strictly: they may be older than a check. Its `formatted(parsed, form)` returns the schema in another form,
+    and raises `InvalidSchema` for an unknown one.
+    """
     if type_ not in _MODULES:
         raise InvalidSchema(f"Invalid schema type {type_}; there are {AVRO}, {JSON} and {PROTOBUF}")
-    module: Format = import_module(f"{__name__}.{_MODULES[type_]}_format")
-    return module
+    return import_module(f"{__name__}.{_MODULES[type_]}_format")
 
 
 def parse(
@@ -81,7 +73,7 @@ def parse(
         return known
     try:
         text.encode()
-        parsed = format_of(type_).parse(text, imports, strict=strict, budget=budget or Budget())
+        parsed: Parsed = format_of(type_).parse(text, imports, strict=strict, budget=budget or Budget())
         parsed.canonical.encode()
     except UnicodeEncodeError:
         raise InvalidSchema("it holds half of a surrogate pair, which is no character") from None
