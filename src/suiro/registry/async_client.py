@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suiro.foundation.in_threads import InThreads
+from suiro.foundation.threads import InThreads
 from suiro.registry.client import RegistryClient
 from suiro.registry.schemas import RegisteredSchema, Schema
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.errors import FatalError, UsageError
-from suiro.foundation.regularly import Regularly
+from suiro.foundation.threads import Regularly
 from suiro.foundation.types import TopicPartition
 from suiro.spark.private_folder import private_folder
 

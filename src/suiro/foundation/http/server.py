@@ -14,7 +14,7 @@ import uvicorn
 
 from suiro.foundation.http.connections import Connections
 from suiro.foundation.http.listening import HttpLimits, Tls, is_loopback, url_of
-from suiro.foundation.loops import new_event_loop
+from suiro.foundation.threads import new_event_loop
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
