@@ -32,19 +32,11 @@ LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 Process = subprocess.Popen[bytes]
 
-KINDS: Mapping[str, type[SuiroError]] = {
-    "usage": UsageError,
-    "transient": TransientError,
-    "fatal": FatalError,
-}
+KINDS: Mapping[str, type[SuiroError]] = {"usage": UsageError, "transient": TransientError, "fatal": FatalError}
 
 
 def start_service(
-    arguments: Sequence[str],
-    *,
-    stdout: int,
-    stderr: IO[bytes] | None = None,
-    listener: socket.socket | None = None,
+    arguments: Sequence[str], *, stdout: int, stderr: IO[bytes] | None = None, listener: socket.socket | None = None
 ) -> Process:
     """Start `suiro ARGUMENTS`, with a socket that already listens."""
     command = [sys.executable, "-m", "suiro", *arguments, "--while-stdin-is-open"]

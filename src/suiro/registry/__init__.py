@@ -16,27 +16,12 @@ from typing import TYPE_CHECKING
 
 from suiro.extras import on_first_use
 from suiro.registry.process import RegistryProcess
-from suiro.registry.schemas import (
-    MOCK_SCHEME,
-    Reference,
-    RegisteredSchema,
-    Schema,
-    SchemaType,
-    SubjectStrategy,
-)
+from suiro.registry.schemas import MOCK_SCHEME, Reference, RegisteredSchema, Schema, SchemaType, SubjectStrategy
 
 if TYPE_CHECKING:
     from suiro.registry.async_client import AsyncRegistryClient
     from suiro.registry.client import RegistryClient
-    from suiro.registry.codecs import (
-        AvroCodec,
-        Codec,
-        CodecSettings,
-        NotOneColumn,
-        Undecodable,
-        Unencodable,
-        codec_of,
-    )
+    from suiro.registry.codecs import AvroCodec, Codec, CodecSettings, NotOneColumn, Undecodable, Unencodable, codec_of
     from suiro.registry.in_memory import registry_client, use_registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
     from suiro.registry.topic_columns import columns_of_schema, columns_of_topic, schema_of_topic

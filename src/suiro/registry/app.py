@@ -66,9 +66,7 @@ class RegistryApp:
         self._clock = SystemClock()
         # A body without a type is accepted, as in Confluent's registry. A web page sends an Origin with it.
         origins = Origins(
-            loopback_only=loopback_only,
-            instead="name users with --auth-file",
-            body_types=(*_REQUEST_TYPES, ""),
+            loopback_only=loopback_only, instead="name users with --auth-file", body_types=(*_REQUEST_TYPES, "")
         )
         self._guard = Guard(
             self._answer,

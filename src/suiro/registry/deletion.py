@@ -55,8 +55,7 @@ def delete_version(state: State, subject: str, version: int, *, permanent: bool)
     if permanent:
         if not schema.deleted:
             raise ApiError(
-                40407,
-                f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted",
+                40407, f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted"
             )
         _refuse_referenced(state, schema, permanent=True)
         return Decision(version, (Change(Key.schema(subject, version), None),))

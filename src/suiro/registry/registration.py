@@ -17,13 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeGuard
 
 from suiro.registry import compatibility
-from suiro.registry.api_errors import (
-    ApiError,
-    invalid_schema,
-    invalid_version,
-    not_permitted,
-    unprocessable,
-)
+from suiro.registry.api_errors import ApiError, invalid_schema, invalid_version, not_permitted, unprocessable
 from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
 from suiro.registry.formats import Parsed
 from suiro.registry.records import Key, content_hash, guid_of
@@ -202,12 +196,7 @@ class _Candidate:
         return stored.canonical == self.parsed.canonical
 
     def value(self, subject: str, version: int, schema_id: int) -> dict[str, Any]:
-        made: dict[str, Any] = {
-            "subject": subject,
-            "version": version,
-            "id": schema_id,
-            "guid": guid_of(self.content),
-        }
+        made: dict[str, Any] = {"subject": subject, "version": version, "id": schema_id, "guid": guid_of(self.content)}
         if self.parsed.type != AVRO:
             made["schemaType"] = self.parsed.type
         if self.request.references:
@@ -223,14 +212,7 @@ class _Asked:
     """A request about a subject, with the state that decides it. `deleted`: soft-deleted versions count too."""
 
     def __init__(
-        self,
-        state: State,
-        subject: str,
-        request: Request,
-        *,
-        normalize: bool | None,
-        work: Work,
-        deleted: bool = False,
+        self, state: State, subject: str, request: Request, *, normalize: bool | None, work: Work, deleted: bool = False
     ) -> None:
         self.config = config_in_scope(state, subject)
         self._state = state

@@ -42,9 +42,7 @@ class Work:
     """`pause` is called regularly during the work, and ends it by raising. `turn` is held during the work."""
 
     def __init__(
-        self,
-        pause: Callable[[], None] = lambda: None,
-        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
+        self, pause: Callable[[], None] = lambda: None, turn: Callable[[], AbstractContextManager[object]] = nullcontext
     ) -> None:
         self._pause = pause
         self._turn = turn

@@ -78,12 +78,7 @@ class _Server(uvicorn.Server):
     """Uvicorn's server with our connections and without its signal handlers."""
 
     def __init__(
-        self,
-        config: uvicorn.Config,
-        listener: socket.socket,
-        limits: HttpLimits,
-        tls: Any,
-        started: threading.Event,
+        self, config: uvicorn.Config, listener: socket.socket, limits: HttpLimits, tls: Any, started: threading.Event
     ) -> None:
         super().__init__(config)
         self._listening = (listener, limits, tls)

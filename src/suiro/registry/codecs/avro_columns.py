@@ -25,13 +25,7 @@ import pyarrow as pa
 
 from suiro.registry.codecs import avro_kernels as kernels
 from suiro.registry.codecs.avro_infinity import INFINITE
-from suiro.registry.codecs.avro_limits import (
-    MAX_PARTS,
-    MOST_DIGITS,
-    AvroLimits,
-    decimal_digits,
-    what_is_wrong,
-)
+from suiro.registry.codecs.avro_limits import MAX_PARTS, MOST_DIGITS, AvroLimits, decimal_digits, what_is_wrong
 from suiro.registry.codecs.avro_schemas import for_reading, with_infinity
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
@@ -385,9 +379,7 @@ class Walked:
             return self._decimals(node, cells, missing)
         out, offsets = self.bytes_of(node)
         return pa.Array.from_buffers(
-            node.type,
-            len(cells),
-            [_validity(missing), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)],
+            node.type, len(cells), [_validity(missing), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)]
         )
 
     def _decimals(self, node: Node, starts: Array, missing: Array | None) -> pa.Array:

@@ -23,15 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.registry.codecs import avro_kernels as kernels
-from suiro.registry.codecs.avro_columns import (
-    CONSTANT,
-    RECORD,
-    Node,
-    Program,
-    Unsupported,
-    Walked,
-    logical_of,
-)
+from suiro.registry.codecs.avro_columns import CONSTANT, RECORD, Node, Program, Unsupported, Walked, logical_of
 from suiro.registry.codecs.avro_infinity import INFINITE
 from suiro.registry.codecs.avro_limits import AvroLimits
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn

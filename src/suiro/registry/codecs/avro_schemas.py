@@ -332,10 +332,7 @@ def _value(default: Any, schema: Any, named: dict[str, Any], raw: dict[int, Any]
     elif kind in ("record", "error"):
         value = {
             field["name"]: _value(
-                default[field["name"]] if field["name"] in default else raw[id(field)],
-                field["type"],
-                named,
-                raw,
+                default[field["name"]] if field["name"] in default else raw[id(field)], field["type"], named, raw
             )
             for field in schema["fields"]
         }

@@ -59,12 +59,7 @@ def format_of(type_: str) -> Any:
 
 
 def parse(
-    type_: str,
-    text: str,
-    imports: tuple[Import, ...] = (),
-    *,
-    strict: bool = True,
-    budget: Budget | None = None,
+    type_: str, text: str, imports: tuple[Import, ...] = (), *, strict: bool = True, budget: Budget | None = None
 ) -> Parsed:
     """Raises `InvalidSchema`, and `TooComplex` if the budget is not enough."""
     key = (type_, text, imports, strict)
