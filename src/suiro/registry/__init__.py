@@ -19,8 +19,7 @@ from suiro.registry.process import RegistryProcess
 from suiro.registry.schemas import MOCK_SCHEME, Reference, RegisteredSchema, Schema, SchemaType, SubjectStrategy
 
 if TYPE_CHECKING:
-    from suiro.registry.async_client import AsyncRegistryClient
-    from suiro.registry.client import RegistryClient
+    from suiro.registry.client import AsyncRegistryClient, RegistryClient
     from suiro.registry.codecs import AvroCodec, Codec, CodecSettings, NotOneColumn, Undecodable, Unencodable, codec_of
     from suiro.registry.in_memory import registry_client, use_registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
@@ -57,8 +56,7 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "async_client": "AsyncRegistryClient",
-        "client": "RegistryClient",
+        "client": "AsyncRegistryClient RegistryClient",
         "codecs": "Codec CodecSettings NotOneColumn Undecodable Unencodable codec_of",
         "codecs.avro": "AvroCodec",
         "in_memory": "registry_client use_registry_client",

@@ -27,9 +27,8 @@ from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
 from suiro.registry.api_errors import ApiError, store_failed, timed_out
 from suiro.registry.call import Call
 from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Endpoint, role_of
-from suiro.registry.records import compact_json
+from suiro.registry.records import DEFAULT_CONTEXT, compact_json
 from suiro.registry.storage import Storage
-from suiro.registry.subjects import DEFAULT_CONTEXT
 from suiro.registry.work import Work
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"

@@ -12,10 +12,9 @@ from typing import Any
 
 from suiro.registry import deletion
 from suiro.registry.api_errors import ApiError, subject_not_found, unprocessable
-from suiro.registry.records import TENANT, association_key, content_hash, guid_of
+from suiro.registry.records import TENANT, association_key, content_hash, guid_of, normal
 from suiro.registry.settings import check_name
 from suiro.registry.state import Change, Decision, State
-from suiro.registry.subjects import normal
 
 STRONG, WEAK = "STRONG", "WEAK"
 ANY_NAMESPACE = "-"

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from suiro.numerals import natural, whole_number
 from suiro.registry.api_errors import invalid_version, schema_not_found, unprocessable
+from suiro.registry.records import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
 from suiro.registry.schemas import MAX_NUMBER
 from suiro.registry.state import State, StoredSchema
-from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
 from suiro.registry.work import Work
 
 LATEST = -1

@@ -1,4 +1,4 @@
-"""A blocking client for any registry with Confluent's REST API.
+"""A blocking client for any registry with Confluent's REST API, and the same for asyncio.
 
 Connections are pooled. Immutable results are cached: the schema of an id, and the id of a schema in a subject. The
 latest version and compatibility results are not cached. Threads may share a client.
@@ -29,6 +29,7 @@ from suiro.errors import (
     UsageError,
 )
 from suiro.foundation.http import AnswerTooLargeError, ask, segment
+from suiro.foundation.threads import InThreads
 from suiro.registry.lru import Lru
 from suiro.registry.schemas import RegisteredSchema, Schema, SchemaJson
 
@@ -238,6 +239,52 @@ class RegistryClient:
                 sleep_s(pause_s)
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         raise failure
+
+
+class AsyncRegistryClient(InThreads):
+    """A `RegistryClient`, with its pool, cache and retries, for programs on asyncio. Closing it also closes the client:
+    `AsyncRegistryClient(RegistryClient(url))`."""
+
+    def __init__(self, client: RegistryClient) -> None:
+        super().__init__("registry", client.close)
+        self._client = client
+
+    async def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
+        """Like `RegistryClient.register`; the other methods are alike."""
+        return await self._call(self._client.register, subject, schema, normalize=normalize)
+
+    async def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
+        return await self._call(self._client.lookup, subject, schema, normalize=normalize)
+
+    async def schema(self, schema_id: int) -> Schema:
+        return await self._call(self._client.schema, schema_id)
+
+    async def latest(self, subject: str) -> RegisteredSchema:
+        return await self._call(self._client.latest, subject)
+
+    async def version(self, subject: str, version: int, *, fresh: bool = False) -> RegisteredSchema:
+        return await self._call(self._client.version, subject, version, fresh=fresh)
+
+    async def subjects(self) -> list[str]:
+        return await self._call(self._client.subjects)
+
+    async def versions(self, subject: str) -> list[int]:
+        return await self._call(self._client.versions, subject)
+
+    async def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        return await self._call(self._client.delete_subject, subject, permanent=permanent)
+
+    async def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
+        return await self._call(self._client.delete_version, subject, version, permanent=permanent)
+
+    async def compatibility(self, subject: str) -> str:
+        return await self._call(self._client.compatibility, subject)
+
+    async def compatible(self, subject: str, schema: Schema) -> list[str]:
+        return await self._call(self._client.compatible, subject, schema)
+
+    async def set_compatibility(self, level: str, subject: str | None = None) -> None:
+        await self._call(self._client.set_compatibility, level, subject)
 
 
 def _answer(method: str, url: str, response: httpx.Response, kind: type[V]) -> V:

@@ -23,11 +23,11 @@ from suiro.registry.api_errors import (
 from suiro.registry.call import LATEST, Call
 from suiro.registry.compatibility import imports_of
 from suiro.registry.formats import InvalidSchema, TooComplex
+from suiro.registry.records import QualifiedSubject
 from suiro.registry.registration import Request, compatible, look_up, register
 from suiro.registry.schemas import SCHEMA_TYPES
 from suiro.registry.state import Decision, State, StoredSchema
 from suiro.registry.storage import Storage
-from suiro.registry.subjects import QualifiedSubject
 
 API_VERSION = "8.0.0"  # the version of Confluent's registry that has this API
 SCHEMAS_MAX = 1_000

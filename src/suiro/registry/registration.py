@@ -20,7 +20,7 @@ from suiro.registry import compatibility
 from suiro.registry.api_errors import ApiError, invalid_schema, invalid_version, not_permitted, unprocessable
 from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
 from suiro.registry.formats import Parsed
-from suiro.registry.records import Key, content_hash, guid_of
+from suiro.registry.records import Key, QualifiedSubject, content_hash, guid_of, qualify_reference
 from suiro.registry.schemas import AVRO, MAX_NUMBER, PROTOBUF
 from suiro.registry.settings import (
     IMPORT,
@@ -36,7 +36,6 @@ from suiro.registry.settings import (
     refuse_read_only,
 )
 from suiro.registry.state import Change, Decision, State, StoredSchema
-from suiro.registry.subjects import QualifiedSubject, qualify_reference
 from suiro.registry.work import Work
 
 _MERGED = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")

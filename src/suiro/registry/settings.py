@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from suiro.registry import records
 from suiro.registry.api_errors import ApiError, not_permitted, subject_not_found, unprocessable
-from suiro.registry.records import Key
+from suiro.registry.records import DEFAULT_CONTEXT, GLOBAL_CONTEXT, Key, QualifiedSubject
 from suiro.registry.state import Change, Decision, State
-from suiro.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, QualifiedSubject
 
 LEVELS = ("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
 DEFAULT_LEVEL = "BACKWARD"

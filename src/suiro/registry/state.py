@@ -12,9 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from suiro.registry import records
-from suiro.registry.records import Key, content_hash, guid_of
+from suiro.registry.records import (
+    DEFAULT_CONTEXT,
+    Key,
+    QualifiedSubject,
+    content_hash,
+    guid_of,
+    normal,
+    qualify_reference,
+)
 from suiro.registry.schemas import AVRO
-from suiro.registry.subjects import DEFAULT_CONTEXT, QualifiedSubject, normal, qualify_reference
 
 T = TypeVar("T")
 

@@ -187,24 +187,23 @@ class Storage:
 
     def _apply(self, log: _Log, partition: int, rows: list[tuple[BatchHeader, Record]]) -> None:
         for header, record in rows:
-            self._apply_record(log, record, header)
-
-    def _apply_record(self, log: _Log, record: Record, header: BatchHeader) -> None:
-        key = Key.parse(record.key) if record.key is not None else None
-        if key is None:
-            logger.warning("offset %d of %s is not a registry's record: skipped", record.offset, self.topic)
-            return
-        headers = dict(record.headers)
-        if headers.get(WRITE_HEADER) and headers[WRITE_HEADER] == self._awaited_write:
-            self._write_seen = True
-        try:
-            if key.type == NOOP:
-                log.apply_noop(header.producer_id, header.producer_epoch, headers)
-                return
-            value = json.loads(record.value) if record.value else None
-            log.schemas.apply(key, value, raw_key=record.key or b"", timestamp=record.timestamp)
-        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            logger.warning("offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error)
+            key = Key.parse(record.key) if record.key is not None else None
+            if key is None:
+                logger.warning("offset %d of %s is not a registry's record: skipped", record.offset, self.topic)
+                continue
+            headers = dict(record.headers)
+            if headers.get(WRITE_HEADER) and headers[WRITE_HEADER] == self._awaited_write:
+                self._write_seen = True
+            try:
+                if key.type == NOOP:
+                    log.apply_noop(header.producer_id, header.producer_epoch, headers)
+                    continue
+                value = json.loads(record.value) if record.value else None
+                log.schemas.apply(key, value, raw_key=record.key or b"", timestamp=record.timestamp)
+            except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+                logger.warning(
+                    "offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error
+                )
 
     def write(self, decide: Callable[[State], Decision[T]]) -> T:
         """Calls `decide` with all earlier writes, appends its changes, reads them back and returns its result.
