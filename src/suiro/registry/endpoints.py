@@ -394,14 +394,6 @@ ROUTES: dict[str, dict[str, Endpoint]] = {
     "v1/metadata/id": {"GET": _cluster_id},
 }
 
-WRITING = frozenset(
-    endpoint
-    for methods in ROUTES.values()
-    for method, endpoint in methods.items()
-    if method in ("PUT", "DELETE") or endpoint in (_register, _create_associations)
-)
-"""Endpoints that write. Each reads the whole log before it decides."""
-
 WORKING = frozenset({_look_up, _verdict})
 """Endpoints that parse and compare schemas."""
 
@@ -414,3 +406,9 @@ def role_of(method: str, endpoint: Endpoint) -> Role:
     if method == "GET" or endpoint in WORKING:
         return Role.VIEWER
     return Role.OPERATOR if endpoint in _FOR_OPERATORS else Role.ADMIN
+
+
+WRITING = frozenset(
+    one for methods in ROUTES.values() for method, one in methods.items() if role_of(method, one) > Role.VIEWER
+)
+"""Endpoints that write. Each reads the whole log before it decides."""

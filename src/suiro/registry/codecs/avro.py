@@ -42,22 +42,7 @@ class AvroCodec:
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
-        found = self._of_writer(schema_id)
-        stream = io.BytesIO(data)
-        stream.seek(PREFIX.size)
-        try:
-            if found.limits is not None:
-                found.limits.check(data, PREFIX.size)
-            writer, reader, shared = found.for_fastavro
-            value = fastavro.schemaless_reader(stream, writer, reader)
-        except RegistryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes run into
-            raise Undecodable(f"not of schema {schema_id}: {what_is_wrong(error)}") from None
-        left = len(data) - stream.tell()
-        if left:
-            raise Undecodable(f"not of schema {schema_id}: {left} bytes are left over behind the value")
-        return own(value, shared) if isinstance(value, list | dict) else value
+        return self._of_writer(schema_id).read(data, PREFIX.size, schema_id)
 
     def decode_block(self, data: Sequence[bytes | None]) -> list[Any]:
         """None stays None. Raises the error of `decode` for one of the values that fail."""
@@ -165,6 +150,24 @@ class _OfWriter:
         self.limits = AvroLimits.of(schema)
         self._columns: dict[bool, ColumnDecoder] = {}
 
+    def read(self, data: bytes, start: int, schema_id: int) -> Any:
+        """Reads one value with fastavro. Raises `Undecodable`."""
+        stream = io.BytesIO(data)
+        stream.seek(start)
+        try:
+            if self.limits is not None:
+                self.limits.check(data, start)
+            writer, reader, shared = self.for_fastavro
+            value = fastavro.schemaless_reader(stream, writer, reader)
+        except RegistryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes run into
+            raise Undecodable(f"not of schema {schema_id}: {what_is_wrong(error)}") from None
+        left = len(data) - stream.tell()
+        if left:
+            raise Undecodable(f"not of schema {schema_id}: {left} bytes are left over behind the value")
+        return own(value, shared) if isinstance(value, list | dict) else value
+
     @cached_property
     def for_fastavro(self) -> tuple[Any, Any, frozenset[int]]:
         """The writer's schema, that into which fastavro resolves a value, and the defaults that the value may share."""
@@ -183,7 +186,10 @@ class _OfWriter:
         from suiro.registry.codecs.avro_columns import ColumnDecoder
 
         if frames not in self._columns:
-            self._columns[frames] = ColumnDecoder(self.schema, self._codec.reader_schema, schema_id, frames=frames)
+            reader = self._codec.reader_schema
+            self._columns[frames] = ColumnDecoder(
+                self.schema, reader, schema_id, lambda data: self.read(data, 0, schema_id), frames=frames
+            )
         return self._columns[frames]
 
 

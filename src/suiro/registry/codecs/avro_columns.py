@@ -12,7 +12,6 @@ numbers. Otherwise fastavro resolves each row.
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -25,8 +24,7 @@ import pyarrow as pa
 
 from suiro.registry.codecs import avro_kernels as kernels
 from suiro.registry.codecs.avro_infinity import INFINITE
-from suiro.registry.codecs.avro_limits import MAX_PARTS, MOST_DIGITS, AvroLimits, decimal_digits, what_is_wrong
-from suiro.registry.codecs.avro_schemas import for_reading, with_infinity
+from suiro.registry.codecs.avro_limits import MAX_PARTS, MOST_DIGITS, AvroLimits, decimal_digits
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
 Array = npt.NDArray[Any]
@@ -90,14 +88,11 @@ class Unsupported(Exception):
 class ColumnDecoder:
     """Decodes values of one writer's schema. `frames`: maps and UUIDs are columns too, as pairs and as text."""
 
-    def __init__(self, writer: Any, reader: Any, schema_id: int, *, frames: bool) -> None:
-        self._reader, self._id = reader, schema_id
+    def __init__(self, writer: Any, reader: Any, schema_id: int, read: Callable[[bytes], Any], *, frames: bool) -> None:
+        """`read` reads one value, and raises `Undecodable`."""
+        self._reader, self._id, self._read = reader, schema_id, read
         self._frames = frames
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
-        self._limits = AvroLimits.of(writer)
-        self._infinite, self._resolving = with_infinity(writer), None
-        if reader is not None:
-            self._infinite, self._resolving, _ = for_reading(writer, reader)
         self._program: Program | None = None
         with contextlib.suppress(Unsupported):
             self._program = Program(writer, reader)
@@ -117,16 +112,10 @@ class ColumnDecoder:
         whole = data.data
         values = []
         for start, end, row in zip(starts.tolist(), ends.tolist(), rows.tolist(), strict=True):
-            stream = io.BytesIO(whole[start:end])
             try:
-                if self._limits is not None:
-                    self._limits.check(stream.getvalue(), 0)
-                values.append(fastavro.schemaless_reader(stream, self._infinite, self._resolving))
-            except Exception as error:  # noqa: BLE001 - fastavro raises many kinds for bad bytes
-                raise Undecodable(f"not of schema {self._id}: {what_is_wrong(error)}", row) from None
-            left = end - start - stream.tell()
-            if left:
-                raise Undecodable(f"not of schema {self._id}: {left} bytes are left over behind the value", row)
+                values.append(self._read(bytes(whole[start:end])))
+            except Undecodable as error:
+                raise Undecodable(error.reason, row) from None
         try:
             found = pa.array(values, self.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
