@@ -25,6 +25,7 @@ import pyarrow as pa
 from suiro.registry.codecs import avro_kernels as kernels
 from suiro.registry.codecs.avro_infinity import INFINITE
 from suiro.registry.codecs.avro_limits import MAX_PARTS, MOST_DIGITS, AvroLimits, decimal_digits
+from suiro.registry.codecs.avro_schemas import with_infinite
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
 Array = npt.NDArray[Any]
@@ -71,14 +72,12 @@ class Node:
     target: int = -1
     place: int = -1
     range: tuple[int, int] | None = None
+    read: Callable[[Any, Any, Any], Any] | None = None  # fastavro's reader of the logical type
     infinite: tuple[int, ...] = ()  # the numbers beyond `range` that are read as its first and last
     fields: list[tuple[str, Node]] = field(default_factory=list)  # as the writer's schema orders them, then defaults
     columns: tuple[str, ...] = ()  # the names of the fields, as the reader's schema orders them
     default: Any = None  # of a CONSTANT
-
-    @property
-    def is_text(self) -> bool:
-        return bool(type_of(self.schema) == "string")
+    is_text: bool = False
 
 
 class Unsupported(Exception):
@@ -260,20 +259,22 @@ class Program:
         if isinstance(kind, dict | list):
             return self._compile(kind, kind)
         if kind == "enum":
-            return self._leaf(kernels.ENUM, writer, pa.string(), len(writer["symbols"]))
-        if kind == "fixed":
+            node = self._leaf(kernels.ENUM, writer, pa.string(), len(writer["symbols"]))
+        elif kind == "fixed":
             node = self._leaf(kernels.FIXED, writer, pa.binary(), writer["size"])
         elif kind in _SCALARS:
             scalar, type_ = _SCALARS[kind]
             node = self._leaf(scalar, writer, type_)
-            node.wider = wider
+            node.wider, node.is_text = wider, kind == "string"
         else:
             raise Unsupported
         logical = logical_of(writer)
         if logical is not None:
-            node.type = _type_of_logical(logical, writer, frames=True)
+            node.read = fastavro.read.LOGICAL_READERS[with_infinite(logical)]
             node.range = _LOGICAL[logical][1:] if logical in _LOGICAL else None
             node.infinite = tuple(INFINITE.get(logical, ()))
+            if kind != "enum":
+                node.type = _type_of_logical(logical, writer, frames=True)
         return node
 
     def _leaf(self, kind: int, schema: Any, type_: pa.DataType, extra: int = 0) -> Node:

@@ -23,8 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.registry.codecs import avro_kernels as kernels
-from suiro.registry.codecs.avro_columns import CONSTANT, RECORD, Node, Program, Unsupported, Walked, logical_of
-from suiro.registry.codecs.avro_infinity import INFINITE
+from suiro.registry.codecs.avro_columns import CONSTANT, RECORD, Node, Program, Unsupported, Walked
 from suiro.registry.codecs.avro_limits import AvroLimits
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn
 
@@ -103,7 +102,7 @@ def _values(node: Node, walked: Walked, count: int) -> list[Any]:
 def _leaves(node: Node, walked: Walked, absent: list[int]) -> list[Any]:
     is_text = node.kind in (kernels.BYTES, kernels.FIXED)
     values = _texts(node, walked) if is_text else _numbers(node, walked.cells[node.target])
-    convert = _reader_of(node)
+    convert = node.read
     if convert is None:
         return values
     chosen = set(values)
@@ -112,17 +111,6 @@ def _leaves(node: Node, walked: Walked, absent: list[int]) -> list[Any]:
         chosen = {value for row, value in enumerate(values) if row not in gone}
     made = {value: convert(value, node.schema, None) for value in chosen}
     return list(map(made.get, values))
-
-
-def _reader_of(node: Node) -> Callable[[Any, Any, Any], Any] | None:
-    """Returns fastavro's reader of the logical type."""
-    logical = logical_of(node.schema)
-    if logical is None:
-        return None
-    found: Callable[[Any, Any, Any], Any] = fastavro.read.LOGICAL_READERS[
-        logical.replace("-", "-suiro-", 1) if logical in INFINITE else logical
-    ]
-    return found
 
 
 def _numbers(node: Node, cells: Any) -> list[Any]:

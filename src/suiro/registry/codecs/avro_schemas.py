@@ -47,8 +47,13 @@ def _reader(name: str) -> Callable[..., Any]:
     return read_infinite
 
 
+def with_infinite(logical: str) -> str:
+    """Returns the name of the logical type that fastavro reads with infinity, if there is one."""
+    return logical.replace("-", "-suiro-", 1) if logical in INFINITE else logical
+
+
 for _name in INFINITE:
-    fastavro.read.LOGICAL_READERS[_name.replace("-", "-suiro-", 1)] = _reader(_name)
+    fastavro.read.LOGICAL_READERS[with_infinite(_name)] = _reader(_name)
 
 
 _TURNED_INTO = {
