@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.errors import FatalError, UsageError
-from suiro.foundation.regularly import Regularly
+from suiro.foundation.threads import Regularly
 from suiro.foundation.types import TopicPartition
 
 INLINE_BYTES_MAX = 64 * 1024 * 1024  # of one micro-batch, where there is no shared directory

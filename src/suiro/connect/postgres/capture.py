@@ -64,8 +64,8 @@ from suiro.connect.postgres.snapshot.visibility import (
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
-from suiro.foundation.futures import settle
 from suiro.foundation.process import Backoff
+from suiro.foundation.threads import settle
 from suiro.registry import RegistryClient
 from suiro.telemetry import Datasets, Traces
 
