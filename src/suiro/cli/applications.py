@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
     fail,
     note,
     print_fields,
@@ -37,12 +37,16 @@ PATH = "/api/v1/application"
 EXPECTED = "an application"
 _COLUMNS = ("application", "state", "records/s", "lag", "stores", "rows", "bytes", "held", "retries", "url")
 
-App = Annotated[str, Option("--app", "URL", "Address that `suiro run --console` printed.")]
-Apps = Annotated[list[str] | None, Option("--app", "URL", "Address that `suiro run --console` printed; repeatable.")]
+APP = option(..., "Address that `suiro run --console` printed.", "URL")
 
 
 @app.command
-def list_(apps: Apps = None, as_json: AsJson = False) -> None:
+def list_(
+    apps: list[str] | None = option(
+        None, "Address that `suiro run --console` printed; repeatable.", "URL", name="--app"
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
     """List applications with their state, rate and lag. If one does not answer, the exit status is 1."""
     if not apps:
         usage("give --app URL for each application: the address that `suiro run --console` printed")
@@ -90,7 +94,7 @@ def _sum(rows: Iterable[dict[str, Any]], name: str) -> int | None:
 
 
 @app.command
-def graph(app: App, as_json: AsJson = False) -> None:
+def graph(app: str = APP, as_json: bool = AS_JSON) -> None:
     """Show the operators of an application, how each processes records, and how many. Then show the sizes of its
     stores, records that tasks hold back, and micro-batches that were retried."""
     with reporting(), understood(app, EXPECTED):
@@ -175,12 +179,12 @@ def _show_held(found: dict[str, Any]) -> None:
 
 @app.command
 def store(
-    app: App,
-    name: Annotated[str, Argument("STORE", "Name of the store; `suiro app graph` lists them.")],
-    first: Annotated[int, Option("--first", "N", "Skip this number of rows.")] = 0,
-    limit: Annotated[int, Option("--limit", "N", "Maximum number of rows, up to 1,000. Default: 100.")] = 100,
-    contains: Annotated[str, Option("--contains", "TEXT", "Only rows with this text in their key.")] = "",
-    as_json: AsJson = False,
+    app: str = APP,
+    name: str = argument("STORE", "Name of the store; `suiro app graph` lists them."),
+    first: int = option(0, "Skip this number of rows.", "N"),
+    limit: int = option(100, "Maximum number of rows, up to 1,000.", "N"),
+    contains: str = option("", "Only rows with this text in their key.", "TEXT"),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show the committed rows of a store, in the order of the bytes of their keys, and the size of the store."""
     from urllib.parse import urlencode
@@ -213,14 +217,13 @@ def store(
 
 @app.command
 def explain(
-    app: App,
-    name: Annotated[str, Argument("STORE", "Name of the store; `suiro app graph` lists them.")],
-    key: Annotated[str, Argument("KEY", "Key of the row, as printed by `suiro app store`.")],
-    window: Annotated[
-        str | None,
-        Option("--window", "START-END", "Window of the row: its times in ms, as printed by `suiro app store --json`."),
-    ] = None,
-    as_json: AsJson = False,
+    app: str = APP,
+    name: str = argument("STORE", "Name of the store; `suiro app graph` lists them."),
+    key: str = argument("KEY", "Key of the row, as printed by `suiro app store`."),
+    window: str | None = option(
+        None, "Window of the row: its times in ms, as printed by `suiro app store --json`.", "START-END"
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show the input records from which a row of a store was computed. The topology runs again, in a separate
     process, over at most 1,000,000 records and for at most 60 s."""
@@ -290,10 +293,10 @@ def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S)
 
 @app.command
 def upgrade(
-    old: Annotated[Path, Argument("OLD.PY", "File of the running application.")],
-    new: Annotated[Path, Argument("NEW.PY", "File of the changed application.")],
-    check: Annotated[bool, Option("--check", help="Exit with status 1 if the state does not carry over.")] = False,
-    as_json: AsJson = False,
+    old: Path = argument("OLD.PY", "File of the running application."),
+    new: Path = argument("NEW.PY", "File of the changed application."),
+    check: bool = option(False, "Exit with status 1 if the state does not carry over."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show which state of an application survives a change of its file. The command starts nothing and needs no
     cluster."""

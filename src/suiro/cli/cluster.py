@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from suiro.cli.command_groups import Group
-from suiro.cli.everyday import AsJson, Connection, connected, print_fields, print_json, print_table
+from suiro.cli.everyday import AS_JSON, Connection, connected, print_fields, print_json, print_table
 
 cluster = Group("cluster", "Brokers, number of topics and groups, current problems.")
 
 
 @cluster.itself
-def cluster_(connection: Connection, as_json: AsJson = False) -> None:
+def cluster_(connection: Connection, as_json: bool = AS_JSON) -> None:
     """Show the brokers, the number of topics and groups, and current problems."""
     with connected(connection) as client:
         from suiro.console.cluster import describe_cluster

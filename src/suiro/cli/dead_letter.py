@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
+    YES,
     Connection,
     JsonText,
-    Yes,
     connected,
     fail,
     note,
@@ -25,21 +24,18 @@ from suiro.numerals import natural
 
 dead_letter = Group("dead-letter", "Dead letters: list, show, redrive.")
 
-_Topic = Annotated[str, Argument("TOPIC", "Topic of dead letters.")]
-_Group = Annotated[
-    str | None, Option("--group", "GROUP", "Group whose offsets store the progress. Default: suiro-redrive-TOPIC.")
-]
-_Format = Annotated[str, Option("--value-format", choices=("string", "json", "long", "hex"))]
+_TOPIC = argument("TOPIC", "Topic of dead letters.")
+_GROUP = option(None, "Group whose offsets store the progress. Default: suiro-redrive-TOPIC.", "GROUP")
 
 
 @dead_letter.command
 def list_(
     connection: Connection,
-    topics: Annotated[
-        list[str] | None, Argument("TOPIC", "Topics. Default: those with dead or dlq in their names.")
-    ] = None,
-    group: _Group = None,
-    as_json: AsJson = False,
+    topics: list[str] | None = argument(
+        "TOPIC", "Topics. Default: those with dead or dlq in their names.", default=None
+    ),
+    group: str | None = _GROUP,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Count dead letters by reason, without the numbers in a reason. Reads each topic to its end. If this user may not
     read one of them, the exit status is 1."""
@@ -81,14 +77,12 @@ def list_(
 
 @dead_letter.command
 def show(
-    topic: _Topic,
     connection: Connection,
-    partition: Annotated[
-        int | None, Option("--partition", "N", "Partition. Default: the first that is not empty; with --offset, 0.")
-    ] = None,
-    offset: Annotated[int | None, Option("--offset", "N", "Offset. Default: the first one.")] = None,
-    value_format: _Format = "string",
-    as_json: AsJson = False,
+    topic: str = _TOPIC,
+    partition: int | None = option(None, "Partition. Default: the first that is not empty; with --offset, 0.", "N"),
+    offset: int | None = option(None, "Offset. Default: the first one.", "N"),
+    value_format: str = option("string", choices=("string", "json", "long", "hex")),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show a dead letter, its reason, and its original record."""
     with connected(connection) as client:
@@ -155,27 +149,17 @@ def show(
 
 @dead_letter.command
 def redrive(
-    topic: _Topic,
     connection: Connection,
-    place: Annotated[
-        list[str] | None, Option("--place", "PARTITION:OFFSET", "Only this dead letter; repeatable.")
-    ] = None,
-    from_topic: Annotated[
-        str | None, Option("--from-topic", "TOPIC", "Only dead letters of records from this topic.")
-    ] = None,
-    reason: Annotated[
-        str | None, Option("--reason", "TEXT", "Only dead letters with this text in the exception or the reason.")
-    ] = None,
-    by_key: Annotated[
-        bool, Option("--by-key", help="Send to the current partition of the key, not to the original partition.")
-    ] = False,
-    group: _Group = None,
-    transaction_records: Annotated[
-        int, Option("--transaction-records", "N", "Records in one transaction. Default: 500.")
-    ] = 500,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show the targets and the numbers of records.")] = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    topic: str = _TOPIC,
+    place: list[str] | None = option(None, "Only this dead letter; repeatable.", "PARTITION:OFFSET"),
+    from_topic: str | None = option(None, "Only dead letters of records from this topic.", "TOPIC"),
+    reason: str | None = option(None, "Only dead letters with this text in the exception or the reason.", "TEXT"),
+    by_key: bool = option(False, "Send to the current partition of the key, not to the original partition."),
+    group: str | None = _GROUP,
+    transaction_records: int = option(500, "Records in one transaction.", "N"),
+    dry_run: bool = option(False, "Only show the targets and the numbers of records."),
+    yes: bool = YES,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Send dead letters back to their original topics, each once, without the error headers.
 

@@ -18,11 +18,10 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from suiro.cli.command_groups import Option
+from suiro.cli.command_groups import option, options
 
 if TYPE_CHECKING:
     from suiro.client import Client
@@ -39,44 +38,34 @@ _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
 _NOT_ASCII = re.compile(r"[^ -~]+")
 _encode = json.JSONEncoder(default=str).encode
 
-BootstrapServers = Annotated[
-    str,
-    Option(
-        metavar="HOST:PORT",
-        env="SUIRO_BOOTSTRAP_SERVERS",
-        help="Brokers of the cluster.",
-        also=("--bootstrap-server", "--bootstrap"),
-    ),
-]
+BOOTSTRAP_SERVERS = option(
+    DEFAULT_BOOTSTRAP,
+    "Brokers of the cluster.",
+    "HOST:PORT",
+    also=("--bootstrap-server", "--bootstrap"),
+    env="SUIRO_BOOTSTRAP_SERVERS",
+)
 """Of commands that read no profile. The default is DEFAULT_BOOTSTRAP."""
-Profile = Annotated[
-    str | None, Option("--profile", "NAME", "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE.")
-]
-Registry = Annotated[
-    str | None, Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry.")
-]
-AsJson = Annotated[bool, Option("--json", help="Print one line of JSON, for programs.")]
-Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.", also=("-y",))]
+PROFILE = option(None, "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE.", "NAME")
+REGISTRY = option(None, "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry.", "URL")
+AS_JSON = option(False, "Print one line of JSON, for programs.", name="--json")
+YES = option(False, "Do not ask for confirmation.", also=("-y",))
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class Connection:
     """The options of every command that connects to a cluster."""
 
-    bootstrap: Annotated[
-        str | None,
-        Option(
-            "--bootstrap-servers",
-            "HOST:PORT",
-            "Brokers of the cluster. Also SUIRO_BOOTSTRAP_SERVERS, or bootstrap.servers of a "
-            "profile. Default: 127.0.0.1:9092.",
-            also=("--bootstrap-server",),
-        ),
-    ] = None
-    profile: Profile = None
-    command_config: Annotated[
-        Path | None, Option("--command-config", "FILE", "File of client settings, as for Kafka's tools.")
-    ] = None
+    bootstrap: str | None = option(
+        None,
+        "Brokers of the cluster. Also SUIRO_BOOTSTRAP_SERVERS, or bootstrap.servers of a profile. Default: "
+        "127.0.0.1:9092.",
+        "HOST:PORT",
+        name="--bootstrap-servers",
+        also=("--bootstrap-server",),
+    )
+    profile: str | None = PROFILE
+    command_config: Path | None = option(None, "File of client settings, as for Kafka's tools.", "FILE")
 
     @property
     def address(self) -> str | None:

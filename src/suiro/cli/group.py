@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Annotated
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
+    YES,
     Connection,
-    Yes,
     connected,
     note,
     print_fields,
@@ -24,14 +23,11 @@ from suiro.numerals import whole_number
 
 group = Group("group", "Consumer groups: list, describe with lag, reset offsets, delete.")
 
-_Name = Annotated[str, Argument("GROUP")]
-_Topics = Annotated[
-    list[str] | None, Option("--topic", "TOPIC[:P,P]", "Only this topic, or only these partitions of it; repeatable.")
-]
+_TOPICS = option(None, "Only this topic, or only these partitions of it; repeatable.", "TOPIC[:P,P]")
 
 
 @group.command
-def list_(connection: Connection, as_json: AsJson = False) -> None:
+def list_(connection: Connection, as_json: bool = AS_JSON) -> None:
     """List the groups that this user may see."""
     with connected(connection) as client:
         found = client.admin.list_groups()
@@ -41,19 +37,13 @@ def list_(connection: Connection, as_json: AsJson = False) -> None:
 
 @group.command
 def describe(
-    names: Annotated[list[str], Argument("GROUP...")],
     connection: Connection,
-    time: Annotated[
-        bool,
-        Option(
-            "--time",
-            help="Also show how long the first unread record of each partition has waited; this reads the record.",
-        ),
-    ] = False,
-    members: Annotated[
-        bool, Option("--members", help="Show the members and the partitions that each of them reads.")
-    ] = False,
-    as_json: AsJson = False,
+    names: list[str] = argument("GROUP..."),
+    time: bool = option(
+        False, "Also show how long the first unread record of each partition has waited; this reads the record."
+    ),
+    members: bool = option(False, "Show the members and the partitions that each of them reads."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show state, members, offsets and lag."""
     with connected(connection) as client:
@@ -108,29 +98,19 @@ def describe(
 
 @group.command
 def reset(
-    name: _Name,
     connection: Connection,
-    topic: _Topics = None,
-    all_topics: Annotated[
-        bool, Option("--all-topics", help="All partitions for which the group has committed an offset.")
-    ] = False,
-    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, Option("--to-latest", help="To the end.")] = False,
-    to_current: Annotated[
-        bool, Option("--to-current", help="To the committed offset, or the end if there is none.")
-    ] = False,
-    to_offset: Annotated[int | None, Option("--to-offset", "OFFSET")] = None,
-    to_datetime: Annotated[
-        str | None, Option("--to-datetime", "TIME", "To the first record at or after this time: 2013-01-01T00:00Z.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, Option("--shift-by", "N", "Move forward by N records; backward if N is negative.")
-    ] = None,
-    execute: Annotated[
-        bool, Option("--execute", help="Apply the change. Without it, the command only shows the change.")
-    ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show the change. This is the default.")] = False,
-    as_json: AsJson = False,
+    name: str = argument("GROUP"),
+    topic: list[str] | None = _TOPICS,
+    all_topics: bool = option(False, "All partitions for which the group has committed an offset."),
+    to_earliest: bool = option(False, "To the first record."),
+    to_latest: bool = option(False, "To the end."),
+    to_current: bool = option(False, "To the committed offset, or the end if there is none."),
+    to_offset: int | None = option(None, metavar="OFFSET"),
+    to_datetime: str | None = option(None, "To the first record at or after this time: 2013-01-01T00:00Z.", "TIME"),
+    shift_by: int | None = option(None, "Move forward by N records; backward if N is negative.", "N"),
+    execute: bool = option(False, "Apply the change. Without it, the command only shows the change."),
+    dry_run: bool = option(False, "Only show the change. This is the default."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Reset the offsets of a group without members. An offset that a partition does not have becomes the nearest one
     that it has."""
@@ -174,7 +154,7 @@ def reset(
 
 @group.command
 def delete(
-    names: Annotated[list[str], Argument("GROUP...")], connection: Connection, topic: _Topics = None, yes: Yes = False
+    connection: Connection, names: list[str] = argument("GROUP..."), topic: list[str] | None = _TOPICS, yes: bool = YES
 ) -> None:
     """Delete groups without members, or their committed offsets of some topics."""
     topics = parse_topics(topic or [])

@@ -9,11 +9,10 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
-from suiro.cli.command_groups import Group, Option
+from suiro.cli.command_groups import Group, option
 from suiro.cli.everyday import fail, reporting
-from suiro.cli.service_options import ServerConfig, ServerSettings
+from suiro.cli.services import SERVER_CONFIG, SERVER_SETTINGS
 from suiro.clock import sleep_s
 
 kafka = Group("kafka", "Run a real Apache Kafka, or hand the data of a node over to one.")
@@ -27,24 +26,17 @@ class _Asked(BaseException):
 
 @kafka.command
 def up(
-    brokers: Annotated[
-        int | None, Option("--brokers", "N", "Number of brokers, 1 or 3. Default: that of DIR, or 1.")
-    ] = None,
-    data: Annotated[
-        Path | None, Option("--data", "DIR", "Data directory. Default: a temporary one, removed at exit.")
-    ] = None,
-    listen: Annotated[
-        str | None,
-        Option(
-            "--listen",
-            "HOST:PORT",
-            "Address of the first broker; the others use the next ports. Port 0 selects free "
-            "ports. Default: that of DIR, or 127.0.0.1:9092.",
-        ),
-    ] = None,
-    config: ServerConfig = None,
-    set_: ServerSettings = None,
-    heap: Annotated[str, Option("--heap", "SIZE", "Heap of each broker.")] = "512m",
+    brokers: int | None = option(None, "Number of brokers, 1 or 3. Default: that of DIR, or 1.", "N"),
+    data: Path | None = option(None, "Data directory. Default: a temporary one, removed at exit.", "DIR"),
+    listen: str | None = option(
+        None,
+        "Address of the first broker; the others use the next ports. Port 0 selects free ports. Default: that of DIR, "
+        "or 127.0.0.1:9092.",
+        "HOST:PORT",
+    ),
+    config: Path | None = SERVER_CONFIG,
+    set_: list[str] | None = SERVER_SETTINGS,
+    heap: str = option("512m", "Heap of each broker.", "SIZE"),
 ) -> None:
     """Run a real Apache Kafka on this machine until SIGTERM or SIGINT: one broker, or a quorum of three.
 
@@ -104,34 +96,22 @@ def up(
 
 @kafka.command
 def handover(
-    data: Annotated[Path, Option("--data", "DIR", "Data directory of the stopped node.")],
-    to: Annotated[Path, Option("--to", "DIR", "New directory, on which Apache Kafka starts.")],
-    brokers: Annotated[
-        int, Option("--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1.")
-    ] = 1,
-    listen: Annotated[
-        str | None,
-        Option(
-            "--listen",
-            "HOST:PORT",
-            "Address of the first broker; the others use the next ports. Default: the setting "
-            "listeners, or 127.0.0.1:9092.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, Option("--config", "FILE", "File of settings with which the node was started.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, Option("--set", "NAME=VALUE", "A setting of the node or of Kafka; repeatable.")
-    ] = None,
-    link: Annotated[
-        bool,
-        Option(
-            "--link",
-            help="Create hard links to closed segments for the first broker instead of copies. This "
-            "takes no space, but both directories must be on one file system.",
-        ),
-    ] = False,
+    data: Path = option(..., "Data directory of the stopped node.", "DIR"),
+    to: Path = option(..., "New directory, on which Apache Kafka starts.", "DIR"),
+    brokers: int = option(1, "Number of brokers, 1 or 3. With 3, each has a copy of everything.", "N"),
+    listen: str | None = option(
+        None,
+        "Address of the first broker; the others use the next ports. Default: the setting listeners, or "
+        "127.0.0.1:9092.",
+        "HOST:PORT",
+    ),
+    config: Path | None = option(None, "File of settings with which the node was started.", "FILE"),
+    set_: list[str] | None = option(None, "A setting of the node or of Kafka; repeatable.", "NAME=VALUE"),
+    link: bool = option(
+        False,
+        "Create hard links to closed segments for the first broker instead of copies. This takes no space, but both "
+        "directories must be on one file system.",
+    ),
 ) -> None:
     """Hand the data of a stopped node over to Apache Kafka 4.3 or later, which continues at the same offsets.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import reporting
 
 log = Group("log", "Import topics of Apache Kafka into a stopped node.")
@@ -14,17 +13,14 @@ log = Group("log", "Import topics of Apache Kafka into a stopped node.")
 
 @log.command
 def import_(
-    folders: Annotated[list[Path], Argument("FOLDER", "Folder of a partition, such as /kafka/flights-0.")],
-    data: Annotated[Path, Option("--data", "DIR", "Data directory of the node.")],
-    config: Annotated[
-        list[str] | None,
-        Option(
-            "--config",
-            "NAME=VALUE",
-            "A setting of the imported topics, such as retention.ms=-1, because the folders do "
-            "not contain settings; repeatable.",
-        ),
-    ] = None,
+    folders: list[Path] = argument("FOLDER", "Folder of a partition, such as /kafka/flights-0."),
+    data: Path = option(..., "Data directory of the node.", "DIR"),
+    config: list[str] | None = option(
+        None,
+        "A setting of the imported topics, such as retention.ms=-1, because the folders do not contain settings; "
+        "repeatable.",
+        "NAME=VALUE",
+    ),
 ) -> None:
     """Import topics that Apache Kafka wrote into the data directory of a node. Both must be stopped.
 

@@ -12,10 +12,10 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import suiro
-from suiro.cli.command_groups import Group, Option
+from suiro.cli.command_groups import Group, option
 from suiro.errors import SuiroError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ prepare = Group("prepare", "")
 
 
 @prepare.itself
-def prepare_(spark: Annotated[bool, Option(help="Also archive Spark's classes (170 MB).")] = True) -> None:
+def prepare_(spark: bool = option(True, "Also archive Spark's classes (170 MB).")) -> None:
     """Compile the kernels and archive Spark's classes, so that later starts are faster.
 
     This takes a minute. The results are next to suiro's code and in your cache folder. Run it again after an update.

@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, note
-from suiro.cli.service_options import Metrics, OpenLineage, Otlp, SchemaRegistry
+from suiro.cli.command_groups import Group, argument, option, options
+from suiro.cli.everyday import BOOTSTRAP_SERVERS, note
+from suiro.cli.services import METRICS, OPENLINEAGE, OTLP, SCHEMA_REGISTRY
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
 from suiro.foundation.futures import settle
@@ -36,95 +37,69 @@ _PHASES = {
     "switched": "has taken the place of the other process, and writes the results now",
 }
 
-_App = Annotated[
-    Path,
-    Argument(
-        metavar="APP.PY",
-        path="existing file",
-        help="Python file with `topology = ...` or `def build(builder)`, and optionally `application_id`.",
-    ),
-]
-_ApplicationId = Annotated[
-    str | None, Option(help="Id of the application. Default: `application_id` of the file, or the name of the file.")
-]
-_StateDir = Annotated[Path | None, Option(path="folder", help="State directory. Default: ~/.local/share/suiro.")]
-_Emit = Annotated[
-    str,
-    Option(
-        choices=("micro-batch", "every"),
-        help="Updates that tables send: the last one of each key and micro-batch, or every one.",
-    ),
-]
-_OnProcessingError = Annotated[
-    str, Option(help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".')
-]
-_OnDeserializationError = Annotated[
-    str, Option(help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".')
-]
-_MaxOffsetsPerTrigger = Annotated[
-    int, Option(min=1, help="Approximate maximum of records in a micro-batch. Default: 2000000.")
-]
-_Set = Annotated[
-    list[str] | None,
-    Option("--set", metavar="NAME=VALUE", help="A setting of the client (`kafka.*`) or the source; repeatable."),
-]
-_Rebuild = Annotated[
-    bool,
-    Option(
-        "--rebuild",
-        help="Rebuild a lost state directory: read the sources again for the state, and write only new results.",
-    ),
-]
-_Replace = Annotated[
-    bool,
-    Option(
-        "--replace",
-        help="Replace the running application without a stop: rebuild the state in another "
-        "--state-dir, and switch when it has caught up.",
-    ),
-]
-_CreateTopics = Annotated[bool, Option("--create-topics", help="Create source and output topics that do not exist.")]
-_Console = Annotated[
-    str | None,
-    Option(
-        metavar="HOST:PORT",
-        help="Serve the state of the application on this address, for `suiro console --app` and `suiro app`.",
-    ),
-]
-_UntilDone = Annotated[bool, Option("--until-done", help="Exit when all records that exist now are processed.")]
-_Explain = Annotated[bool, Option("--explain", help="Print the topology and how its operators run, and exit.")]
-
-
 run = Group("run", "")
+
+
+@options
+class _Settings:
+    """The options that are parameters of `KafkaStreams`, with its names."""
+
+    application_id: str | None = option(
+        None, "Id of the application. Default: `application_id` of the file, or the name of the file."
+    )
+    bootstrap_servers: str = BOOTSTRAP_SERVERS
+    schema_registry_url: str | None = SCHEMA_REGISTRY
+    state_dir: Path | None = option(None, "State directory. Default: ~/.local/share/suiro.", path="folder")
+    emit: str = option(
+        "micro-batch",
+        "Updates that tables send: the last one of each key and micro-batch, or every one.",
+        choices=("micro-batch", "every"),
+    )
+    on_processing_error: str = option(
+        "fail", 'What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".'
+    )
+    on_deserialization_error: str = option(
+        "fail", 'What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".'
+    )
+    max_offsets_per_trigger: int = option(2_000_000, "Approximate maximum of records in a micro-batch.", min=1)
+    settings: list[str] | None = option(
+        None, "A setting of the client (`kafka.*`) or the source; repeatable.", "NAME=VALUE", name="--set"
+    )
+    rebuild: bool = option(
+        False, "Rebuild a lost state directory: read the sources again for the state, and write only new results."
+    )
+    replace: bool = option(
+        False,
+        "Replace the running application without a stop: rebuild the state in another --state-dir, and switch when it "
+        "has caught up.",
+    )
+    create_topics: bool = option(False, "Create source and output topics that do not exist.")
 
 
 @run.itself
 def run_(
-    app: _App,
-    application_id: _ApplicationId = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    registry: SchemaRegistry = None,
-    state_dir: _StateDir = None,
-    emit: _Emit = "micro-batch",
-    on_processing_error: _OnProcessingError = "fail",
-    on_deserialization_error: _OnDeserializationError = "fail",
-    max_offsets_per_trigger: _MaxOffsetsPerTrigger = 2_000_000,
-    set_: _Set = None,
-    rebuild: _Rebuild = False,
-    replace: _Replace = False,
-    create_topics: _CreateTopics = False,
-    metrics: Metrics = None,
-    console: _Console = None,
-    otlp: Otlp = None,
-    openlineage: OpenLineage = None,
-    until_done: _UntilDone = False,
-    explain: _Explain = False,
+    given: _Settings,
+    app: Path = argument(
+        "APP.PY",
+        "Python file with `topology = ...` or `def build(builder)`, and optionally `application_id`.",
+        path="existing file",
+    ),
+    metrics: str | None = METRICS,
+    console: str | None = option(
+        None,
+        "Serve the state of the application on this address, for `suiro console --app` and `suiro app`.",
+        "HOST:PORT",
+    ),
+    otlp: str | None = OTLP,
+    openlineage: str | None = OPENLINEAGE,
+    until_done: bool = option(False, "Exit when all records that exist now are processed."),
+    explain: bool = option(False, "Print the topology and how its operators run, and exit."),
 ) -> None:
     """Run a topology on Spark. A restart continues where the application stopped. Ctrl-C or SIGTERM stops it. Exit
     status 3 means that another start has taken its place (--replace, --rebuild): do not restart it."""
     try:
         if explain:
-            _explain(app, emit)
+            _explain(app, given.emit)
             sys.exit(0)
         if sys.stderr.isatty():
             print("suiro run: Spark starts, which takes some seconds", file=sys.stderr, flush=True)
@@ -138,22 +113,9 @@ def run_(
             from suiro.telemetry import traces_to
 
             traces = traces_to(otlp, "suiro")
-            streams = KafkaStreams(
-                topology,
-                application_id=application_id or getattr(module, "application_id", None) or app.stem,
-                bootstrap_servers=bootstrap_servers,
-                state_dir=state_dir,
-                emit=emit,  # type: ignore[arg-type]  # it checks the value itself
-                on_processing_error=on_processing_error,
-                on_deserialization_error=on_deserialization_error,
-                max_offsets_per_trigger=max_offsets_per_trigger,
-                settings=assignments(set_ or (), "--set"),
-                schema_registry_url=registry,
-                rebuild=rebuild,
-                replace=replace,
-                create_topics=create_topics,
-                traces=traces,
-            )
+            named = asdict(given) | {"settings": assignments(given.settings or (), "--set"), "traces": traces}
+            named["application_id"] = given.application_id or getattr(module, "application_id", None) or app.stem
+            streams = KafkaStreams(topology, **named)
             if metrics is not None:
                 _serve(metrics, streams)
             with (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Annotated
 
 from suiro.cli import topic_records
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
+    YES,
     Connection,
-    Yes,
     assignments,
     connected,
     print_fields,
@@ -25,15 +24,15 @@ from suiro.numerals import whole_number
 
 topic = Group("topic", "Topics: list, describe, create, alter, delete; read and write records.")
 
-_Name = Annotated[str, Argument("TOPIC")]
-_Config = Annotated[list[str] | None, Option("--config", "NAME=VALUE", "A setting of the topic; repeatable.")]
+_NAME = argument("TOPIC")
+_CONFIG = option(None, "A setting of the topic; repeatable.", "NAME=VALUE")
 
 
 @topic.command
 def list_(
     connection: Connection,
-    internal: Annotated[bool, Option("--internal", help="Include the internal topics of the brokers.")] = False,
-    as_json: AsJson = False,
+    internal: bool = option(False, "Include the internal topics of the brokers."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """List the topics that this user may see."""
     with connected(connection) as client:
@@ -51,13 +50,10 @@ def list_(
 
 @topic.command
 def describe(
-    names: Annotated[list[str], Argument("TOPIC...")],
     connection: Connection,
-    configs: Annotated[
-        bool,
-        Option("--configs", help="Show all settings with their sources, not only those that differ from the default."),
-    ] = False,
-    as_json: AsJson = False,
+    names: list[str] = argument("TOPIC..."),
+    configs: bool = option(False, "Show all settings with their sources, not only those that differ from the default."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show partitions, offsets, sizes and settings."""
     with connected(connection) as client:
@@ -83,12 +79,12 @@ def describe(
 
 @topic.command
 def create(
-    name: _Name,
     connection: Connection,
-    partitions: Annotated[int, Option("--partitions", "N", "-1: the broker's default.")] = -1,
-    replication_factor: Annotated[int, Option("--replication-factor", "N", "-1: the broker's default.")] = -1,
-    config: _Config = None,
-    if_not_exists: Annotated[bool, Option("--if-not-exists", help="Do nothing if the topic exists.")] = False,
+    name: str = _NAME,
+    partitions: int = option(-1, "-1: the broker's default.", "N"),
+    replication_factor: int = option(-1, "-1: the broker's default.", "N"),
+    config: list[str] | None = _CONFIG,
+    if_not_exists: bool = option(False, "Do nothing if the topic exists."),
 ) -> None:
     """Create a topic, and wait until each partition has a leader."""
     settings = assignments(config or (), "--config")
@@ -108,18 +104,12 @@ def create(
 
 @topic.command
 def alter(
-    name: _Name,
     connection: Connection,
-    partitions: Annotated[
-        int | None, Option("--partitions", "N", "New number of partitions; it can only grow.")
-    ] = None,
-    config: _Config = None,
-    delete_config: Annotated[
-        list[str] | None, Option("--delete-config", "NAME", "Reset a setting to the broker's default; repeatable.")
-    ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Only ask the broker whether it would accept the change.")
-    ] = False,
+    name: str = _NAME,
+    partitions: int | None = option(None, "New number of partitions; it can only grow.", "N"),
+    config: list[str] | None = _CONFIG,
+    delete_config: list[str] | None = option(None, "Reset a setting to the broker's default; repeatable.", "NAME"),
+    dry_run: bool = option(False, "Only ask the broker whether it would accept the change."),
 ) -> None:
     """Change settings or add partitions. More partitions change the partition of each key."""
     changes: dict[str, str | None] = {**assignments(config or (), "--config")}
@@ -135,10 +125,10 @@ def alter(
 
 @topic.command
 def delete(
-    names: Annotated[list[str], Argument("TOPIC...")],
     connection: Connection,
-    if_exists: Annotated[bool, Option("--if-exists", help="Ignore topics that do not exist.")] = False,
-    yes: Yes = False,
+    names: list[str] = argument("TOPIC..."),
+    if_exists: bool = option(False, "Ignore topics that do not exist."),
+    yes: bool = YES,
 ) -> None:
     """Delete topics with all their records."""
     with connected(connection) as client:
@@ -152,13 +142,12 @@ def delete(
 
 @topic.command
 def delete_records(
-    name: _Name,
     connection: Connection,
-    before: Annotated[
-        list[str] | None,
-        Option("--before", "PARTITION=OFFSET", "Delete records before this offset; repeatable. Default: every record."),
-    ] = None,
-    yes: Yes = False,
+    name: str = _NAME,
+    before: list[str] | None = option(
+        None, "Delete records before this offset; repeatable. Default: every record.", "PARTITION=OFFSET"
+    ),
+    yes: bool = YES,
 ) -> None:
     """Delete the records before an offset, or all records. The topic stays."""
     try:
