@@ -122,9 +122,4 @@ def _described(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
 
 
 def _print(rules: Sequence[Acl], as_json: bool) -> None:
-    print_rows(
-        rules,
-        as_json,
-        ("resource", "name", "pattern", "principal", "host", "operation", "permission"),
-        map(astuple, rules),
-    )
+    print_rows(rules, as_json, "resource, name, pattern, principal, host, operation, permission", map(astuple, rules))

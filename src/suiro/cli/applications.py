@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from suiro.cli.services import TIMEOUT_S, ask_service, understood
 from suiro.numerals import natural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from suiro.streams_spark.upgrade import Upgrade
 
@@ -35,7 +34,7 @@ app = Group(
 EXPLAIN_TIMEOUT_S = 120.0
 PATH = "/api/v1/application"
 EXPECTED = "an application"
-_COLUMNS = ("application", "state", "records/s", "lag", "stores", "rows", "bytes", "held", "retries", "url")
+_COLUMNS = "application, state, records/s, lag, stores, rows, bytes, held, retries, url"
 
 APP = option(..., "Address that `suiro run --console` printed.", "URL")
 
@@ -120,61 +119,25 @@ def _show_graph(found: dict[str, Any], as_json: bool) -> None:
     for edge in found["graph"]["edges"]:
         children.setdefault(edge["from"], []).append(names.get(edge["to"], edge["to"]))
     print_table(
-        ("sub", "node", "by", "records", "records/s", "topics", "store", "to"),
-        (
-            (
-                one["sub_topology"],
-                one["name"],
-                one["engine"],
-                one["records"],
-                one["records_per_s"],
-                ", ".join(one["topics"]),
-                one["store"],
-                ", ".join(children.get(one["id"], ())),
-            )
-            for one in found["graph"]["nodes"]
-        ),
+        "sub=sub_topology, node=name, by=engine, records, records/s=records_per_s, topics, store, to",
+        found["graph"]["nodes"],
+        topics=lambda one: ", ".join(one["topics"]),
+        to=lambda one: ", ".join(children.get(one["id"], ())),
     )
-    _show_stores(found["stores"])
-    _show_held(found)
-    if retried:
+    if stores := [dict.fromkeys(("kind", "rows", "bytes", "tasks", "topic")) | one for one in found["stores"]]:
+        say()
+        print_table("store=name, kind, rows, bytes, tasks, changelog=topic", stores)
+    if held := found.get("held"):
         say()
         print_table(
-            ("micro-batch", "retries", "rows", "ms"),
-            map(itemgetter("batch", "retries", "rows", "duration_ms"), retried),
+            "task, input, held=records, condition, why",
+            held,
+            task=lambda one: f"{one['sub_topology']}_{one['partition']}",
+            input=lambda one: names.get(one["node"], one["node"]),
         )
-
-
-def _show_stores(stores: Sequence[dict[str, Any]]) -> None:
-    if not stores:
-        return
-    say()
-    names = ("kind", "rows", "bytes", "tasks", "topic")
-    print_table(
-        ("store", "kind", "rows", "bytes", "tasks", "changelog"),
-        ((one["name"], *(one.get(name) for name in names)) for one in stores),
-    )
-
-
-def _show_held(found: dict[str, Any]) -> None:
-    held = found.get("held") or ()
-    if not held:
-        return
-    names = {one["id"]: one["name"] for one in found["graph"]["nodes"]}
-    say()
-    print_table(
-        ("task", "input", "held", "condition", "why"),
-        (
-            (
-                f"{one['sub_topology']}_{one['partition']}",
-                names.get(one["node"], one["node"]),
-                one["records"],
-                one["condition"],
-                one["why"],
-            )
-            for one in held
-        ),
-    )
+    if retried:
+        say()
+        print_table("micro-batch=batch, retries, rows, ms=duration_ms", retried)
 
 
 @app.command
@@ -199,14 +162,8 @@ def store(
         if as_json:
             print_json({**found, "store": about})
             return
-        windows = any(one["window"] for one in found["rows"])
-        print_table(
-            ("key", "window", "value") if windows else ("key", "value"),
-            (
-                (one["key"], _window(one["window"]), one["value"]) if windows else (one["key"], one["value"])
-                for one in found["rows"]
-            ),
-        )
+        columns = "key, window, value" if any(one["window"] for one in found["rows"]) else "key, value"
+        print_table(columns, found["rows"], window=lambda one: _window(one["window"]))
         if about.get("rows") is not None:
             tasks = about["tasks"]
             note(
@@ -246,13 +203,7 @@ def explain(
 
         if found["found"]:
             print_fields({"row": found["value"]})
-            print_table(
-                ("topic", "partition", "offset", "time"),
-                (
-                    (one["topic"], one["partition"], one["offset"], iso_time(one["timestamp"]))
-                    for one in found["records"]
-                ),
-            )
+            print_table("topic, partition, offset, time", found["records"], time=lambda one: iso_time(one["timestamp"]))
         for line in said:
             note(line)
 
@@ -319,7 +270,7 @@ def upgrade(
     names = ("kind", "name", "fate", "said")
     items = [dict(zip(names, row, strict=True)) for row in rows]
     shown = {"carries_over": found.carries_over, "items": items}
-    print_rows(shown, as_json, ("what", "name", "state", "why"), rows)
+    print_rows(shown, as_json, "what, name, state, why", rows)
     if not as_json:
         note(_what_to_do(found, new))
     if check and not found.carries_over:

@@ -29,6 +29,8 @@ def cluster_(connection: Connection, as_json: bool = AS_JSON) -> None:
             }
         )
         print_table(
-            ("broker", "address", "rack", "controller"),
-            ((one.id, f"{one.host}:{one.port}", one.rack, one.id == found.controller) for one in found.brokers),
+            "broker=id, address, rack, controller",
+            found.brokers,
+            address="{0.host}:{0.port}".format,
+            controller=lambda one: one.id == found.controller,
         )

@@ -17,7 +17,7 @@ _NAME = argument("NAME", "Name of the connector.")
 _URL = option("http://127.0.0.1:8083", "Address of `suiro connect run`.", "URL")
 _TOKEN = option(None, "Token in the file of connectors.", "TOKEN", env="SUIRO_CONNECT_TOKEN")
 EXPECTED = "`suiro connect run`"
-_COLUMNS = ("name", "type", "kind", "state", "records", "rejected", "lag", "restarts")
+_COLUMNS = "name, type, kind, state, records, rejected, lag, restarts"
 
 
 @connect.command
@@ -81,7 +81,7 @@ def status(url: str = _URL, token: str | None = _TOKEN, as_json: bool = AS_JSON)
     answer = _ask("GET", url, "/connectors?expand=status", token)
     with reporting("suiro connect"), understood(url, EXPECTED):
         found = [item["status"] for item in answer.values()]
-        rows = [[one[name] for name in _COLUMNS] for one in found]
+        rows = [[one[name] for name in _COLUMNS.split(", ")] for one in found]
         errors = [f"{one['name']}: {one['error']}" for one in found if one["error"]]
     print_rows(found, as_json, _COLUMNS, rows)
     if not as_json:

@@ -56,20 +56,9 @@ def list_(
         print_rows(
             [{"topic": name, **asdict(one)} for name, one in found],
             as_json,
-            ("topic", "from", "records", "waiting", "first", "last", "exception", "reason"),
-            (
-                (
-                    name,
-                    one.origin_topic,
-                    one.records,
-                    one.waiting,
-                    f"{one.first[0]}:{one.first[1]}",
-                    iso_time(one.last_timestamp),
-                    one.exception,
-                    one.reason,
-                )
-                for name, one in found
-            ),
+            "topic, from=origin_topic, records, waiting, first, last, exception, reason",
+            first=lambda one: "{}:{}".format(*one["first"]),
+            last=lambda one: iso_time(one["last_timestamp"]),
         )
         if refusals:
             fail("; ".join(refusals))
@@ -179,8 +168,8 @@ def redrive(
             note(f"{records} dead letters stay: {refusal}")
         sent = 0
         if not dry_run and plan.records:
-            targets = sorted({name for name, _ in plan.targets})
-            require_yes(f"Send {plan.records} records of {topic} to {', '.join(targets)}?", yes)
+            agreed = sorted({name for name, _ in plan.targets})
+            require_yes(f"Send {plan.records} records of {topic} to {', '.join(agreed)}?", yes)
             sent = redrives.redrive(
                 client,
                 topic,
@@ -188,20 +177,22 @@ def redrive(
                 by=process_user(),
                 group=group,
                 by_key=by_key,
-                only_to=frozenset(targets),
+                only_to=frozenset(agreed),
                 transaction_records=transaction_records,
                 progress=lambda records: note(f"sent back {records} of {plan.records} records"),
             ).records
-        titles = ("topic", "partition", "records")
-        rows = [(*place, records) for place, records in sorted(plan.targets.items())]
+        targets = [
+            {"topic": name, "partition": partition, "records": records}
+            for (name, partition), records in sorted(plan.targets.items())
+        ]
         shown = {
             "planned": plan.records,
             "sent": sent,
             "done_before": plan.done_before,
             "stay": sum(plan.refused.values()),
-            "targets": [dict(zip(titles, row, strict=True)) for row in rows],
+            "targets": targets,
         }
-        print_rows(shown, as_json, titles, rows)
+        print_rows(shown, as_json, "topic, partition, records", targets)
         if not as_json:
             note("nothing was sent" if dry_run or not sent else f"sent back {sent} records")
 

@@ -8,7 +8,6 @@ is named explicitly decides the address.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
@@ -16,8 +15,9 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -325,8 +325,8 @@ def _line(value: Any) -> str:
 
 
 def _json(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _json(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _json(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -334,13 +334,29 @@ def _json(value: Any) -> Any:
     return value
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints an aligned table on a terminal. Elsewhere columns are separated by tabs."""
+def print_table(columns: str, rows: Iterable[Any], **made: Callable[[Any], Any]) -> None:
+    """Prints an aligned table on a terminal. Elsewhere columns are separated by tabs.
+
+    `columns` has the titles: "topic=name, in-sync". A title stands for the field of a row, a dataclass or a dict, that
+    has its name or the one behind it, or for the place in a row that is a sequence. `made`: fields that are made of a
+    row.
+    """
     from suiro.console.text import printable
 
-    cells = [[printable(_cell(value)) for value in row] for row in rows]
+    titles, names = [], []
+    for column in columns.split(", "):
+        title, _, name = column.partition("=")
+        titles.append(title)
+        names.append(name or title.replace("-", "_"))
+
+    def field(row: Any, place: int, name: str) -> Any:
+        if name in made:
+            return made[name](row)
+        return getattr(row, name) if is_dataclass(row) else row[name if isinstance(row, Mapping) else place]
+
+    cells = [[printable(_cell(field(row, *one))) for one in enumerate(names)] for row in rows]
     if not sys.stdout.isatty():
-        sys.stdout.writelines("\t".join(row) + "\n" for row in [list(titles), *cells])
+        sys.stdout.writelines("\t".join(row) + "\n" for row in [titles, *cells])
         return
     titles = [title.upper() for title in titles]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
@@ -348,7 +364,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         bool(cells) and all(row[index].lstrip("-").isdigit() or not row[index] for row in cells)
         for index in range(len(titles))
     ]
-    for row in [list(titles), *cells]:
+    for row in [titles, *cells]:
         aligned = (
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(row, widths, numeric, strict=True)
@@ -356,12 +372,14 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         sys.stdout.write("  ".join(aligned).rstrip() + "\n")
 
 
-def print_rows(found: Any, as_json: bool, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints `found` as JSON, or the rows made from it as a table."""
+def print_rows(
+    found: Any, as_json: bool, columns: str, rows: Iterable[Any] | None = None, **made: Callable[[Any], Any]
+) -> None:
+    """Prints `found` as JSON, or as a table: its rows, or those that were made from it."""
     if as_json:
         print_json(found)
     else:
-        print_table(titles, rows)
+        print_table(columns, found if rows is None else rows, **made)
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:

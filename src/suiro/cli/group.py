@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
     AS_JSON,
@@ -31,8 +29,7 @@ def list_(connection: Connection, as_json: bool = AS_JSON) -> None:
     """List the groups that this user may see."""
     with connected(connection) as client:
         found = client.admin.list_groups()
-        columns = attrgetter("group", "state", "type", "protocol_type")
-        print_rows(found, as_json, ("group", "state", "type", "protocol"), map(columns, found))
+        print_rows(found, as_json, "group, state, type, protocol=protocol_type")
 
 
 @group.command
@@ -71,29 +68,16 @@ def describe(
             )
             if members:
                 print_table(
-                    ("member", "instance", "client", "host", "partitions"),
-                    (
-                        (
-                            member.member_id,
-                            member.instance_id,
-                            member.client_id,
-                            member.host,
-                            [f"{topic}-{partition}" for topic, partition in member.assignment],
-                        )
-                        for member in one.members
-                    ),
+                    "member=member_id, instance=instance_id, client=client_id, host, partitions",
+                    one.members,
+                    partitions=lambda one: [f"{topic}-{partition}" for topic, partition in one.assignment],
                 )
                 continue
-            titles = ["topic", "partition", "committed", "end-offset", "lag", "client", "host"]
-            rows = [
-                [row.topic, row.partition, row.committed, row.end_offset, row.lag, row.client_id, row.host]
-                for row in one.partitions
-            ]
-            if time:
-                titles.insert(5, "lag-seconds")
-                for cells, row in zip(rows, one.partitions, strict=True):
-                    cells.insert(5, None if row.lag_ms is None else f"{row.lag_ms / 1000:.1f}")
-            print_table(titles, rows)
+            print_table(
+                f"topic, partition, committed, end-offset, lag{', lag-seconds' * time}, client=client_id, host",
+                one.partitions,
+                lag_seconds=lambda row: None if row.lag_ms is None else f"{row.lag_ms / 1000:.1f}",
+            )
 
 
 @group.command
@@ -142,12 +126,8 @@ def reset(
         planned = plan_reset(client, name, wanted[0], topics)
         if execute:
             reset_offsets(client, name, planned)
-        print_rows(
-            {"executed": execute, "offsets": planned},
-            as_json,
-            ("topic", "partition", "committed", "new-offset"),
-            map(attrgetter("topic", "partition", "committed", "offset"), planned),
-        )
+        shown = {"executed": execute, "offsets": planned}
+        print_rows(shown, as_json, "topic, partition, committed, new-offset=offset", planned)
         if not (execute or as_json):
             note("nothing was changed; give --execute to do it")
 

@@ -67,7 +67,7 @@ def list_(connection: Connection, as_json: bool = AS_JSON) -> None:
         print_rows(
             [{"entity": dict(one.entity), "values": one.values} for one in found],
             as_json,
-            ("entity", "quota", "value"),
+            "entity, quota, value",
             (
                 (
                     " ".join(f"{kind}={'(default)' if name is None else name}" for kind, name in one.entity),

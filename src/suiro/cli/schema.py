@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,11 +87,10 @@ def list_(
 
         names = sorted(client.subjects())
         if names_only:
-            print_rows(names, as_json, ("subject",), ((one,) for one in names))
+            print_rows(names, as_json, "subject", subject=str)
             return
         rows = [row_of(client, one) for one in names]
-        columns = attrgetter("subject", "versions", "latest_id", "type", "compatibility")
-        print_rows(rows, as_json, ("subject", "versions", "id", "type", "compatibility"), map(columns, rows))
+        print_rows(rows, as_json, "subject, versions, id=latest_id, type, compatibility")
 
 
 @schema.command

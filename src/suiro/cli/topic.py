@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from suiro.cli import topic_records
 from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
@@ -39,13 +37,8 @@ def list_(
         from suiro.console.topics import list_topics
 
         rows = list_topics(client, internal=internal)
-        columns = attrgetter("name", "partitions", "replication_factor", "under_replicated", "without_leader")
-        print_rows(
-            rows,
-            as_json,
-            ("topic", "partitions", "replication", "under-replicated", "without-leader"),
-            map(columns, rows),
-        )
+        columns = "topic=name, partitions, replication=replication_factor, under-replicated, without-leader"
+        print_rows(rows, as_json, columns)
 
 
 @topic.command
@@ -63,7 +56,7 @@ def describe(
         if as_json:
             print_json(found)
             return
-        columns = attrgetter("partition", "leader", "replicas", "in_sync", "first_offset", "end_offset", "size_bytes")
+        columns = "partition, leader, replicas, in-sync, first-offset, end-offset, bytes=size_bytes"
         for number, one in enumerate(found):
             if number:
                 say()
@@ -71,10 +64,7 @@ def describe(
             for entry in one.configs or ():
                 if configs or not entry.is_default:
                     say(f"{entry.name}={'' if entry.value is None else entry.value} ({entry.source})")
-            print_table(
-                ("partition", "leader", "replicas", "in-sync", "first-offset", "end-offset", "bytes"),
-                map(columns, one.partitions),
-            )
+            print_table(columns, one.partitions)
 
 
 @topic.command
@@ -161,7 +151,7 @@ def delete_records(
 
         require_yes(f"Delete {'records' if offsets else 'every record'} of {name}?", yes)
         begins = delete(client, name, offsets or None)
-        print_table(("partition", "first-offset"), begins.items())
+        print_table("partition, first-offset", begins.items())
 
 
 for _function in (topic_records.records, topic_records.produce, topic_records.consume):

@@ -19,8 +19,9 @@ def list_(connection: Connection, as_json: bool = AS_JSON) -> None:
         print_rows(
             found,
             as_json,
-            ("user", "mechanisms", "iterations"),
-            ((one.name, list(one.mechanisms), list(one.mechanisms.values())) for one in found),
+            "user=name, mechanisms, iterations",
+            mechanisms=lambda one: list(one.mechanisms),
+            iterations=lambda one: list(one.mechanisms.values()),
         )
 
 

@@ -56,7 +56,7 @@ def print_status(found: dict[str, Any]) -> None:
                 _built(one),
             )
         )
-    print_table(("version", "state", "callers", "cut", "lag", "input lag", "pipeline", "built"), rows)
+    print_table("version, state, callers, cut, lag, input lag, pipeline, built", rows)
     errors = [
         (f"v{one['version']}", one.get(field)) for one in found["versions"] for field in ("error", "follower_error")
     ]
