@@ -12,7 +12,7 @@ cluster = Group("cluster", "Brokers, number of topics and groups, current proble
 def cluster_(connection: Connection, as_json: bool = AS_JSON) -> None:
     """Show the brokers, the number of topics and groups, and current problems."""
     with connected(connection) as client:
-        from suiro.console.cluster import describe_cluster
+        from suiro.console.topics import describe_cluster
 
         found = describe_cluster(client)
         if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from suiro.demo.database import Feed
 from suiro.demo.faults import (
     OpenTransaction,
     freeze_when,
@@ -11,7 +12,6 @@ from suiro.demo.faults import (
     readable_ends,
     unfinished_micro_batch,
 )
-from suiro.demo.feed import Feed
 from suiro.demo.names import APPLICATION, DELAYS, ENRICHED, RAW, REJECTED, VALIDATED
 from suiro.demo.processes import Child
 from suiro.demo.stage import Stage, stopwatch

@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, TopicPartition
 from suiro.client import Client
 from suiro.clock import monotonic_s, sleep_s
 from suiro.demo.check import Check
+from suiro.demo.database import Feed
 from suiro.demo.display import Display, Status, Version
 from suiro.demo.faults import finished_micro_batches
-from suiro.demo.feed import Feed
 from suiro.demo.names import (
     ALERTS,
     APPLICATION,

@@ -29,9 +29,8 @@ from suiro.demo.names import (
     WEATHER,
     WEATHER_REJECTED,
 )
-from suiro.demo.pipeline import build, flight_id
+from suiro.demo.pipeline import FLIGHT, FLIGHT_KEY, build, flight_id
 from suiro.demo.reading import Read
-from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
 from suiro.demo.verify import Noted, verify
 from suiro.streams import StreamsBuilder, serdes
 from suiro.testing import TopologyTestDriver

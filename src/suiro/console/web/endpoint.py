@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
@@ -44,6 +44,10 @@ _FORBIDDEN = frozenset(
     }
 )
 _NOT_FOUND = frozenset({"GROUP_ID_NOT_FOUND", "RESOURCE_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"})
+
+
+Handler = Callable[["Call"], Any]
+H = TypeVar("H", bound=Handler)
 
 
 class NotFoundError(UsageError):
@@ -129,7 +133,7 @@ class Endpoint:
     method: str
     path: str
     role: Role
-    handle: Callable[[Call], Any]
+    handle: Handler
     _: KW_ONLY
     body: type[Body] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
@@ -149,10 +153,31 @@ class Endpoint:
         return None if is_open else found
 
 
+ENDPOINTS: list[Endpoint] = []
+
+
+def get(path: str, role: Role = Role.VIEWER, **more: Any) -> Callable[[H], H]:
+    """Makes a function an endpoint. `more`: the other fields of `Endpoint`."""
+    return _registering("GET", path, role, **more)
+
+
+def post(path: str, role: Role, **more: Any) -> Callable[[H], H]:
+    """The same for a change, or for what takes a body."""
+    return _registering("POST", path, role, **more)
+
+
+def _registering(method: str, path: str, role: Role, **more: Any) -> Callable[[H], H]:
+    def register(handle: H) -> H:
+        ENDPOINTS.append(Endpoint(method, path, role, handle, **more))
+        return handle
+
+    return register
+
+
 class Router:
     """Finds endpoints by the segments of a path. Raises `ValueError` if two have the same path and method."""
 
-    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = endpoints
         self._by_shape: dict[tuple[str, ...], dict[str, Endpoint]] = {}
         for one in endpoints:

@@ -29,7 +29,7 @@ from suiro.console.dead_letters import is_named_as_dead_letters
 from suiro.console.groups import first_waits_since
 from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.topics import TopicRow, row_fields
-from suiro.console.web.events import event
+from suiro.console.web.streams import event
 from suiro.errors import KafkaError, SuiroError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from suiro.console.web.endpoint import Endpoint
 _ERROR = {"$ref": "#/components/responses/Error"}
 
 
-def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     types = [one.body for one in endpoints if one.body is not None]
     types += [one.answer for one in endpoints if one.answer is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")

@@ -3,6 +3,9 @@
 Each server is called separately, within limits. A server that is down or slow appears in a list as an entry with an
 error. Only the first list waits for it: until it answers again, it is called in the background, and lists show its last
 error at once. It uses few of the console's threads, and none that other servers need.
+
+Errors that these servers report may quote a record, so with masks only admins see them. Others see that there is an
+error. Errors of the console itself quote no records.
 """
 
 from __future__ import annotations
@@ -294,3 +297,35 @@ def _error(url: str, response: httpx.Response) -> SuiroError:
     if is_temporary(response) and status != 500:
         return TransientError(f"{url}: {said}")
     return RemoteError(f"{url} answers {status}: {said}")
+
+
+HIDDEN_ERROR = "an error that may quote records; this console masks fields (--mask), so only admins can read it"
+_NAMES = frozenset({"error", "follower_error", "guard_error", "trace", "reason"})
+"""The fields with which servers report errors."""
+
+
+def without_errors(call: Call, value: Any) -> Any:
+    """`value` is decoded JSON."""
+    return _hidden(value) if call.is_masked else value
+
+
+def json_without_errors(call: Call, content: bytes) -> bytes:
+    """Returns the content unchanged, with all digits, if the user may see errors."""
+    if not call.is_masked:
+        return content
+    require_few_values("a server", content)
+    try:
+        return msgspec.json.encode(_hidden(msgspec.json.decode(content)))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RemoteError(f"a server answers with what cannot be read: {error}") from None
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: HIDDEN_ERROR if name in _NAMES and isinstance(one, str) and one else _hidden(one)
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_hidden(one) for one in value]
+    return value

@@ -21,11 +21,11 @@ from suiro.clock import ManualClock
 from suiro.console import formats, pages, registry_waits
 from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.records import read_records
-from suiro.console.web import Masks, shared
+from suiro.console.web import Masks, streams
 from suiro.console.web.api import records, tails
 from suiro.console.web.api.records import _Scan
 from suiro.console.web.endpoint import Call
-from suiro.console.web.events import KEEP_ALIVE
+from suiro.console.web.streams import KEEP_ALIVE
 from suiro.errors import (
     OffsetOutOfRangeError,
     RegistryRefusedError,
@@ -251,7 +251,7 @@ def test_what_a_tab_is_too_slow_for_is_counted() -> None:
     for tab in (quick, slow, quick, slow):
         next(tab)  # type: ignore[call-overload]
     cluster._records = 1
-    for _ in range(shared.KEPT + 2):
+    for _ in range(streams.KEPT + 2):
         next(quick)  # type: ignore[call-overload]
     assert b'"records":[],"dropped":1' in next(slow)  # type: ignore[call-overload]
     assert next(slow) == KEEP_ALIVE  # type: ignore[call-overload]

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from suiro.console.web.endpoint import Call, Endpoint, NothingBody
-from suiro.console.web.errors_of_others import without_errors
-from suiro.console.web.remotes import listed, peer_of
+from suiro.console.web.endpoint import Call, NothingBody, get, post
+from suiro.console.web.remotes import listed, peer_of, without_errors
 from suiro.foundation.http import Role, segment
 
 LIST = "/connectors?expand=status"
@@ -32,6 +31,7 @@ class ConnectHosts:
     hosts: tuple[ConnectHost, ...]
 
 
+@get("/connectors")
 def list_connectors(call: Call) -> ConnectHosts:
     """All connectors, by the process that runs them."""
     return ConnectHosts(
@@ -80,17 +80,10 @@ def _doing(action: str) -> Callable[[Call], Mapping[str, Any]]:
     return do
 
 
-ENDPOINTS = (
-    Endpoint("GET", "/connectors", Role.VIEWER, list_connectors),
-    *(
-        Endpoint(
-            "POST",
-            f"/connectors/{{host}}/{{name}}/{action}",
-            Role.OPERATOR,
-            _doing(action),
-            summary=f"{action.capitalize()} a connector; its state follows",
-            body=NothingBody,
-        )
-        for action in METHODS
-    ),
-)
+for _action in METHODS:
+    post(
+        f"/connectors/{{host}}/{{name}}/{_action}",
+        Role.OPERATOR,
+        summary=f"{_action.capitalize()} a connector; its state follows",
+        body=NothingBody,
+    )(_doing(_action))

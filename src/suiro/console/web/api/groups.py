@@ -14,7 +14,7 @@ from suiro.console.groups import (
     plan_reset,
     reset_offsets,
 )
-from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, fields_of, require_confirmed
+from suiro.console.web.endpoint import Body, Call, ConfirmBody, fields_of, get, post, require_confirmed
 from suiro.foundation.http import Role
 
 
@@ -32,11 +32,13 @@ class ResetBody(Body):
     topics: dict[str, list[int] | None] | None = None
 
 
+@get("/groups", from_memory=True)
 def _list(call: Call) -> bytes:
     """All groups."""
     return call.console.model.groups_json
 
 
+@get("/groups/{group}")
 def _one(call: Call) -> GroupPage:
     """A group: members, committed offsets, lag in records and in time."""
     name = call.path["group"]
@@ -51,6 +53,7 @@ def _one(call: Call) -> GroupPage:
     )
 
 
+@post("/groups/{group}/reset", Role.OPERATOR, body=ResetBody)
 def _reset(call: Call) -> tuple[NewOffset, ...]:
     """Set committed offsets; with dry_run only say which."""
     body: ResetBody = call.body
@@ -63,6 +66,7 @@ def _reset(call: Call) -> tuple[NewOffset, ...]:
     return planned
 
 
+@post("/groups/{group}/delete", Role.ADMIN, body=ConfirmBody)
 def _delete(call: Call) -> Mapping[str, Any]:
     """Delete a group and what it committed."""
     name = call.path["group"]
@@ -71,11 +75,3 @@ def _delete(call: Call) -> Mapping[str, Any]:
         client.admin.delete_group(name)
     call.console.model.look_again()
     return {"group": name}
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/groups", Role.VIEWER, _list, from_memory=True),
-    Endpoint("GET", "/groups/{group}", Role.VIEWER, _one),
-    Endpoint("POST", "/groups/{group}/reset", Role.OPERATOR, _reset, body=ResetBody),
-    Endpoint("POST", "/groups/{group}/delete", Role.ADMIN, _delete, body=ConfirmBody),
-)

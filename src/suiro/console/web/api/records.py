@@ -22,10 +22,10 @@ from suiro.console.records import (
     start_offsets,
 )
 from suiro.console.topics import ranges_of, require_partition, topic_info
-from suiro.console.web.endpoint import Call, Download, Endpoint, Events, NotFoundError, number_of
-from suiro.console.web.events import event
+from suiro.console.web.endpoint import Call, Download, Events, NotFoundError, get, number_of
 from suiro.console.web.record_files import FILE_FORMATS, FileFormat, Found
 from suiro.console.web.record_json import RecordJson, RecordView
+from suiro.console.web.streams import event
 from suiro.errors import (
     CorruptRecordError,
     DeadlineExceededError,
@@ -36,7 +36,6 @@ from suiro.errors import (
     TransientError,
     UsageError,
 )
-from suiro.foundation.http import Role
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.record_batch import iter_headers
 
@@ -83,6 +82,16 @@ class RecordsPage:
     leaderless: tuple[int, ...]
 
 
+@get(
+    "/topics/{topic}/records",
+    query={
+        **_FROM,
+        **WHERE,
+        "positions": "PARTITION:OFFSET,... of the page before, in place of from",
+        "direction": "forward or backward",
+        "limit": f"at most {PAGE_RECORDS_MAX}",
+    },
+)
 def _page(call: Call) -> RecordsPage:
     """A page of records around a place, those of aborted and open transactions, too."""
     with call.console.client() as client:
@@ -179,6 +188,7 @@ def _positions(text: str, known: Sequence[int]) -> dict[int, int]:
     return found
 
 
+@get("/topics/{topic}/record", query={**WHERE, "offset": "its offset"})
 def _one(call: Call) -> RecordJson:
     """One record, whole."""
     topic = call.path["topic"]
@@ -393,6 +403,7 @@ class _Scan:
             self._clock.sleep_ms(SCAN_STEP_MS)
 
 
+@get("/topics/{topic}/scan", query={**_FROM, **WHERE, **FILTER, "limit": f"at most {SCAN_RECORDS_MAX}"})
 def _scan(call: Call) -> Events:
     """Server-sent events: the records that a filter lets through, to the end that the topic has now."""
     limit = call.number("limit", SCAN_RECORDS, most=SCAN_RECORDS_MAX) or 1
@@ -418,6 +429,16 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
         yield event("failed", {"message": str(error)})
 
 
+@get(
+    "/topics/{topic}/export",
+    query={
+        **_FROM,
+        **WHERE,
+        **FILTER,
+        "format": "jsonl or csv",
+        "limit": "how many; all, where it is not said",
+    },
+)
 def _export(call: Call) -> Download:
     """Records as a file."""
     topic = call.path["topic"]
@@ -438,41 +459,3 @@ def _exported(scan: _Scan, form: FileFormat) -> Iterator[bytes]:
     wanted = scan.matching.filter
     if wanted is not None and wanted.unclear:
         yield form.left_out(wanted)
-
-
-ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/topics/{topic}/records",
-        Role.VIEWER,
-        _page,
-        query={
-            **_FROM,
-            **WHERE,
-            "positions": "PARTITION:OFFSET,... of the page before, in place of from",
-            "direction": "forward or backward",
-            "limit": f"at most {PAGE_RECORDS_MAX}",
-        },
-    ),
-    Endpoint("GET", "/topics/{topic}/record", Role.VIEWER, _one, query={**WHERE, "offset": "its offset"}),
-    Endpoint(
-        "GET",
-        "/topics/{topic}/scan",
-        Role.VIEWER,
-        _scan,
-        query={**_FROM, **WHERE, **FILTER, "limit": f"at most {SCAN_RECORDS_MAX}"},
-    ),
-    Endpoint(
-        "GET",
-        "/topics/{topic}/export",
-        Role.VIEWER,
-        _export,
-        query={
-            **_FROM,
-            **WHERE,
-            **FILTER,
-            "format": "jsonl or csv",
-            "limit": "how many; all, where it is not said",
-        },
-    ),
-)

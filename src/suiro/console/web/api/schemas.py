@@ -6,11 +6,10 @@ as many new rows as a user would wait for. Later lists fetch the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -18,7 +17,7 @@ import msgspec
 from suiro.console import schemas
 from suiro.console.schemas import Checked, SubjectDetails, SubjectRow
 from suiro.console.web.console import Console
-from suiro.console.web.endpoint import Body, Call, Endpoint, fields_of, number_of
+from suiro.console.web.endpoint import Body, Call, fields_of, get, number_of, post
 from suiro.console.web.turns import Turns
 from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.foundation.http import Role
@@ -86,6 +85,7 @@ _known: WeakKeyDictionary[Console, _Known] = WeakKeyDictionary()
 _known_lock = Lock()
 
 
+@get("/schemas")
 def _list(call: Call) -> SubjectList:
     """All subjects; of many those that are not known yet come with the next lists."""
     console = call.console
@@ -127,6 +127,7 @@ def _row(registry: RegistryClient, subject: str) -> SubjectRow | None:
         return None
 
 
+@get("/schemas/{subject}")
 def _one(call: Call) -> SubjectPage:
     """A subject with the text of its versions."""
     registry, subject = call.console.registry(), call.path["subject"]
@@ -139,6 +140,7 @@ def _one(call: Call) -> SubjectPage:
     )
 
 
+@get("/schemas/{subject}/diff", query={"old": "a version", "new": "another version"})
 def _diff(call: Call) -> Difference:
     """What changed between two versions, as a unified diff."""
     registry, subject = call.console.registry(), call.path["subject"]
@@ -157,6 +159,7 @@ def _version(call: Call, name: str) -> int:
     return found
 
 
+@post("/schemas/{subject}/check", Role.VIEWER, body=SchemaBody)
 def _check(call: Call) -> Checked:
     """Whether a schema could be registered now, by the subject's level; nothing is registered."""
     registry, schema = call.console.registry(), _schema(call.body)
@@ -164,6 +167,7 @@ def _check(call: Call) -> Checked:
         return schemas.check(registry, call.path["subject"], schema)
 
 
+@post("/schemas/{subject}/register", Role.OPERATOR, body=SchemaBody)
 def _register(call: Call) -> RegisteredVersion:
     """Register a schema as a version."""
     registry, schema = call.console.registry(), _schema(call.body)
@@ -187,14 +191,3 @@ def _schema(body: SchemaBody) -> Schema:
         body.type,
         tuple(Reference(name=one.name, subject=one.subject, version=one.version) for one in references),
     )
-
-
-_VERSIONS: Mapping[str, Any] = {"old": "a version", "new": "another version"}
-
-ENDPOINTS = (
-    Endpoint("GET", "/schemas", Role.VIEWER, _list),
-    Endpoint("GET", "/schemas/{subject}", Role.VIEWER, _one),
-    Endpoint("GET", "/schemas/{subject}/diff", Role.VIEWER, _diff, query=_VERSIONS),
-    Endpoint("POST", "/schemas/{subject}/check", Role.VIEWER, _check, body=SchemaBody),
-    Endpoint("POST", "/schemas/{subject}/register", Role.OPERATOR, _register, body=SchemaBody),
-)

@@ -18,7 +18,7 @@ from suiro.console.security import (
     rules_of,
     set_quotas,
 )
-from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
+from suiro.console.web.endpoint import Body, Call, get, post, require_confirmed
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
@@ -97,12 +97,14 @@ class QuotaBody(Body):
     remove: list[str] = msgspec.field(default_factory=list)
 
 
+@get("/acls")
 def _acls(call: Call) -> Rules:
     """All access rules; off says why there are none where the brokers ask nobody."""
     with call.console.client() as client:
         return list_rules(client)
 
 
+@post("/acls", Role.ADMIN, body=RulesBody)
 def _add_acls(call: Call) -> RulesMade:
     """Add a rule for each resource, principal, host and operation."""
     body: RulesBody = call.body
@@ -120,6 +122,7 @@ def _add_acls(call: Call) -> RulesMade:
     return RulesMade(acls=made)
 
 
+@post("/acls/delete", Role.ADMIN, body=RuleBody)
 def _remove_acl(call: Call) -> RulesMade:
     """Remove one rule, and none but this."""
     acl = Acl(**msgspec.structs.asdict(call.body))
@@ -128,12 +131,14 @@ def _remove_acl(call: Call) -> RulesMade:
     return RulesMade(acls=(acl,))
 
 
+@get("/users")
 def _users(call: Call) -> UserList:
     """SCRAM users, with the iterations of each mechanism."""
     with call.console.client() as client:
         return UserList(users=client.admin.describe_scram_users())
 
 
+@post("/users", Role.ADMIN, body=UserBody)
 def _add_user(call: Call) -> Mapping[str, Any]:
     """Give a SCRAM user a password, a new one or another."""
     body: UserBody = call.body
@@ -144,6 +149,7 @@ def _add_user(call: Call) -> Mapping[str, Any]:
     return {"name": body.name, "mechanism": body.mechanism}
 
 
+@post("/users/delete", Role.ADMIN, body=DeleteUserBody)
 def _remove_user(call: Call) -> Mapping[str, Any]:
     """Take a SCRAM user's passwords away."""
     body: DeleteUserBody = call.body
@@ -153,6 +159,7 @@ def _remove_user(call: Call) -> Mapping[str, Any]:
     return {"name": body.name}
 
 
+@get("/quotas")
 def _quotas(call: Call) -> QuotaList:
     """All quotas."""
     with call.console.client() as client:
@@ -160,21 +167,10 @@ def _quotas(call: Call) -> QuotaList:
     return QuotaList(quotas=tuple(QuotaRow(entity=dict(one.entity), values=one.values) for one in found))
 
 
+@post("/quotas", Role.ADMIN, body=QuotaBody)
 def _set_quotas(call: Call) -> Mapping[str, Any]:
     """Set quotas of a user, a client id, both together or an address; take others away."""
     body: QuotaBody = call.body
     with call.console.client() as client:
         set_quotas(client, body.entity, body.set, body.remove)
     return {"entity": body.entity}
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/acls", Role.VIEWER, _acls),
-    Endpoint("POST", "/acls", Role.ADMIN, _add_acls, body=RulesBody),
-    Endpoint("POST", "/acls/delete", Role.ADMIN, _remove_acl, body=RuleBody),
-    Endpoint("GET", "/users", Role.VIEWER, _users),
-    Endpoint("POST", "/users", Role.ADMIN, _add_user, body=UserBody),
-    Endpoint("POST", "/users/delete", Role.ADMIN, _remove_user, body=DeleteUserBody),
-    Endpoint("GET", "/quotas", Role.VIEWER, _quotas),
-    Endpoint("POST", "/quotas", Role.ADMIN, _set_quotas, body=QuotaBody),
-)

@@ -18,15 +18,7 @@ from suiro.console.topics import (
     describe_topic,
 )
 from suiro.console.web.api.applications import Related, related_to
-from suiro.console.web.endpoint import (
-    Body,
-    Call,
-    ConfirmBody,
-    Endpoint,
-    fields_of,
-    number_of,
-    require_confirmed,
-)
+from suiro.console.web.endpoint import Body, Call, ConfirmBody, fields_of, get, number_of, post, require_confirmed
 from suiro.console.web.model import GroupNow
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
@@ -58,11 +50,13 @@ class DeleteRecordsBody(Body):
     before: dict[str, int] | None = None
 
 
+@get("/topics", from_memory=True)
 def _list(call: Call) -> bytes:
     """All topics."""
     return call.console.model.topics_json
 
 
+@get("/topics/{topic}")
 def _one(call: Call) -> TopicPage:
     """A topic: partitions, settings, who reads it."""
     name = call.path["topic"]
@@ -77,6 +71,7 @@ def _one(call: Call) -> TopicPage:
     )
 
 
+@post("/topics", Role.OPERATOR, body=NewTopicBody)
 def _create(call: Call) -> Mapping[str, Any]:
     """Create a topic; what is not said is as the brokers have it."""
     body: NewTopicBody = call.body
@@ -86,6 +81,7 @@ def _create(call: Call) -> Mapping[str, Any]:
     return {"name": body.name}
 
 
+@post("/topics/{topic}/alter", Role.OPERATOR, body=AlterBody)
 def _alter(call: Call) -> Mapping[str, Any]:
     """Add partitions, change settings; null takes a setting away."""
     body: AlterBody = call.body
@@ -97,6 +93,7 @@ def _alter(call: Call) -> Mapping[str, Any]:
     return {"name": call.path["topic"]}
 
 
+@post("/topics/{topic}/delete-records", Role.ADMIN, body=DeleteRecordsBody)
 def _delete_records(call: Call) -> Mapping[str, Any]:
     """Delete the records before an offset of each partition, or all."""
     name, body = call.path["topic"], call.body
@@ -114,6 +111,7 @@ def _delete_records(call: Call) -> Mapping[str, Any]:
     return {"name": name, "first_offsets": {str(partition): offset for partition, offset in found.items()}}
 
 
+@post("/topics/{topic}/delete", Role.ADMIN, body=ConfirmBody)
 def _delete(call: Call) -> Mapping[str, Any]:
     """Delete a topic."""
     name = call.path["topic"]
@@ -122,13 +120,3 @@ def _delete(call: Call) -> Mapping[str, Any]:
         delete_topics(client, [name])
     call.console.model.look_again()
     return {"name": name}
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/topics", Role.VIEWER, _list, from_memory=True),
-    Endpoint("POST", "/topics", Role.OPERATOR, _create, body=NewTopicBody),
-    Endpoint("GET", "/topics/{topic}", Role.VIEWER, _one),
-    Endpoint("POST", "/topics/{topic}/alter", Role.OPERATOR, _alter, body=AlterBody),
-    Endpoint("POST", "/topics/{topic}/delete-records", Role.ADMIN, _delete_records, body=DeleteRecordsBody),
-    Endpoint("POST", "/topics/{topic}/delete", Role.ADMIN, _delete, body=ConfirmBody),
-)

@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from suiro.console.web.endpoint import Body, Call, Endpoint, NothingBody
-from suiro.console.web.errors_of_others import json_without_errors
-from suiro.console.web.remotes import Peer, listed, peer_of
+from suiro.console.web.endpoint import Body, Call, NothingBody, get, post
+from suiro.console.web.remotes import Peer, json_without_errors, listed, peer_of
 from suiro.errors import UsageError
 from suiro.foundation.http import Role, segment
 
@@ -91,6 +90,7 @@ class RetireBody(Body):
     last: bool | UnsetType = UNSET
 
 
+@get("/views")
 def list_views(call: Call) -> ViewsHosts:
     """All views, by the host that serves them."""
     return ViewsHosts(
@@ -116,6 +116,7 @@ def _looking(what: str) -> Callable[[Call], bytes]:
     return look
 
 
+@post("/views/{host}", Role.ADMIN, body=DeployBody)
 def _deploy(call: Call) -> bytes:
     """Deploy a version of a view: its code runs on the host."""
     from suiro.views.pipeline.archive import archive_of_files
@@ -165,27 +166,20 @@ def _said(call: Call) -> dict[str, Any]:
     return {**said, "who": call.user or "console"}
 
 
-ENDPOINTS = (
-    Endpoint("GET", "/views", Role.VIEWER, list_views),
-    Endpoint("POST", "/views/{host}", Role.ADMIN, _deploy, body=DeployBody),
-    *(
-        Endpoint("GET", f"/views/{{host}}/{{view}}{what}", Role.VIEWER, _looking(what), summary=summary)
-        for what, summary in (
-            ("", "A view: versions, routing, lag, progress, processes"),
-            ("/history", "The last changes of a view: when, who, what"),
-            ("/comparisons", "The last comparisons of a view's versions, by id"),
-        )
-    ),
-    *(
-        Endpoint("POST", f"/views/{{host}}/{{view}}{what}", role, kind(what), summary=summary, body=body)
-        for what, role, kind, body, summary in (
-            ("/compare", Role.VIEWER, _working, CompareBody, "Compare two versions row by row"),
-            ("/explain", Role.VIEWER, _working, ExplainBody, "Why rows of two versions differ"),
-            ("/shift", Role.OPERATOR, _doing, ShiftBody, "Move readers to the other version by steps"),
-            ("/rollback", Role.OPERATOR, _doing, NothingBody, "Give all readers the version before"),
-            ("/forward", Role.OPERATOR, _doing, ForwardBody, "Give all readers the version after a rollback"),
-            ("/throttle", Role.OPERATOR, _doing, ThrottleBody, "Records a second of a version being built"),
-            ("/retire", Role.ADMIN, _doing, RetireBody, "End a version and what it stores"),
-        )
-    ),
-)
+for _what, _summary in (
+    ("", "A view: versions, routing, lag, progress, processes"),
+    ("/history", "The last changes of a view: when, who, what"),
+    ("/comparisons", "The last comparisons of a view's versions, by id"),
+):
+    get(f"/views/{{host}}/{{view}}{_what}", summary=_summary)(_looking(_what))
+
+for _what, _role, _kind, _body, _summary in (
+    ("/compare", Role.VIEWER, _working, CompareBody, "Compare two versions row by row"),
+    ("/explain", Role.VIEWER, _working, ExplainBody, "Why rows of two versions differ"),
+    ("/shift", Role.OPERATOR, _doing, ShiftBody, "Move readers to the other version by steps"),
+    ("/rollback", Role.OPERATOR, _doing, NothingBody, "Give all readers the version before"),
+    ("/forward", Role.OPERATOR, _doing, ForwardBody, "Give all readers the version after a rollback"),
+    ("/throttle", Role.OPERATOR, _doing, ThrottleBody, "Records a second of a version being built"),
+    ("/retire", Role.ADMIN, _doing, RetireBody, "End a version and what it stores"),
+):
+    post(f"/views/{{host}}/{{view}}{_what}", _role, summary=_summary, body=_body)(_kind(_what))

@@ -10,7 +10,7 @@ from suiro.console.formats import encoder
 from suiro.console.records import OutgoingRecord, produce_one
 from suiro.console.topics import topic_info
 from suiro.console.web.api.records import entry_at
-from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.endpoint import Body, Call, post
 from suiro.console.web.record_json import RecordView
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
@@ -32,6 +32,7 @@ class CopyBody(Body):
     to: str
 
 
+@post("/topics/{topic}/records", Role.OPERATOR, body=ProduceBody)
 def _produce(call: Call) -> Mapping[str, int]:
     """Write a record."""
     topic, body = call.path["topic"], call.body
@@ -46,6 +47,7 @@ def _produce(call: Call) -> Mapping[str, int]:
     return _written(call, topic, record)
 
 
+@post("/topics/{topic}/copy", Role.OPERATOR, body=CopyBody)
 def _copy(call: Call) -> Mapping[str, int]:
     """Copy a record to another topic, as it stands.
 
@@ -68,9 +70,3 @@ def _written(call: Call, topic: str, record: OutgoingRecord) -> Mapping[str, int
             raise UsageError(f"topic {topic!r} is internal to Kafka: nobody but the brokers writes to it")
         partition, offset = produce_one(client, topic, record, clock=call.console.clock)
     return {"partition": partition, "offset": offset}
-
-
-ENDPOINTS = (
-    Endpoint("POST", "/topics/{topic}/records", Role.OPERATOR, _produce, body=ProduceBody),
-    Endpoint("POST", "/topics/{topic}/copy", Role.OPERATOR, _copy, body=CopyBody),
-)
