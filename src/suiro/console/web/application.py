@@ -112,7 +112,7 @@ class ConsoleApplication:
     async def _for_everybody(self, scope: Scope, receive: Receive, send: Send) -> None:
         """With a login: serves the login, and the files of the page, which have no data of the cluster."""
         path = scope["path"]
-        if self._login is not None and self._login.is_place(path):
+        if self._login is not None and path in self._login.places:
             answer = await self._login.answer(scope)
         else:
             answer = self._page_file(scope)

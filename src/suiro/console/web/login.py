@@ -71,6 +71,8 @@ class Login:
     """`url` is the address of the console for browsers. `noted(user, what, status)` adds to the list of changes.
     Everything except `sessions` must run on the thread of the event loop. Raises `ConfigError`."""
 
+    places = (LOGIN, CALLBACK)
+
     def __init__(
         self, settings: OidcSettings, *, url: str, clock: Clock, noted: Callable[[str | None, str, int], None]
     ) -> None:
@@ -94,9 +96,6 @@ class Login:
 
     def close(self) -> None:
         self._provider.close()
-
-    def is_place(self, path: str) -> bool:
-        return path in (LOGIN, CALLBACK)
 
     async def answer(self, scope: Scope) -> Response:
         """Answers `/login` and `/login/callback`."""

@@ -106,7 +106,6 @@ class _Group:
     """One group, as it was read last. `waits` is {place: (committed, timestamp of the first unread record)}."""
 
     now: GroupNow
-    committed: dict[TopicPartition, int] = field(default_factory=dict)
     waits: dict[TopicPartition, tuple[int, int | None]] = field(default_factory=dict)
     history: deque[tuple[int, int, int | None]] = field(default_factory=lambda: deque(maxlen=GROUP_HISTORY))
 
@@ -343,7 +342,7 @@ class Model:
             lag_ms=lag_ms,
             trend=tuple(each[1] for each in history),
         )
-        self._known[listed.group] = _Group(now=now, committed=committed, waits=found_waits, history=history)
+        self._known[listed.group] = _Group(now=now, waits=found_waits, history=history)
 
     def _publish(self, rates: dict[str, float]) -> None:
         version = self.version + 1
@@ -449,7 +448,8 @@ class Model:
         for group in self.groups.values():
             # Groups without members, such as those of applications on Spark, are always empty.
             is_of_members = self._listed[group.group].protocol_type == "consumer"
-            if is_of_members and group.lag and group.state == "Empty" and _grows(group.trend):
+            grows = len(group.trend) >= STALE_ROUNDS and group.trend[-1] > group.trend[0]
+            if is_of_members and group.lag and group.state == "Empty" and grows:
                 yield Problem(
                     severity="warning",
                     text=f"Nobody reads for group {group.group}, and its lag grows: {group.lag:,} records",
@@ -473,10 +473,6 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]
     changed = [one for name, one in now.items() if before.get(name) != one]
     removed = [name for name in before if name not in now]
     return {"changed": changed, "removed": removed} if changed or removed else _NO_CHANGE
-
-
-def _grows(trend: tuple[int, ...]) -> bool:
-    return len(trend) >= STALE_ROUNDS and trend[-1] > trend[0]
 
 
 def _link(kind: str, name: str) -> str:

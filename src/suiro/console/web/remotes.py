@@ -85,22 +85,10 @@ class Peer:
             timeout=httpx.Timeout(CONNECT_TIMEOUT_S, read=read_timeout_s),
         )
 
-    def get(self, path: str, gone: threading.Event) -> bytes:
-        """Returns JSON as the server sent it. Raises an error of `endpoint`, `TransientError` or `RemoteError`."""
-        with self._turns.taken(gone):
-            return _json(self, self._ask(self._http, "GET", path))
-
-    def change(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        gone: threading.Event,
-        *,
-        user: str | None = None,
-    ) -> bytes:
-        """`user` is named to a server at which the console has its own login. The request is sent once, because it may
-        have been executed without an answer. It is not cancelled when the caller disconnects."""
+    def ask(self, method: str, path: str, gone: threading.Event, body: Any = None, *, user: str | None = None) -> bytes:
+        """Returns JSON as the server sent it. `user` is named to a server at which the console has its own login. The
+        request is sent once, because it may have been executed without an answer. It is not cancelled when the caller
+        disconnects. Raises an error of `endpoint`, `TransientError` or `RemoteError`."""
         with self._turns.taken(gone):
             return _json(self, self._ask(self._http, method, path, body, self._for(user)))
 
@@ -184,25 +172,26 @@ class Peer:
             if self._clock.monotonic_ms() - at_ms >= FAILURE_KEPT_MS:
                 failure = None
             found = self._asking[path] = Future()
-        threading.Thread(target=self._answer, args=(path, found), name="console-list", daemon=True).start()
+        threading.Thread(
+            target=settle, args=(found, lambda: self._answer(path)), name="console-list", daemon=True
+        ).start()
         return found, failure
 
-    def _answer(self, path: str, future: Future[bytes]) -> None:
-        content, failure = b"", None
+    def _answer(self, path: str) -> bytes:
+        failure = None
         try:
             content = _json(self, self._ask(self._http, "GET", path))
             require_few_values(self.url, content)
-        except BaseException as error:  # noqa: BLE001 - the callers that wait get it
-            failure = error
-        with self._lock:
-            self._asking.pop(path, None)
-            self._failures.pop(path, None)
-            if isinstance(failure, TransientError):
-                self._failures[path] = str(failure), self._clock.monotonic_ms()
-        if failure is None:
-            future.set_result(content)
-        else:
-            future.set_exception(failure)
+            return content
+        except TransientError as error:
+            failure = str(error), self._clock.monotonic_ms()
+            raise
+        finally:
+            with self._lock:
+                self._asking.pop(path, None)
+                self._failures.pop(path, None)
+                if failure is not None:
+                    self._failures[path] = failure
 
     def note_failure(self, path: str, error: str) -> None:
         with self._lock:

@@ -95,7 +95,7 @@ def related_to(call: Call, topic: str) -> Iterator[Related]:
 @get("/apps/{app}")
 def _one(call: Call) -> bytes:
     """An application: graph with rates, micro-batches, lag, stores."""
-    return json_without_errors(call, _peer(call).get(PATH, call.gone))
+    return json_without_errors(call, _peer(call).ask("GET", PATH, call.gone))
 
 
 @get("/apps/{app}/stores/{store}", query=_ROWS)
@@ -103,7 +103,7 @@ def _rows(call: Call) -> bytes:
     """Rows of a store."""
     call.require_unmasked("rows of stores")
     query = "&".join(f"{name}={segment(value)}" for name, value in call.query.items())
-    return _peer(call).get(f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
+    return _peer(call).ask("GET", f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
 
 
 @post("/apps/{app}/stores/{store}/explain", Role.VIEWER, body=RowBody)

@@ -74,7 +74,7 @@ def _doing(action: str) -> Callable[[Call], Mapping[str, Any]]:
     def do(call: Call) -> Mapping[str, Any]:
         peer = peer_of(call, call.console.settings.connect, "process of connect")
         name = call.path["name"]
-        peer.change(METHODS[action], f"/connectors/{segment(name)}/{action}", None, call.gone, user=call.user)
+        peer.ask(METHODS[action], f"/connectors/{segment(name)}/{action}", call.gone, user=call.user)
         return {"name": name}
 
     return do

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -73,16 +73,9 @@ class SchemaBody(Body):
     references: list[ReferenceBody] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Known:
-    """The cached rows of one console, with the times at which they were fetched."""
-
-    lock: Lock = field(default_factory=Lock)
-    rows: dict[str, tuple[SubjectRow, int]] = field(default_factory=dict)
-
-
-_known: WeakKeyDictionary[Console, _Known] = WeakKeyDictionary()
-_known_lock = Lock()
+_rows: WeakKeyDictionary[Console, dict[str, tuple[SubjectRow, int]]] = WeakKeyDictionary()
+"""The cached rows of a console, with the times at which they were fetched."""
+_lock = Lock()
 
 
 @get("/schemas")
@@ -94,24 +87,21 @@ def _list(call: Call) -> SubjectList:
 
 
 def _listed(console: Console, registry: RegistryClient) -> SubjectList:
-    with _known_lock:
-        known = _known.setdefault(console, _Known())
     there = set(registry.subjects())
     names = sorted(there)
     now_ms = console.clock.monotonic_ms()
-    with known.lock:
-        known.rows = {name: row for name, row in known.rows.items() if name in there}
-        old = [name for name in names if name in known.rows and now_ms - known.rows[name][1] >= ROW_KEPT_MS]
-        wanted = [name for name in names if name not in known.rows]
-    asked = (wanted + sorted(old, key=lambda name: known.rows[name][1]))[:ROWS_ASKED_MAX]
+    with _lock:
+        known = _rows[console] = {name: row for name, row in _rows.get(console, {}).items() if name in there}
+        old = [name for name, (_, at_ms) in known.items() if now_ms - at_ms >= ROW_KEPT_MS]
+        old.sort(key=lambda name: known[name][1])
+        asked = ([name for name in names if name not in known] + old)[:ROWS_ASKED_MAX]
     found = dict(zip(asked, _asking.map(lambda name: _row(registry, name), asked), strict=True))
-    with known.lock:
+    with _lock:
         for name, row in found.items():
+            known.pop(name, None)
             if row is not None:
-                known.rows[name] = row, now_ms
-            else:
-                known.rows.pop(name, None)
-        rows = {name: row for name, (row, _) in known.rows.items()}
+                known[name] = row, now_ms
+        rows = {name: row for name, (row, _) in known.items()}
     gone = {name for name, row in found.items() if row is None}
     return SubjectList(
         subjects=tuple(rows.get(name) or SubjectRow(subject=name) for name in names if name not in gone),
@@ -174,11 +164,8 @@ def _register(call: Call) -> RegisteredVersion:
     subject = call.path["subject"]
     with _turns.taken(call.gone):
         made = schemas.register(registry, subject, schema)
-    with _known_lock:
-        known = _known.get(call.console)
-    if known is not None:
-        with known.lock:
-            known.rows.pop(subject, None)
+    with _lock:
+        _rows.get(call.console, {}).pop(subject, None)
     return RegisteredVersion(id=made.id, version=made.version)
 
 

@@ -111,7 +111,7 @@ def _looking(what: str) -> Callable[[Call], bytes]:
     def look(call: Call) -> bytes:
         if what == "/comparisons":
             call.require_unmasked(ROWS)
-        return json_without_errors(call, _peer(call).get(_path(call, what), call.gone))
+        return json_without_errors(call, _peer(call).ask("GET", _path(call, what), call.gone))
 
     return look
 
@@ -131,7 +131,7 @@ def _deploy(call: Call) -> bytes:
 
 def _doing(what: str) -> Callable[[Call], bytes]:
     def do(call: Call) -> bytes:
-        told = _peer(call).change("POST", _path(call, what), _said(call), call.gone, user=call.user)
+        told = _peer(call).ask("POST", _path(call, what), call.gone, _said(call), user=call.user)
         return json_without_errors(call, told)
 
     return do
