@@ -9,6 +9,7 @@ minutes and are divided last, so that a mean does not depend on the order of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -184,20 +185,14 @@ def with_airline(flight: Row, airline: Row | None) -> Row:
     return flight | {"airline": None if airline is None else airline["name"]}
 
 
-def with_destination(flight: Row, airport: Row | None) -> Row:
-    return flight | {"destination": chosen(airport, "name", "lat", "lon", "tzone")}
+def with_columns(field: str, *names: str) -> Callable[[Row, Row | None], Row]:
+    """Returns a joiner that adds some columns of the other row."""
+    return lambda flight, row: flight | {field: None if row is None else {name: row[name] for name in names}}
 
 
-def with_plane(flight: Row, plane: Row | None) -> Row:
-    return flight | {"plane": chosen(plane, "year", "type", "manufacturer", "model", "seats")}
-
-
-def with_weather(flight: Row, weather: Row | None) -> Row:
-    return flight | {"weather": chosen(weather, "temp", "wind_speed", "precip", "visib")}
-
-
-def chosen(row: Row | None, *names: str) -> Row | None:
-    return None if row is None else {name: row[name] for name in names}
+with_destination = with_columns("destination", "name", "lat", "lon", "tzone")
+with_plane = with_columns("plane", "year", "type", "manufacturer", "model", "seats")
+with_weather = with_columns("weather", "temp", "wind_speed", "precip", "visib")
 
 
 def delays_of(flight: Row) -> list[int]:
