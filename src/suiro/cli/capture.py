@@ -7,10 +7,10 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suiro.cli.command_groups import Group, option, options
 from suiro.cli.everyday import BOOTSTRAP_SERVERS, fail, log_to_stderr
@@ -83,7 +83,7 @@ def postgres(
         bytes_of = {f"{name}_bytes": named.pop(f"{name}_mb") << 20 for name in ("lag_alert", "catch_up")}
         chosen = CaptureOptions(**named, **bytes_of, kafka_settings=assignments(set_ or (), "--set"))
         traces = traces_to(otlp, "suiro-capture")
-        running = PostgresCapture(chosen, on_event=_say, traces=traces)
+        running = PostgresCapture(chosen, on_event=lambda event: print(json.dumps(event), flush=True), traces=traces)
         stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
         threading.Thread(target=_stop_by_signal, args=(running, stopping), daemon=True).start()
         if metrics is not None:
@@ -93,13 +93,13 @@ def postgres(
             url = serve_capture_metrics(running.status, chosen.name, address[0] or "127.0.0.1", address[1])
             logging.getLogger(__name__).info("metrics: %s", url)
         push = push_capture_metrics(running.status, chosen.name, otlp)
-        try:
-            _run(running, openlineage)
-        finally:
-            if push is not None:
-                push.stop()
+        with ExitStack() as stack:
             if traces is not None:
-                traces.close()
+                stack.callback(traces.close)
+            if push is not None:
+                stack.callback(push.stop)
+            _report(running, openlineage, stack)
+            running.run()
 
 
 @capture.command
@@ -131,38 +131,26 @@ def _started() -> Iterator[None]:
         fail(str(error), "suiro capture")
 
 
-def _run(capture: PostgresCapture, openlineage: str | None) -> None:
+def _report(capture: PostgresCapture, openlineage: str | None, stack: ExitStack) -> None:
     from suiro.telemetry import Job, LineageRun, job_namespace, sender_to
 
     sender = sender_to(openlineage)
     if sender is None:
-        capture.run()
         return
+    stack.callback(sender.close)
     options = capture.options
     file = None
     if options.state_directory is not None:
         options.state_directory.mkdir(parents=True, exist_ok=True)
         file = options.state_directory / f"{options.name}.openlineage"
     job = Job(namespace=job_namespace(), name=options.name, kind="CAPTURE")
-    run = LineageRun(sender, job, capture.datasets, file=file)
-    try:
-        capture.run()
-        run.complete()
-    except BaseException as error:
-        run.fail(error)
-        raise
-    finally:
-        sender.close()
+    stack.enter_context(LineageRun(sender, job, capture.datasets, file=file))
 
 
 def _stop_by_signal(capture: PostgresCapture, stopping: Stopping) -> None:
     """Runs on a thread, because a signal handler must not set the event that the capture may be waiting for."""
     stopping.wait()
     capture.stop()
-
-
-def _say(event: dict[str, Any]) -> None:
-    print(json.dumps(event), flush=True)
 
 
 def _list(text: str) -> tuple[str, ...]:

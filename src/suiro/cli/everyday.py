@@ -131,18 +131,13 @@ def _named_profile(name: str | None) -> str | None:
     return name or os.environ.get("SUIRO_PROFILE") or None
 
 
-def _profiles_path() -> Path:
-    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    # `Path.expanduser` raises for a user without a home.
-    return Path(os.path.expanduser(home)) / "suiro" / "profiles.toml"
-
-
 def settings_of(name: str | None) -> dict[str, str]:
     """Returns the settings of a profile. The default profile may be missing. Raises `ConfigError`."""
     from suiro.errors import ConfigError
 
     name = _named_profile(name)
-    path = _profiles_path()
+    # `Path.expanduser` raises for a user without a home.
+    path = Path(os.path.expanduser(os.environ.get("XDG_CONFIG_HOME") or "~/.config")) / "suiro" / "profiles.toml"
     if not path.exists():
         if name is None:
             return {}

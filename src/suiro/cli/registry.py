@@ -45,7 +45,9 @@ def registry_(
     log_to_stderr()
     try:
         if hash_password:
-            _print_hash()
+            from suiro.foundation.http import hash_password as hash_of
+
+            print(hash_of(ask_password()))
             return
         from suiro.config import read_properties
         from suiro.foundation.settings import parse_address
@@ -70,9 +72,3 @@ def registry_(
     except (SuiroError, OSError) as error:
         note(str(error), "suiro registry")
         sys.exit(TRY_LATER if isinstance(error, TransientError) else 1)
-
-
-def _print_hash() -> None:
-    from suiro.foundation.http import hash_password
-
-    print(hash_password(ask_password()))

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+BY = "suiro run"
 REPLACED = 3
 """The exit code if another start has replaced this one."""
 TELL_S = 0.2
@@ -102,7 +103,7 @@ def run_(
             _explain(app, given.emit)
             sys.exit(0)
         if sys.stderr.isatty():
-            print("suiro run: Spark starts, which takes some seconds", file=sys.stderr, flush=True)
+            note("Spark starts, which takes some seconds", BY)
         from suiro.spark import java_started_early
 
         os.environ.setdefault("SUIRO_QUERY_LOG", "off")  # for Java, whose stacks would hide the line below
@@ -116,11 +117,8 @@ def run_(
             named = asdict(given) | {"settings": assignments(given.settings or (), "--set"), "traces": traces}
             named["application_id"] = given.application_id or getattr(module, "application_id", None) or app.stem
             streams = KafkaStreams(topology, **named)
-            if metrics is not None:
-                _serve(metrics, streams)
             with (
-                _console(console, streams),
-                _pushing(otlp, streams, traces),
+                _serving(streams, metrics=metrics, console=console, otlp=otlp, traces=traces),
                 lineage_report(streams, openlineage) as lineage,
             ):
                 code = until_stopped(streams, until_done)
@@ -132,7 +130,7 @@ def run_(
     except KeyboardInterrupt:
         code = 130
     except SuiroError as error:
-        note(str(error), "suiro run")
+        note(str(error), BY)
         code = code_of(error)
     sys.exit(code)
 
@@ -148,51 +146,36 @@ def _explain(app: Path, emit: str) -> None:
     print(explained(topology, emit=emit))
 
 
-def _serve(address: str, streams: Any) -> None:
-    from suiro.foundation.settings import parse_address
-    from suiro.spark import serve_metrics
-
-    host, port = parse_address(address, option="--metrics")
-    try:
-        url = serve_metrics(lambda: _queries(streams), host, port)
-    except OSError as error:
-        raise ConfigError(f"--metrics {address}: {error.strerror or error}") from error
-    print(f"suiro run: metrics: {url}", file=sys.stderr, flush=True)
-
-
-def _queries(streams: Any) -> list[Any]:
-    return [] if streams.state == "CREATED" else [streams.query]
-
-
 @contextmanager
-def _pushing(otlp: str | None, streams: Any, traces: Traces | None) -> Iterator[None]:
-    from suiro.spark import push_metrics
+def _serving(
+    streams: KafkaStreams, *, metrics: str | None, console: str | None, otlp: str | None, traces: Traces | None
+) -> Iterator[None]:
+    """Within it, metrics and the state of the application are served, and telemetry is sent."""
+    from suiro.foundation.settings import parse_address
+    from suiro.spark import push_metrics, serve_metrics
 
-    push = push_metrics(lambda: _queries(streams), otlp)
-    try:
-        yield
-    finally:
-        if push is not None:
-            push.stop()
+    def queries() -> list[Any]:
+        return [] if streams.state == "CREATED" else [streams.query]
+
+    with ExitStack() as stack:
+        if metrics is not None:
+            host, port = parse_address(metrics, option="--metrics")
+            try:
+                note(f"metrics: {serve_metrics(queries, host, port)}", BY)
+            except OSError as error:
+                raise ConfigError(f"--metrics {metrics}: {error.strerror or error}") from error
+        if console is not None:
+            from suiro.streams_spark import ApplicationServer
+
+            server = ApplicationServer(streams, *parse_address(console, option="--console"))
+            stack.callback(server.stop)
+            note(f"console: {server.url}", BY)
         if traces is not None:
-            traces.close()
-
-
-@contextmanager
-def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
-    if address is None:
+            stack.callback(traces.close)
+        push = push_metrics(queries, otlp)
+        if push is not None:
+            stack.callback(push.stop)
         yield
-        return
-    from suiro.foundation.settings import parse_address
-    from suiro.streams_spark import ApplicationServer
-
-    host, port = parse_address(address, option="--console")
-    server = ApplicationServer(streams, host, port)
-    print(f"suiro run: console: {server.url}", file=sys.stderr, flush=True)
-    try:
-        yield
-    finally:
-        server.stop()
 
 
 def until_stopped(streams: Any, until_done: bool) -> int:
@@ -201,9 +184,7 @@ def until_stopped(streams: Any, until_done: bool) -> int:
     started: Future[None] = Future()
     threading.Thread(target=settle, args=(started, streams.start), daemon=True).start()
     started.result()
-    print(
-        f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}", file=sys.stderr, flush=True
-    )
+    note(f"{streams.application_id} runs; its state is in {streams.checkpoint}", BY)
     all_processed: Future[None] = Future()
     threading.Thread(target=_await_end, args=(streams, stopping), daemon=True).start()
     threading.Thread(target=_tell_replacement, args=(streams, stopping), daemon=True).start()
@@ -216,10 +197,10 @@ def until_stopped(streams: Any, until_done: bool) -> int:
     finally:
         streams.close()
     if failure is not None:
-        note(f"{streams.application_id} ended: {failure}", "suiro run")
+        note(f"{streams.application_id} ended: {failure}", BY)
         return code_of(failure)
     if until_done and not is_done:
-        print("suiro run: stopped before all was processed; run it again to continue", file=sys.stderr)
+        note("stopped before all was processed; run it again to continue", BY)
         return 1
     return 0
 
@@ -237,7 +218,7 @@ def _tell_replacement(streams: Any, stopping: Stopping) -> None:
             return
         if status.phase != told:
             told = status.phase
-            print(f"suiro run: {streams.application_id} {_PHASES[told]}", file=sys.stderr, flush=True)
+            note(f"{streams.application_id} {_PHASES[told]}", BY)
         if told == "switched":
             return
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Self
 from uuid import UUID
 
 from suiro.clock import SystemClock
@@ -32,8 +33,9 @@ def job_namespace() -> str:
 
 
 class LineageRun:
-    """Sends START when it is made. `datasets` is called for each event, on the sender's thread: it may ask a registry.
-    `failure`: what ended the work, asked on the interval. The first end wins, and further ones do nothing."""
+    """Sends START when it is made; in a `with`, its end is that of the block. `datasets` is called for each event, on
+    the sender's thread: it may ask a registry. `failure`: what ended the work, asked on the interval. The first end
+    wins, and further ones do nothing."""
 
     def __init__(
         self,
@@ -58,6 +60,12 @@ class LineageRun:
         self._put("START")
         self._thread = threading.Thread(target=self._report, args=(interval_s,), name="telemetry-run", daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._end("COMPLETE" if error is None else "FAIL", error)
 
     def complete(self) -> None:
         self._end("COMPLETE")
