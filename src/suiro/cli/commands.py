@@ -36,7 +36,7 @@ COMMANDS = {
 }
 """A test compares these with the summaries of the commands."""
 
-_MODULES = {"app": "applications"}  # if it differs from the name of the command
+_MODULES = {"app": "applications", "cluster": "topic", "log": "kafka"}  # if it differs from the name of the command
 
 
 def group_of(command: str) -> Group:

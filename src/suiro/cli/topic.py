@@ -1,4 +1,4 @@
-"""`suiro topic`: topics and their records."""
+"""`suiro cluster` and `suiro topic`: brokers, topics and their records."""
 
 from __future__ import annotations
 
@@ -19,6 +19,37 @@ from suiro.cli.everyday import (
     usage,
 )
 from suiro.numerals import whole_number
+
+cluster = Group("cluster", "Brokers, number of topics and groups, current problems.")
+
+
+@cluster.itself
+def cluster_(connection: Connection, as_json: bool = AS_JSON) -> None:
+    """Show the brokers, the number of topics and groups, and current problems."""
+    with connected(connection) as client:
+        from suiro.console.topics import describe_cluster
+
+        found = describe_cluster(client)
+        if as_json:
+            print_json(found)
+            return
+        print_fields(
+            {
+                "cluster": found.cluster_id,
+                "topics": found.topics,
+                "partitions": found.partitions,
+                "under-replicated": found.under_replicated,
+                "without-leader": found.without_leader,
+                "groups": found.groups,
+            }
+        )
+        print_table(
+            "broker=id, address, rack, controller",
+            found.brokers,
+            address="{0.host}:{0.port}".format,
+            controller=lambda one: one.id == found.controller,
+        )
+
 
 topic = Group("topic", "Topics: list, describe, create, alter, delete; read and write records.")
 

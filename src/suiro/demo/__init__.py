@@ -2,9 +2,9 @@
 
 - `story`: everything in order. `flow`, `change`: the two acts. `stage`: what they share.
 - `dataset`, `database`: the data, on its way into tables and files. `names`: topics.
-- `pipeline`: the topology. `driver`: the process that runs it on Spark. `receiver`: receives alerts.
+- `pipeline`: the topology. `driver`: the process that runs it on Spark.
 - `carrier_delays`: the view. `reader`: reads it all the time.
-- `system`, `processes`: starts, kills and stops all processes. `faults`: finds the moments to kill them.
+- `system`, `processes`: starts and stops all processes, and finds the moments to kill them.
 - `check`: the process that checks everything. `expected`: what must come out. `reading`, `verify`, `anomalies`: the
   topics. `view_check`: the view.
 - `display`: the status while it runs, and the result.

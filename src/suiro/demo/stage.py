@@ -19,7 +19,6 @@ from suiro.clock import monotonic_s, sleep_s
 from suiro.demo.check import Check
 from suiro.demo.database import Feed
 from suiro.demo.display import Display, Status, Version
-from suiro.demo.faults import finished_micro_batches
 from suiro.demo.names import (
     ALERTS,
     APPLICATION,
@@ -33,6 +32,7 @@ from suiro.demo.names import (
     VIEW,
     WEATHER,
 )
+from suiro.demo.processes import finished_micro_batches
 from suiro.demo.system import System
 from suiro.errors import FatalError, SuiroError
 from suiro.views import Views

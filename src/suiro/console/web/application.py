@@ -31,11 +31,11 @@ from suiro.console.web.endpoint import (
     Endpoint,
     Events,
     Router,
+    document,
     names_in,
     status_of,
 )
 from suiro.console.web.files import PageFiles
-from suiro.console.web.openapi import document
 from suiro.errors import SuiroError, UsageError
 from suiro.foundation.http import Guard, Origins, Role, Users, error_json, is_let_in, watching_client
 
