@@ -6,8 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
     from suiro.cli.command_groups import Group
 
 COMMANDS = {
@@ -44,8 +42,3 @@ def group_of(command: str) -> Group:
     name = command.replace("-", "_")
     group: Group = getattr(import_module(f"suiro.cli.{_MODULES.get(name, name)}"), name)
     return group
-
-
-def parsers_of(command: str) -> dict[str, ArgumentParser]:
-    """Returns the parsers by subcommand; "" is the command itself."""
-    return group_of(command).parsers()

@@ -1,4 +1,5 @@
-"""Completion of `suiro` in bash, zsh and fish: the scripts, and the candidates for a word.
+"""`suiro --help`, without importing the commands; completion of `suiro` in bash, zsh and fish: the scripts, and the
+candidates for a word.
 
 A script calls `suiro` with the words so far and the variable _SUIRO_COMPLETE, and gets one candidate a line. If there
 is none, the shell completes file names.
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suiro.cli.commands import COMMANDS, parsers_of
+import suiro
+from suiro.cli.commands import COMMANDS, group_of
 from suiro.errors import ConfigError
 from suiro.foundation.files import home_folder
 
@@ -58,7 +60,7 @@ def candidates(words: Sequence[str]) -> list[str]:
     command, *before = before
     if command not in COMMANDS:
         return []
-    parsers = parsers_of(command)
+    parsers = group_of(command).parsers()
     parser = parsers.get("")
     if parser is None:
         if not before:
@@ -128,3 +130,25 @@ def _install(shell: str, home: Path) -> Path:
             with file.open("ab") as lines:
                 lines.write((b"\n" if said and not said.endswith(b"\n") else b"") + added + b"\n")
     return path
+
+
+def overview(arguments: Sequence[str]) -> int:
+    """Returns the exit code. An unknown command ends with 2 (`SystemExit`)."""
+    parser = argparse.ArgumentParser(
+        prog="suiro",
+        description="Event streaming in Python: a log that speaks the Kafka protocol, and exactly-once Spark "
+        "pipelines.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=suiro.__version__, help="Print the version.")
+    shell: dict[str, Any] = {"nargs": "?", "choices": SHELLS, "metavar": "SHELL"}
+    parser.add_argument(
+        "--install-completion", action=Install, help="Install completion for bash, zsh or fish.", **shell
+    )
+    parser.add_argument("--show-completion", action=Show, help="Print the completion script.", **shell)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name, line in COMMANDS.items():
+        commands.add_parser(name, help=line.replace("%", "%%"), add_help=False)
+    parser.parse_args(arguments)
+    parser.print_help()
+    return 2

@@ -3,7 +3,6 @@ Apache Kafka into a node."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -47,6 +46,7 @@ def up(
     one.
     """
     from suiro.errors import SuiroError
+    from suiro.foundation.readiness import say_ready
     from suiro.kafka import KAFKA_VERSION, KafkaCluster
 
     def stop(*_: object) -> None:
@@ -62,18 +62,12 @@ def up(
         with KafkaCluster.start(
             data or temporary or Path(), brokers=brokers, listen=listen, settings=settings, heap=heap
         ) as cluster:
-            ready = {
-                "event": "ready",
-                "bootstrap": cluster.bootstrap_servers,
-                "kafka": KAFKA_VERSION,
-                "brokers": {
-                    node_id: {"bootstrap": process.bootstrap_servers, "pid": process.pid}
-                    for node_id, process in cluster.brokers.items()
-                },
-                "pid": os.getpid(),
+            brokers_of = {
+                node_id: {"bootstrap": process.bootstrap_servers, "pid": process.pid}
+                for node_id, process in cluster.brokers.items()
             }
-            print(json.dumps(ready))
-            sys.stdout.flush()
+            bootstrap = {"bootstrap": cluster.bootstrap_servers, "kafka": KAFKA_VERSION}
+            say_ready({**bootstrap, "brokers": brokers_of, "pid": os.getpid()})
             gone: set[int] = set()
             while len(gone) < len(cluster.brokers):
                 sleep_s(_LOOK_S)

@@ -7,10 +7,10 @@ Every event has all datasets of the run, so an event that is lost is made good b
 
 The columns of a dataset are read from the text of its schema, with limits, because schemas come from others.
 
-A run is one start of a process: START, RUNNING on an interval, and one end. Where a run has a file, its id is kept there
-until the target has the end event. The next start ends a run that was killed: it sends ABORT for the id that it finds.
-So each run gets an end at last, and in rare cases two of them (killed between the delivery and the removal of the
-file).
+A run is one start of a process: START, RUNNING on an interval, and one end. Where a run has a file, its id is kept
+there until the target has the end event. The next start ends a run that was killed: it sends ABORT for the id that it
+finds. So each run gets an end at last, and in rare cases two of them (killed between the delivery and the removal of
+the file).
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class ConsoleApplication:
                 gone=gone,
                 can_log_out=self._login is not None and not _header(scope, b"authorization"),
             )
-            return endpoint.handle(call)
+            return endpoint.answer_to(call)
 
         async with watching_client(receive, gone):
             status, answer = await self._run(run, from_memory=endpoint.from_memory)

@@ -47,7 +47,7 @@ _FORBIDDEN = frozenset(
 _NOT_FOUND = frozenset({"GROUP_ID_NOT_FOUND", "RESOURCE_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"})
 
 
-Handler = Callable[["Call"], Any]
+Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 
 
@@ -126,10 +126,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`path` has names in braces; each stands for one segment, which is split off before it is decoded. Parameters that
-    are not in `query` are refused. The OpenAPI document has the docstring and the return type of `handle`.
-    `from_memory`: it never waits, so it runs on the event loop, and works even while all threads wait for an
-    unreachable cluster."""
+    """`path` has names in braces; each stands for one segment, which is split off before it is decoded. `handle` takes
+    the call, and may take a client, which it borrows. Parameters that are not in `query` are refused. The OpenAPI
+    document has the docstring and the return type of `handle`. `from_memory`: it never waits, so it runs on the event
+    loop, and works even while all threads wait for an unreachable cluster."""
 
     method: str
     path: str
@@ -145,6 +145,12 @@ class Endpoint:
         if not self.summary:
             said = inspect.cleandoc(self.handle.__doc__ or "").partition("\n\n")[0]
             object.__setattr__(self, "summary", said.replace("\n", " ").removesuffix("."))
+
+    def answer_to(self, call: Call) -> Any:
+        if len(inspect.signature(self.handle).parameters) == 1:
+            return self.handle(call)
+        with call.console.client() as client:
+            return self.handle(call, client)
 
     @property
     def answer(self) -> Any:

@@ -228,16 +228,14 @@ class Model:
 
     def _whole_round(self, client: Client) -> None:
         """Repeats a round if a topic was deleted, or a partition lost its leader, during it."""
-        for _ in range(ROUNDS_BEGUN - 1):
+        for left in reversed(range(ROUNDS_BEGUN)):
             try:
                 self._round(client)
+                return
             except KafkaError as error:
-                if not isinstance(error, UnknownTopicError) and error.code_name != NO_LEADER:
+                if not left or (not isinstance(error, UnknownTopicError) and error.code_name != NO_LEADER):
                     raise
                 logger.debug("a round is begun again: %s", error)
-            else:
-                return
-        self._round(client)
 
     def _round(self, client: Client) -> None:
         described = client.admin.describe_cluster()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from suiro.client import Client
 from suiro.console import dead_letters, redrives
 from suiro.console.dead_letters import (
     SHOWN,
@@ -145,10 +146,9 @@ class RedriveBody(Body):
 
 
 @get("/dead-letters")
-def _topics(call: Call) -> TopicList:
+def _topics(call: Call, client: Client) -> TopicList:
     """Topics with dead or dlq in their names."""
-    with call.console.client() as client:
-        return TopicList(topics=dead_letters.count_topics(client))
+    return TopicList(topics=dead_letters.count_topics(client))
 
 
 @get("/dead-letters/{topic}", summary=f"Dead letters counted by origin and reason; at most the newest {SHOWN.records}")
@@ -226,15 +226,14 @@ def _seen_by(call: Call) -> Seen:
         "value": "the format of values",
     },
 )
-def _origin(call: Call) -> OriginRecord:
+def _origin(call: Call, client: Client) -> OriginRecord:
     """The record that a dead letter was made of."""
     topic = call.path["topic"]
     partition, offset = place_of(call)
-    with call.console.client() as client:
-        letter = dead_letters.dead_letter_at(client, topic, partition, offset)
-        if letter is None:
-            raise NotFoundError(f"{topic}-{partition} has no record at offset {offset}")
-        found = dead_letters.origin_record(client, letter)
+    letter = dead_letters.dead_letter_at(client, topic, partition, offset)
+    if letter is None:
+        raise NotFoundError(f"{topic}-{partition} has no record at offset {offset}")
+    found = dead_letters.origin_record(client, letter)
     if found is None:
         return OriginRecord(record=None)
     return OriginRecord(record=_shown(RecordView(call, found.topic), found, whole=True))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from suiro.client import Client
 from suiro.console.groups import (
     GroupDetails,
     NewOffset,
@@ -39,11 +40,10 @@ def _list(call: Call) -> bytes:
 
 
 @get("/groups/{group}")
-def _one(call: Call) -> GroupPage:
+def _one(call: Call, client: Client) -> GroupPage:
     """A group: members, committed offsets, lag in records and in time."""
     name = call.path["group"]
-    with call.console.client() as client:
-        found = describe_group(client, name, now_ms=call.console.clock.wall_ms())
+    found = describe_group(client, name, now_ms=call.console.clock.wall_ms())
     waits = [one.lag_ms for one in found.partitions if one.lag_ms is not None]
     return GroupPage(
         **fields_of(found),
@@ -54,24 +54,22 @@ def _one(call: Call) -> GroupPage:
 
 
 @post("/groups/{group}/reset", Role.OPERATOR, body=ResetBody)
-def _reset(call: Call) -> tuple[NewOffset, ...]:
+def _reset(call: Call, client: Client) -> tuple[NewOffset, ...]:
     """Set committed offsets; with dry_run only say which."""
     body: ResetBody = call.body
     name = call.path["group"]
-    with call.console.client() as client:
-        planned = plan_reset(client, name, Reset(to=body.to, value=body.value), body.topics)
-        if not body.dry_run:
-            reset_offsets(client, name, planned)
-            call.console.model.look_again()
+    planned = plan_reset(client, name, Reset(to=body.to, value=body.value), body.topics)
+    if not body.dry_run:
+        reset_offsets(client, name, planned)
+        call.console.model.look_again()
     return planned
 
 
 @post("/groups/{group}/delete", Role.ADMIN, body=ConfirmBody)
-def _delete(call: Call) -> Mapping[str, Any]:
+def _delete(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete a group and what it committed."""
     name = call.path["group"]
     require_confirmed(call.body.confirm, name)
-    with call.console.client() as client:
-        client.admin.delete_group(name)
+    client.admin.delete_group(name)
     call.console.model.look_again()
     return {"group": name}

@@ -92,17 +92,16 @@ class RecordsPage:
         "limit": f"at most {PAGE_RECORDS_MAX}",
     },
 )
-def _page(call: Call) -> RecordsPage:
+def _page(call: Call, client: Client) -> RecordsPage:
     """A page of records around a place, those of aborted and open transactions, too."""
-    with call.console.client() as client:
-        info = topic_info(client, call.path["topic"])
-        try:
-            return _page_of(call, client, info)
-        except RetriableKafkaError as error:
-            if error.code_name != NO_LEADER:
-                raise
-        # A partition has lost its leader meanwhile. The page shows the others.
-        return _page_of(call, client, topic_info(client, info.name))
+    info = topic_info(client, call.path["topic"])
+    try:
+        return _page_of(call, client, info)
+    except RetriableKafkaError as error:
+        if error.code_name != NO_LEADER:
+            raise
+    # A partition has lost its leader meanwhile. The page shows the others.
+    return _page_of(call, client, topic_info(client, info.name))
 
 
 def _page_of(call: Call, client: Client, info: TopicInfo) -> RecordsPage:
@@ -189,13 +188,12 @@ def _positions(text: str, known: Sequence[int]) -> dict[int, int]:
 
 
 @get("/topics/{topic}/record", query={**WHERE, "offset": "its offset"})
-def _one(call: Call) -> RecordJson:
+def _one(call: Call, client: Client) -> RecordJson:
     """One record, whole."""
     topic = call.path["topic"]
     view = RecordView(call, topic)
     partition, offset = place_of(call)
-    with call.console.client() as client:
-        return view.of(entry_at(client, topic, partition, offset), whole=True)
+    return view.of(entry_at(client, topic, partition, offset), whole=True)
 
 
 def place_of(call: Call) -> tuple[int, int]:

@@ -42,13 +42,12 @@ TAIL_LOOKS_MS = 10_000
 
 
 @get("/topics/{topic}/tail", query={**WHERE, **FILTER})
-def _tail(call: Call) -> Events:
+def _tail(call: Call, client: Client) -> Events:
     """Server-sent events: records as they come, so many as a person reads."""
     topic = call.path["topic"]
     matching = Matching(call, topic)
-    with call.console.client() as client:
-        info = topic_info(client, topic)
-        positions = start_offsets_soon(client, topic, partitions_of(call, info), Start(kind="latest"))
+    info = topic_info(client, topic)
+    positions = start_offsets_soon(client, topic, partitions_of(call, info), Start(kind="latest"))
     followed = _Followed(info, positions, leaderless_of(call, info), is_whole="partition" not in call.query)
     return Events(parts=_tailed(call, matching, followed))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from suiro.client import Client
 from suiro.console.topics import (
     DEFAULT,
     TopicDetails,
@@ -57,11 +58,10 @@ def _list(call: Call) -> bytes:
 
 
 @get("/topics/{topic}")
-def _one(call: Call) -> TopicPage:
+def _one(call: Call, client: Client) -> TopicPage:
     """A topic: partitions, settings, who reads it."""
     name = call.path["topic"]
-    with call.console.client() as client:
-        found = describe_topic(client, name)
+    found = describe_topic(client, name)
     model = call.console.model
     return TopicPage(
         **fields_of(found),
@@ -72,29 +72,27 @@ def _one(call: Call) -> TopicPage:
 
 
 @post("/topics", Role.OPERATOR, body=NewTopicBody)
-def _create(call: Call) -> Mapping[str, Any]:
+def _create(call: Call, client: Client) -> Mapping[str, Any]:
     """Create a topic; what is not said is as the brokers have it."""
     body: NewTopicBody = call.body
-    with call.console.client() as client:
-        create_topic(client, **msgspec.structs.asdict(body))
+    create_topic(client, **msgspec.structs.asdict(body))
     call.console.model.look_again()
     return {"name": body.name}
 
 
 @post("/topics/{topic}/alter", Role.OPERATOR, body=AlterBody)
-def _alter(call: Call) -> Mapping[str, Any]:
+def _alter(call: Call, client: Client) -> Mapping[str, Any]:
     """Add partitions, change settings; null takes a setting away."""
     body: AlterBody = call.body
     if body.partitions is None and not body.configs:
         raise UsageError('nothing is to be changed; give "partitions" or "configs"')
-    with call.console.client() as client:
-        alter_topic(client, call.path["topic"], partitions=body.partitions, configs=body.configs)
+    alter_topic(client, call.path["topic"], partitions=body.partitions, configs=body.configs)
     call.console.model.look_again()
     return {"name": call.path["topic"]}
 
 
 @post("/topics/{topic}/delete-records", Role.ADMIN, body=DeleteRecordsBody)
-def _delete_records(call: Call) -> Mapping[str, Any]:
+def _delete_records(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete the records before an offset of each partition, or all."""
     name, body = call.path["topic"], call.body
     require_confirmed(body.confirm, name)
@@ -105,18 +103,16 @@ def _delete_records(call: Call) -> Mapping[str, Any]:
             if offset < 0:
                 raise UsageError(f'"before" has offsets by partition, not {partition[:80]!r}: {offset}')
             before[number_of("before", partition)] = offset
-    with call.console.client() as client:
-        found = delete_records(client, name, before)
+    found = delete_records(client, name, before)
     call.console.model.look_again()
     return {"name": name, "first_offsets": {str(partition): offset for partition, offset in found.items()}}
 
 
 @post("/topics/{topic}/delete", Role.ADMIN, body=ConfirmBody)
-def _delete(call: Call) -> Mapping[str, Any]:
+def _delete(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete a topic."""
     name = call.path["topic"]
     require_confirmed(call.body.confirm, name)
-    with call.console.client() as client:
-        delete_topics(client, [name])
+    delete_topics(client, [name])
     call.console.model.look_again()
     return {"name": name}

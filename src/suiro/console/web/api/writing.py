@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from suiro.client import Client
 from suiro.console.formats import encoder
 from suiro.console.records import OutgoingRecord, produce_one
 from suiro.console.topics import topic_info
@@ -33,7 +34,7 @@ class CopyBody(Body):
 
 
 @post("/topics/{topic}/records", Role.OPERATOR, body=ProduceBody)
-def _produce(call: Call) -> Mapping[str, int]:
+def _produce(call: Call, client: Client) -> Mapping[str, int]:
     """Write a record."""
     topic, body = call.path["topic"], call.body
     registry = call.console.settings.registry
@@ -44,29 +45,27 @@ def _produce(call: Call) -> Mapping[str, int]:
         partition=body.partition,
         timestamp=body.timestamp,
     )
-    return _written(call, topic, record)
+    return _written(call, client, topic, record)
 
 
 @post("/topics/{topic}/copy", Role.OPERATOR, body=CopyBody)
-def _copy(call: Call) -> Mapping[str, int]:
+def _copy(call: Call, client: Client) -> Mapping[str, int]:
     """Copy a record to another topic, as it stands.
 
     As it stands: bytes, headers, timestamp; the partition by its key.
     """
     topic, body = call.path["topic"], call.body
-    with call.console.client() as client:
-        record = entry_at(client, topic, body.partition, body.offset).record
+    record = entry_at(client, topic, body.partition, body.offset).record
     if RecordView(call, topic).hidden_paths(record):
         raise UsageError(f"this record of {topic!r} has masked fields: only an admin copies it")
     outgoing = OutgoingRecord(
         key=record.key, value=record.value, headers=record.headers, timestamp=max(record.timestamp, 0)
     )
-    return _written(call, body.to, outgoing)
+    return _written(call, client, body.to, outgoing)
 
 
-def _written(call: Call, topic: str, record: OutgoingRecord) -> Mapping[str, int]:
-    with call.console.client() as client:
-        if topic_info(client, topic).internal:
-            raise UsageError(f"topic {topic!r} is internal to Kafka: nobody but the brokers writes to it")
-        partition, offset = produce_one(client, topic, record, clock=call.console.clock)
+def _written(call: Call, client: Client, topic: str, record: OutgoingRecord) -> Mapping[str, int]:
+    if topic_info(client, topic).internal:
+        raise UsageError(f"topic {topic!r} is internal to Kafka: nobody but the brokers writes to it")
+    partition, offset = produce_one(client, topic, record, clock=call.console.clock)
     return {"partition": partition, "offset": offset}
