@@ -106,14 +106,7 @@ def _show_graph(found: dict[str, Any], as_json: bool) -> None:
         more = {name: found.get(name) for name in ("stores", "held", "retries", "aborts")}
         print_json({**found["graph"], **more, "retried": retried})
         return
-    print_fields(
-        {
-            "application": found["application_id"],
-            "state": found["state"],
-            "error": found["error"],
-            "retries": found.get("retries"),
-        }
-    )
+    print_fields("application=application_id, state, error, retries", {"retries": None} | found)
     names = {one["id"]: one["name"] for one in found["graph"]["nodes"]}
     children: dict[str, list[str]] = {}
     for edge in found["graph"]["edges"]:
@@ -202,7 +195,7 @@ def explain(
         from suiro.console.text import iso_time
 
         if found["found"]:
-            print_fields({"row": found["value"]})
+            print_fields("row=value", found)
             print_table("topic, partition, offset, time", found["records"], time=lambda one: iso_time(one["timestamp"]))
         for line in said:
             note(line)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.cli.command_groups import Group, argument, option
-from suiro.cli.everyday import AS_JSON, fail, log_to_stderr, print_rows, reporting, say
+from suiro.cli.everyday import AS_JSON, fail, log_to_stderr, print_rows, reporting, say_lines
 from suiro.cli.services import WHILE_STDIN_IS_OPEN, ask_service, understood
 
 connect = Group("connect", "Sources and sinks: run, check, status, pause, resume, restart.")
@@ -85,8 +85,7 @@ def status(url: str = _URL, token: str | None = _TOKEN, as_json: bool = AS_JSON)
         errors = [f"{one['name']}: {one['error']}" for one in found if one["error"]]
     print_rows(found, as_json, _COLUMNS, rows)
     if not as_json:
-        for error in errors:
-            say(error)
+        say_lines(errors)
 
 
 @connect.command

@@ -116,17 +116,16 @@ def show(
             return
         came = letter.origin
         where = "" if came is None else f"{came.topic}-{came.partition} offset {came.offset}"
-        print_fields(
-            {
-                "dead letter": f"{topic}-{record.partition} offset {record.offset}",
-                "put aside": iso_time(record.timestamp),
-                "from": where,
-                "exception": letter.exception,
-                "reason": letter.reason,
-                "key": key_of(record.key).text,
-                "value": value_of(record.value).text,
-            }
-        )
+        fields = {
+            "dead letter": f"{topic}-{record.partition} offset {record.offset}",
+            "put aside": iso_time(record.timestamp),
+            "from": where,
+            "exception": letter.exception,
+            "reason": letter.reason,
+            "key": key_of(record.key).text,
+            "value": value_of(record.value).text,
+        }
+        print_fields(", ".join(fields), fields)
         if letter.refusal is not None:
             say(f"it cannot be sent back: {letter.refusal}")
         elif origin is None:

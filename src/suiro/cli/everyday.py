@@ -300,6 +300,11 @@ def say(text: str = "") -> None:
     sys.stdout.write(printable(text) + "\n")
 
 
+def say_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+
+
 class JsonText(str):
     """JSON, which `print_json` prints as it is."""
 
@@ -329,27 +334,17 @@ def _json(value: Any) -> Any:
     return value
 
 
-def print_table(columns: str, rows: Iterable[Any], **made: Callable[[Any], Any]) -> None:
+Made = Callable[[Any], Any]
+
+
+def print_table(columns: str, rows: Iterable[Any], **made: Made) -> None:
     """Prints an aligned table on a terminal. Elsewhere columns are separated by tabs.
 
     `columns` has the titles: "topic=name, in-sync". A title stands for the field of a row, a dataclass or a dict, that
     has its name or the one behind it, or for the place in a row that is a sequence. `made`: fields that are made of a
     row.
     """
-    from suiro.console.text import printable
-
-    titles, names = [], []
-    for column in columns.split(", "):
-        title, _, name = column.partition("=")
-        titles.append(title)
-        names.append(name or title.replace("-", "_"))
-
-    def field(row: Any, place: int, name: str) -> Any:
-        if name in made:
-            return made[name](row)
-        return getattr(row, name) if is_dataclass(row) else row[name if isinstance(row, Mapping) else place]
-
-    cells = [[printable(_cell(field(row, *one))) for one in enumerate(names)] for row in rows]
+    titles, cells = _cells(columns, rows, made)
     if not sys.stdout.isatty():
         sys.stdout.writelines("\t".join(row) + "\n" for row in [titles, *cells])
         return
@@ -367,9 +362,7 @@ def print_table(columns: str, rows: Iterable[Any], **made: Callable[[Any], Any])
         sys.stdout.write("  ".join(aligned).rstrip() + "\n")
 
 
-def print_rows(
-    found: Any, as_json: bool, columns: str, rows: Iterable[Any] | None = None, **made: Callable[[Any], Any]
-) -> None:
+def print_rows(found: Any, as_json: bool, columns: str, rows: Iterable[Any] | None = None, **made: Made) -> None:
     """Prints `found` as JSON, or as a table: its rows, or those that were made from it."""
     if as_json:
         print_json(found)
@@ -377,9 +370,27 @@ def print_rows(
         print_table(columns, found if rows is None else rows, **made)
 
 
-def print_fields(fields: Mapping[str, Any]) -> None:
-    for name, value in fields.items():
-        say(f"{name}: {_cell(value)}")
+def print_fields(columns: str, row: Any, **made: Made) -> None:
+    """Prints a line for each column."""
+    titles, (cells,) = _cells(columns, [row], made)
+    for title, cell in zip(titles, cells, strict=True):
+        say(f"{title}: {cell}")
+
+
+def _cells(columns: str, rows: Iterable[Any], made: Mapping[str, Made]) -> tuple[list[str], list[list[str]]]:
+    from suiro.console.text import printable
+
+    parts = [column.partition("=") for column in columns.split(", ")]
+    names = [name or title.replace("-", "_") for title, _, name in parts]
+
+    def field(row: Any, place: int, name: str) -> Any:
+        if name in made:
+            return made[name](row)
+        return getattr(row, name) if is_dataclass(row) else row[name if isinstance(row, Mapping) else place]
+
+    return [title for title, _, _ in parts], [
+        [printable(_cell(field(row, *one))) for one in enumerate(names)] for row in rows
+    ]
 
 
 def _cell(value: Any) -> str:

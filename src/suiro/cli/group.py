@@ -55,17 +55,8 @@ def describe(
         for number, one in enumerate(found):
             if number:
                 say()
-            print_fields(
-                {
-                    "group": one.group,
-                    "state": one.state,
-                    "type": one.type,
-                    "assignor": one.assignor,
-                    "coordinator": one.coordinator,
-                    "members": len(one.members),
-                    "lag": one.total_lag,
-                }
-            )
+            columns = "group, state, type, assignor, coordinator, members, lag=total_lag"
+            print_fields(columns, one, members=lambda one: len(one.members))
             if members:
                 print_table(
                     "member=member_id, instance=instance_id, client=client_id, host, partitions",

@@ -20,6 +20,7 @@ from suiro.cli.everyday import (
     reporting,
     require_yes,
     say,
+    say_lines,
     settings_of,
 )
 from suiro.numerals import natural
@@ -108,8 +109,7 @@ def get(
         if as_json:
             print_json(found)
             return
-        for line in schemas.pretty(found.schema).splitlines():
-            say(line)
+        say_lines(schemas.pretty(found.schema).splitlines())
 
 
 @schema.command
@@ -137,8 +137,7 @@ def check(connection: _Connection, subject: str = _SUBJECT, *, given: _GivenSche
         elif found.compatible:
             say(f"{subject} accepts this schema")
         else:
-            for reason in found.reasons:
-                say(reason)
+            say_lines(found.reasons)
         if not found.compatible:
             raise SystemExit(1)
 
@@ -166,8 +165,7 @@ def diff(
         if as_json:
             print_json(lines)
             return
-        for line in lines:
-            say(line)
+        say_lines(lines)
 
 
 @schema.command

@@ -33,16 +33,7 @@ def cluster_(connection: Connection, as_json: bool = AS_JSON) -> None:
         if as_json:
             print_json(found)
             return
-        print_fields(
-            {
-                "cluster": found.cluster_id,
-                "topics": found.topics,
-                "partitions": found.partitions,
-                "under-replicated": found.under_replicated,
-                "without-leader": found.without_leader,
-                "groups": found.groups,
-            }
-        )
+        print_fields("cluster=cluster_id, topics, partitions, under-replicated, without-leader, groups", found)
         print_table(
             "broker=id, address, rack, controller",
             found.brokers,
@@ -91,7 +82,7 @@ def describe(
         for number, one in enumerate(found):
             if number:
                 say()
-            print_fields({"topic": one.name, "id": one.topic_id})
+            print_fields("topic=name, id=topic_id", one)
             for entry in one.configs or ():
                 if configs or not entry.is_default:
                     say(f"{entry.name}={'' if entry.value is None else entry.value} ({entry.source})")

@@ -20,6 +20,7 @@ from suiro.cli.everyday import (
     reporting,
     require_yes,
     say,
+    say_lines,
     usage,
 )
 from suiro.cli.services import (
@@ -31,7 +32,7 @@ from suiro.cli.services import (
     WHILE_STDIN_IS_OPEN,
     understood,
 )
-from suiro.cli.view_output import busy, done, print_history, print_status, say_lines, watch_build, watch_steps
+from suiro.cli.view_output import busy, done, print_history, print_status, watch_build, watch_steps
 from suiro.clock import monotonic_s
 from suiro.foundation.settings import assignments
 from suiro.numerals import natural
@@ -75,7 +76,7 @@ class _Host:
         if self.as_json:
             print_json(found)
         else:
-            say_lines(text)
+            say_lines(text.split("\n"))
 
 
 @options

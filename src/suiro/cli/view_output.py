@@ -20,12 +20,6 @@ BAR_COLUMNS = 30
 ERROR_COLUMNS = 300
 
 
-def say_lines(text: str) -> None:
-    """Prints lines with values of records. Characters that are not printable are escaped."""
-    for line in text.split("\n"):
-        say(line)
-
-
 def done(found: dict[str, Any], as_json: bool, more: str = "") -> None:
     if as_json:
         print_json(found)
