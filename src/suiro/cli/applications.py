@@ -244,7 +244,7 @@ def upgrade(
 ) -> None:
     """Show which state of an application survives a change of its file. The command starts nothing and needs no
     cluster."""
-    from suiro.cli.topology_file import UserCodeError, forgotten, load_topology
+    from suiro.cli.run import UserCodeError, forgotten, load_topology
     from suiro.streams_spark.upgrade import upgrade_of
 
     with reporting():

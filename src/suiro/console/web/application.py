@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -98,7 +99,6 @@ class ConsoleApplication:
         self._streaming = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="console-stream")
         self.streams = 0
         self._streams_of: Counter[str | None] = Counter()
-        self._document: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -128,22 +128,22 @@ class ConsoleApplication:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        method = scope["method"]
-        if self._login is not None and path == LOGOUT and method == "POST":
-            await self._login.logout(scope)(scope, receive, send)
+        if self._login is not None and path == LOGOUT and scope["method"] == "POST":
+            answer = self._login.logout(scope)
+        elif not path.startswith("/api/"):
+            answer = self._page_file(scope)
+        elif _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
+            answer = _error(403, "the API is not for web pages of others")
+        elif path == f"{API}/openapi.json":
+            answer = _json(self._document)
+        else:
+            await self._api(scope, receive, send)
             return
-        if not path.startswith("/api/"):
-            await self._page_file(scope)(scope, receive, send)
-            return
-        if _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
-            await _error(403, "the API is not for web pages of others")(scope, receive, send)
-            return
-        if path == f"{API}/openapi.json":
-            if self._document is None:
-                self._document = msgspec.json.encode(document(self._router.endpoints))
-            await _json(self._document)(scope, receive, send)
-            return
-        await self._api(scope, receive, send)
+        await answer(scope, receive, send)
+
+    @cached_property
+    def _document(self) -> bytes:
+        return msgspec.json.encode(document(self._router.endpoints))
 
     async def _api(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]

@@ -277,10 +277,8 @@ def _error(url: str, response: httpx.Response) -> SuiroError:
         return RemoteError(f"{url} does not take the console's login: {said}")
     if status == 403:
         return ForbiddenError(f"{url} refuses: {said}")
-    if status == 404:
-        return NotFoundError(said)
-    if status == 409:
-        return ConflictError(said)
+    if status in (404, 409):
+        return (NotFoundError if status == 404 else ConflictError)(said)
     if status in ERROR_BODY:
         return UsageError(said)
     if is_temporary(response) and status != 500:

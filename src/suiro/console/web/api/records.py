@@ -23,7 +23,7 @@ from suiro.console.records import (
 )
 from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.console.web.endpoint import Call, Download, Events, NotFoundError, get, number_of
-from suiro.console.web.record_files import FILE_FORMATS, FileFormat, Found
+from suiro.console.web.record_files import FILE_FORMATS, Csv, Found, JsonLines
 from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.console.web.streams import event
 from suiro.errors import (
@@ -448,7 +448,7 @@ def _export(call: Call) -> Download:
     return Download(name=f"{topic}.{kind}", media_type=form.media_type, parts=_exported(scan, form))
 
 
-def _exported(scan: _Scan, form: FileFormat) -> Iterator[bytes]:
+def _exported(scan: _Scan, form: Csv | JsonLines) -> Iterator[bytes]:
     yield form.head
     for found in scan.steps():
         if scan.leaderless:  # a file without these records must not look whole
