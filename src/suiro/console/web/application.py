@@ -161,7 +161,8 @@ class ConsoleApplication:
         said = f"{method} {raw_path[:200]}"
         body = b""
         if method == "POST":
-            body = (await receive()).get("body", b"") if _has_body(scope) else b""
+            has_body = _header(scope, b"content-length") not in ("", "0") or _header(scope, b"transfer-encoding")
+            body = (await receive()).get("body", b"") if has_body else b""
             said = f"{said} {_noted(endpoint, body)}"
         if role < endpoint.role:
             text = f"that is for the role {endpoint.role.name.lower()}, and this is {role.name.lower()}"
@@ -194,7 +195,7 @@ class ConsoleApplication:
                 if scope["method"] == "HEAD":
                     # The client does not wait for an end: it would hold the connection and a stream until it leaves.
                     answer = replace(answer, parts=iter(()))
-                await self._stream(answer, scope, send, gone)
+                await self._stream(answer, scope, receive, send, gone)
             else:
                 await _json(answer, status)(scope, receive, send)
 
@@ -216,12 +217,14 @@ class ConsoleApplication:
             logger.exception("a request failed")
             return 500, error_json(500, f"the console failed: {type(error).__name__}; its log says more")
 
-    async def _stream(self, answer: Events | Download, scope: Scope, send: Send, gone: threading.Event) -> None:
+    async def _stream(
+        self, answer: Events | Download, scope: Scope, receive: Receive, send: Send, gone: threading.Event
+    ) -> None:
         user = scope.get("suiro.user")
         is_users = user is not None and self._streams_of[user] >= MAX_STREAMS_OF_USER
         if is_users or self.streams >= MAX_STREAMS:
             count = f"{MAX_STREAMS_OF_USER} of your" if is_users else str(MAX_STREAMS)
-            await _error(503, f"{count} streams are open; close some")({"type": "http"}, _never, send)
+            await _error(503, f"{count} streams are open; close some")(scope, receive, send)
             return
         self.streams += 1
         self._streams_of[user] += 1
@@ -290,17 +293,9 @@ def _closed(close: Callable[[], None]) -> None:
         logger.exception("a stream did not end well")
 
 
-async def _never() -> Message:
-    return {"type": "http.disconnect"}
-
-
 def _header(scope: Scope, name: bytes) -> str:
     found: bytes = next((value for key, value in scope["headers"] if key == name), b"")
     return found.decode("latin-1")
-
-
-def _has_body(scope: Scope) -> bool:
-    return _header(scope, b"content-length") not in ("", "0") or bool(_header(scope, b"transfer-encoding"))
 
 
 def _query(endpoint: Endpoint, query: bytes) -> Mapping[str, str]:

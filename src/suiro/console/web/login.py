@@ -132,7 +132,9 @@ class Login:
             lambda: self._provider.login_url(state=begun.state, nonce=begun.nonce, verifier=begun.verifier),
         )
         answer = _redirect(url)
-        self._set(answer, self._login_cookie, self._sealed(begun), LOGIN_LASTS_S, same_site="Lax")
+        payload = base64.urlsafe_b64encode(msgspec.json.encode(begun))
+        sealed = f"{payload.decode()}.{self._seal(payload)}"
+        self._set(answer, self._login_cookie, sealed, LOGIN_LASTS_S, same_site="Lax")
         return answer
 
     async def _end(self, said: dict[str, str], cookies: str, address: str) -> Response:
@@ -190,10 +192,6 @@ class Login:
         answer.headers.append(
             "set-cookie", f"{name}={value}; Max-Age={lasts_s}; Path=/; HttpOnly; SameSite={same_site}{secure}"
         )
-
-    def _sealed(self, begun: _Begun) -> str:
-        payload = base64.urlsafe_b64encode(msgspec.json.encode(begun))
-        return f"{payload.decode()}.{self._seal(payload)}"
 
     def _seal(self, payload: bytes) -> str:
         return hmac.digest(self._secret, payload, "sha256").hex()

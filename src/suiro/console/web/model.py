@@ -15,7 +15,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -186,9 +186,6 @@ class Model:
             with self._lock:
                 self._subscribers.discard(subscriber)
 
-    def readers_of(self, topic: str) -> tuple[GroupNow, ...]:
-        return tuple(one for one in self.groups.values() if topic in one.topics)
-
     def topic_history(self, topic: str) -> tuple[tuple[int, float], ...]:
         return tuple(self._topic_history.get(topic, ()))
 
@@ -246,20 +243,16 @@ class Model:
         ]
         now_ms, moment_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         if self._seldom_at_ms is None or moment_ms - self._seldom_at_ms >= SELDOM_S * 1_000:
-            self._seldom(client, led)
+            self._firsts = _offsets(client, led, EARLIEST)
+            self._sizes = None
+            with suppress(KafkaError):  # the user has no right to read sizes
+                self._sizes = client.admin.partition_sizes()
             self._seldom_at_ms = moment_ms
         ends = _offsets(client, led, LATEST)
         rates = self._rates(ends, now_ms, (moment_ms - self._ends_moment_ms) / 1_000)
         self._ends, self._ends_at_ms, self._ends_moment_ms = ends, now_ms, moment_ms
         self._look_at_groups(client)
         self._publish(rates)
-
-    def _seldom(self, client: Client, led: list[TopicPartition]) -> None:
-        self._firsts = _offsets(client, led, EARLIEST)
-        try:
-            self._sizes = client.admin.partition_sizes()
-        except KafkaError:  # the user has no right to read sizes
-            self._sizes = None
 
     def _rates(self, ends: dict[TopicPartition, int], now_ms: int, took_s: float) -> dict[str, float]:
         """Returns the offsets per second of each topic; nothing in the first round."""

@@ -98,7 +98,11 @@ async def _deltas(model: Model) -> AsyncIterator[bytes]:
             waiting.get_nowait()
         waiting.put_nowait(event("reload", {}))
 
-    with model.subscribed(lambda told: _call(loop, put, told)):
+    def tell(told: bytes) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(put, told)
+
+    with model.subscribed(tell):
         yield event("hello", {"version": model.version})
         while True:
             try:
@@ -108,11 +112,6 @@ async def _deltas(model: Model) -> AsyncIterator[bytes]:
             if not told:  # the console stops
                 return
             yield told
-
-
-def _call(loop: asyncio.AbstractEventLoop, put: Any, told: bytes) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(put, told)
 
 
 PROBLEMS_MAX = 100

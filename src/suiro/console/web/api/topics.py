@@ -65,7 +65,7 @@ def _one(call: Call, client: Client) -> TopicPage:
     model = call.console.model
     return TopicPage(
         **fields_of(found),
-        groups=model.readers_of(name),
+        groups=tuple(one for one in model.groups.values() if name in one.topics),
         related=tuple(related_to(call, name)),
         history=model.topic_history(name),
     )
