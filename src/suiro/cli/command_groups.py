@@ -120,7 +120,7 @@ class Group:
     def _parser(self, function: Callable[..., None], name: str = "") -> argparse.ArgumentParser:
         parser = Parser(prog=f"suiro {self.name} {name}".strip(), **_LAYOUT)
         parser.description = inspect.cleandoc(function.__doc__ or "")
-        for one in _parameters(function):
+        for one in sorted(_parameters(function), key=lambda one: not one.declared.is_argument):
             _add(parser, one)
         return parser
 
