@@ -33,12 +33,12 @@ def run(file: Path = _FILE, while_stdin_is_open: bool = WHILE_STDIN_IS_OPEN) -> 
     stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
     with reporting("suiro connect"):
         configuration = read_configuration(file)
-        lineage = sender_to(configuration.settings.openlineage_target(configuration.folder))
-        traces = traces_to(configuration.settings.otlp, "suiro-connect")
-        runtime = Runtime(configuration, lineage=lineage, traces=traces)
-        push = push_connect_metrics(runtime, configuration.settings.otlp)
-        host, port = configuration.settings.address
         settings = configuration.settings
+        lineage = sender_to(settings.openlineage_target(configuration.folder))
+        traces = traces_to(settings.otlp, "suiro-connect")
+        runtime = Runtime(configuration, lineage=lineage, traces=traces)
+        push = push_connect_metrics(runtime, settings.otlp)
+        host, port = settings.address
         control = serve_control(
             runtime,
             host,

@@ -205,25 +205,16 @@ def columns_of(language: str, text: str) -> tuple[Column, ...]:
     except (ValueError, RecursionError):
         return ()
     read = _avro if language == "AVRO" else _json
-    return tuple(read(schema, 0, _Budget()))
+    return tuple(read(schema, 0, iter(range(COLUMNS_MAX))))
 
 
-class _Budget:
-    def __init__(self) -> None:
-        self.left = COLUMNS_MAX
-
-    def takes(self) -> bool:
-        self.left -= 1
-        return self.left >= 0
-
-
-def _avro(schema: Any, depth: int, budget: _Budget) -> Iterator[Column]:
+def _avro(schema: Any, depth: int, budget: Iterator[int]) -> Iterator[Column]:
     record = _record_in(schema)
     fields = record.get("fields") if record is not None and depth < DEPTH_MAX else None
     for one in fields if isinstance(fields, list) else ():
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
             continue
-        if not budget.takes():
+        if next(budget, None) is None:
             return
         kind = one.get("type")
         yield Column(name=one["name"], type=_avro_type(kind), columns=tuple(_avro(kind, depth + 1, budget)))
@@ -262,10 +253,10 @@ def _avro_type(kind: Any, depth: int = 0) -> str | None:
     return None
 
 
-def _json(schema: Any, depth: int, budget: _Budget) -> Iterator[Column]:
+def _json(schema: Any, depth: int, budget: Iterator[int]) -> Iterator[Column]:
     properties = schema.get("properties") if isinstance(schema, dict) and depth < DEPTH_MAX else None
     for name, one in properties.items() if isinstance(properties, dict) else ():
-        if not budget.takes():
+        if next(budget, None) is None:
             return
         kind = one.get("type") if isinstance(one, dict) else None
         if isinstance(kind, list):

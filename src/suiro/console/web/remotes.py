@@ -15,7 +15,6 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
@@ -51,16 +50,6 @@ T = TypeVar("T")
 
 class RemoteError(SuiroError):
     """Another server failed in a way that the user cannot fix here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The part of one server in a list: its number, its address, and its answer or error."""
-
-    number: int
-    url: str
-    answer: Any
-    error: str | None
 
 
 class Peer:
@@ -220,8 +209,10 @@ def _peer(console: Console, remote: Remote) -> Peer:
         return mine[remote]
 
 
-def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[bytes], Any]) -> list[Listed]:
-    """Asks all servers at the same time and returns their answers."""
+def listed(
+    call: Call, remotes: Sequence[Remote], path: str, read: Callable[[bytes], T]
+) -> list[tuple[dict[str, Any], T | None]]:
+    """Asks all servers at the same time. Returns the `host` (its number), `url` and `error` of each, and its answer."""
     clock = SystemClock()  # the waits are real
     peers = [_peer(call.console, remote) for remote in remotes]
     begun = [peer.asking(path) for peer in peers]
@@ -229,7 +220,7 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
     found = []
     for number, (peer, (future, failure)) in enumerate(zip(peers, begun, strict=True)):
         wait_s = max(ends_ms - clock.monotonic_ms(), 0) / 1_000 if failure is None else 0.0
-        answer: Any = None
+        answer: T | None = None
         error: str | None = None
         try:
             answer = read(future.result(wait_s))
@@ -240,7 +231,7 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
             error = str(refused)
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as wrong:
             error = f"{peer.url} answers with something else than what was asked for: {wrong}"
-        found.append(Listed(number, remotes[number].url, answer, error))
+        found.append(({"host": number, "url": remotes[number].url, "error": error}, answer))
     return found
 
 

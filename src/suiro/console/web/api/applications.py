@@ -66,10 +66,10 @@ def list_applications(call: Call) -> Mapping[str, Any]:
     Each as it tells of itself, with its number and address; `error`: why it tells nothing, or what ended it.
     """
     apps = []
-    for one in listed(call, call.console.settings.apps, PATH, _application):
-        told = without_errors(call, one.answer or {})
-        error = one.error if one.error is not None else told.get("error")
-        apps.append({**told, "app": one.number, "url": one.url, "error": error})
+    for host, answer in listed(call, call.console.settings.apps, PATH, _application):
+        told = without_errors(call, answer or {})
+        error = told.get("error") if host["error"] is None else host["error"]
+        apps.append({**told, "app": host["host"], "url": host["url"], "error": error})
     return {"apps": apps}
 
 

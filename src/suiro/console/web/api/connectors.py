@@ -34,16 +34,9 @@ class ConnectHosts:
 @get("/connectors")
 def list_connectors(call: Call) -> ConnectHosts:
     """All connectors, by the process that runs them."""
+    found = listed(call, call.console.settings.connect, LIST, _statuses)
     return ConnectHosts(
-        hosts=tuple(
-            ConnectHost(
-                host=one.number,
-                url=one.url,
-                error=one.error,
-                connectors=without_errors(call, one.answer or []),
-            )
-            for one in listed(call, call.console.settings.connect, LIST, _statuses)
-        )
+        hosts=tuple(ConnectHost(**host, connectors=without_errors(call, answer or [])) for host, answer in found)
     )
 
 

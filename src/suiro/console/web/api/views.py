@@ -93,12 +93,8 @@ class RetireBody(Body):
 @get("/views")
 def list_views(call: Call) -> ViewsHosts:
     """All views, by the host that serves them."""
-    return ViewsHosts(
-        hosts=tuple(
-            ViewsHost(host=one.number, url=one.url, error=one.error, views=one.answer or [])
-            for one in listed(call, call.console.settings.views, "/views", partial(_views, call))
-        )
-    )
+    found = listed(call, call.console.settings.views, "/views", partial(_views, call))
+    return ViewsHosts(hosts=tuple(ViewsHost(**host, views=answer or []) for host, answer in found))
 
 
 def _views(call: Call, content: bytes) -> list[Any]:
