@@ -49,9 +49,7 @@ class _Capture:
     state_directory: Path | None = option(None, "Directory for large transactions. Default: a temporary one.", "DIR")
     chunk_rows: int = option(10_000, "Rows of a snapshot to read at a time.", "N")
     owed_keys_max: int = option(
-        50_000,
-        "Rows that may wait to be selected again by key. Above this number, a table is read again.",
-        "N",
+        50_000, "Rows that may wait to be selected again by key. Above this number, a table is read again.", "N"
     )
     heartbeat_s: float = option(10.0, "Seconds between two heartbeats. Default: 10.", "SECONDS", name="--heartbeat")
     lag_alert_mb: int = option(1024, "Report an alert above this lag in the log of Postgres.", "MB")

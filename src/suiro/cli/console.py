@@ -41,9 +41,7 @@ class _Oidc:
         "VALUE=ROLE",
     )
     oidc_role_claim: str = option(
-        "roles",
-        "Claim of the ID token that has these values: roles, groups, realm_access.roles.",
-        "NAME",
+        "roles", "Claim of the ID token that has these values: roles, groups, realm_access.roles.", "NAME"
     )
     oidc_user_claim: str = option("sub", "Claim that names the user in lists of changes.", "NAME")
     oidc_scope: str = option(

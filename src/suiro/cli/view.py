@@ -64,11 +64,7 @@ class _Host:
     def views(self, caller: str | None = None) -> Iterator[Views]:
         from suiro.views import Views
 
-        with (
-            reporting("suiro view"),
-            Views(self.url, caller=caller) as views,
-            understood(views.url, "a host of views"),
-        ):
+        with reporting("suiro view"), Views(self.url, caller=caller) as views, understood(views.url, "a host of views"):
             yield views
 
     def show(self, found: Any, text: str) -> None:
@@ -126,10 +122,7 @@ def serve(
     tls_certificate: Path | None = TLS_CERTIFICATE,
     tls_key: Path | None = TLS_KEY,
     read_cpus: int = option(
-        0,
-        "CPUs to reserve for answers; pipelines, followers and comparisons run on the others.",
-        "N",
-        min=0,
+        0, "CPUs to reserve for answers; pipelines, followers and comparisons run on the others.", "N", min=0
     ),
     java_memory: str = option("2g", "Maximum heap of the JVM that the versions share: 2g, 800m.", "SIZE"),
     while_stdin_is_open: bool = WHILE_STDIN_IS_OPEN,
