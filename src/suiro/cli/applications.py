@@ -259,11 +259,9 @@ def upgrade(
         except UserCodeError as error:
             print(error, file=sys.stderr)
             raise SystemExit(1) from None
-    rows = [(one.kind, one.name, str(one.fate), one.said) for one in found.items]
-    names = ("kind", "name", "fate", "said")
-    items = [dict(zip(names, row, strict=True)) for row in rows]
+    items = [{"kind": one.kind, "name": one.name, "fate": str(one.fate), "said": one.said} for one in found.items]
     shown = {"carries_over": found.carries_over, "items": items}
-    print_rows(shown, as_json, "what, name, state, why", rows)
+    print_rows(shown, as_json, "what=kind, name, state=fate, why=said", items)
     if not as_json:
         note(_what_to_do(found, new))
     if check and not found.carries_over:

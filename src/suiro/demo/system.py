@@ -19,18 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.client import Client, NewTopic
-from suiro.demo.names import (
-    ALERTS,
-    CAPTURED,
-    PARTITIONS,
-    PREFIX,
-    SCHEMAS,
-    TABLES,
-    TOPICS,
-    VIEWS,
-    WEATHER,
-    WEATHER_REJECTED,
-)
+from suiro.demo import names
 from suiro.demo.processes import Child, Log
 from suiro.errors import FatalError, UsageError
 
@@ -163,15 +152,16 @@ class System:
 
     def start_registry(self) -> None:
         self._command(
-            "registry", "--bootstrap-servers", self.bootstrap_servers, "--topic", SCHEMAS, "--listen", "127.0.0.1:0"
+            "registry", "--bootstrap-servers", self.bootstrap_servers, "--topic", names.SCHEMAS,
+            "--listen", "127.0.0.1:0",
         )  # fmt: skip
 
     def start_capture(self) -> Child:
         """Starts the capture. After a kill, it continues where it was."""
         return self._command(
             "capture", "postgres", "--dsn", self.dsn, "--bootstrap-servers", self.bootstrap_servers,
-            "--registry", self.registry_url, "--topic-prefix", PREFIX, "--tables", ",".join(TABLES),
-            "--slot", f"suiro_{self._run}", "--partitions", str(PARTITIONS),
+            "--registry", self.registry_url, "--topic-prefix", names.PREFIX, "--tables", ",".join(names.TABLES),
+            "--slot", f"suiro_{self._run}", "--partitions", str(names.PARTITIONS),
         )  # fmt: skip
 
     def start_connect(self) -> None:
@@ -181,10 +171,10 @@ class System:
                 run=self._run,
                 bootstrap_servers=self.bootstrap_servers,
                 folder=self.weather_files.name,
-                weather=WEATHER,
-                rejected=WEATHER_REJECTED,
+                weather=names.WEATHER,
+                rejected=names.WEATHER_REJECTED,
                 url=self.receiver.url,
-                alerts=ALERTS,
+                alerts=names.ALERTS,
             )
         )
         self._command("connect", "run", str(path))
@@ -238,9 +228,9 @@ class System:
 
     def stop_flow(self) -> None:
         """Stops all parts that move data, cleanly. The log, the registry and the database keep running."""
-        names = ("driver", "stand-by", "capture", "connect", "view")
-        children = [self.running.pop(name) for name in names if name in self.running]
-        with ThreadPoolExecutor(len(names)) as workers:
+        moving = ("driver", "stand-by", "capture", "connect", "view")
+        children = [self.running.pop(name) for name in moving if name in self.running]
+        with ThreadPoolExecutor(len(moving)) as workers:
             list(workers.map(Child.stop, children))
 
     def stop(self) -> None:
@@ -274,13 +264,13 @@ class System:
 def create_topics(client: Client, bootstrap_servers: str) -> None:
     """Raises `UsageError` if one of the demo's topics exists: the demo counts from offset 0."""
     existing = client.metadata()
-    for name in (*CAPTURED, SCHEMAS, VIEWS, *TOPICS):
+    for name in (*names.CAPTURED, names.SCHEMAS, names.VIEWS, *names.TOPICS):
         if name in existing:
             raise UsageError(
                 f"topic {name} exists already on {bootstrap_servers}; the demo counts from offset 0 and has views of "
                 "its own, so delete the topics of an earlier demo, or give it another cluster"
             )
-    client.create_topics([NewTopic(name, PARTITIONS, configs=configs) for name, configs in TOPICS.items()])
+    client.create_topics([NewTopic(name, names.PARTITIONS, configs=configs) for name, configs in names.TOPICS.items()])
 
 
 def _free_address() -> str:
