@@ -52,6 +52,37 @@ SHELLS = tuple(SCRIPTS)
 _OPTIONS = ("--help", "--install-completion", "--show-completion", "--version")
 
 
+def overview(arguments: Sequence[str]) -> int:
+    """Returns the exit code. An unknown command ends with 2 (`SystemExit`)."""
+    parser = argparse.ArgumentParser(
+        prog="suiro",
+        description="Event streaming in Python: a log that speaks the Kafka protocol, and exactly-once Spark "
+        "pipelines.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=suiro.__version__, help="Print the version.")
+    shell: dict[str, Any] = {"nargs": "?", "const": False, "choices": SHELLS, "metavar": "SHELL"}
+    parser.add_argument("--install-completion", help="Install completion for bash, zsh or fish.", **shell)
+    parser.add_argument("--show-completion", help="Print the completion script.", **shell)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name, line in COMMANDS.items():
+        commands.add_parser(name, help=line.replace("%", "%%"), add_help=False)
+    said = parser.parse_args(arguments)
+    if said.show_completion is not None:
+        print(SCRIPTS[_shell(parser, said.show_completion)], end="")
+    elif said.install_completion is not None:
+        chosen = _shell(parser, said.install_completion)
+        try:
+            path = _install(chosen, home_folder())
+        except ConfigError as error:
+            parser.error(str(error))
+        print(f"{chosen} completion is in {path}; it works in the next shell")
+    else:
+        parser.print_help()
+        return 2
+    return 0
+
+
 def candidates(words: Sequence[str]) -> list[str]:
     """Returns the candidates for the last of `words`, which is the beginning of a word or empty."""
     *before, last = words or [""]
@@ -83,29 +114,8 @@ def _beginning(last: str, found: Sequence[str]) -> list[str]:
     return [one for one in found if one.startswith(last)]
 
 
-class Show(argparse.Action):
-    """Prints the script of a shell."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        print(SCRIPTS[_shell(parser, arguments[1])], end="")
-        parser.exit()
-
-
-class Install(argparse.Action):
-    """Writes the script to the folder of the shell."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        shell = _shell(parser, arguments[1])
-        try:
-            path = _install(shell, home_folder())
-        except ConfigError as error:
-            parser.error(str(error))
-        print(f"{shell} completion is in {path}; it works in the next shell")
-        parser.exit()
-
-
-def _shell(parser: argparse.ArgumentParser, given: str | None) -> str:
-    shell = given or Path(os.environ.get("SHELL", "")).name
+def _shell(parser: argparse.ArgumentParser, given: str | bool) -> str:
+    shell = str(given or Path(os.environ.get("SHELL", "")).name)
     if shell not in SCRIPTS:
         parser.error(f"which shell? Give one of {', '.join(SHELLS)}")
     return shell
@@ -130,25 +140,3 @@ def _install(shell: str, home: Path) -> Path:
             with file.open("ab") as lines:
                 lines.write((b"\n" if said and not said.endswith(b"\n") else b"") + added + b"\n")
     return path
-
-
-def overview(arguments: Sequence[str]) -> int:
-    """Returns the exit code. An unknown command ends with 2 (`SystemExit`)."""
-    parser = argparse.ArgumentParser(
-        prog="suiro",
-        description="Event streaming in Python: a log that speaks the Kafka protocol, and exactly-once Spark "
-        "pipelines.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=suiro.__version__, help="Print the version.")
-    shell: dict[str, Any] = {"nargs": "?", "choices": SHELLS, "metavar": "SHELL"}
-    parser.add_argument(
-        "--install-completion", action=Install, help="Install completion for bash, zsh or fish.", **shell
-    )
-    parser.add_argument("--show-completion", action=Show, help="Print the completion script.", **shell)
-    commands = parser.add_subparsers(metavar="COMMAND")
-    for name, line in COMMANDS.items():
-        commands.add_parser(name, help=line.replace("%", "%%"), add_help=False)
-    parser.parse_args(arguments)
-    parser.print_help()
-    return 2
