@@ -4,7 +4,7 @@
   OpenAPI document. `api`: the endpoints, by page.
 - `console`: settings, and clients to borrow. `model`: the state of the cluster, read in the background.
 - `login`: logins by an OpenID Connect provider (`oidc`), and their sessions; loaded only if a provider is configured.
-- `record_json`, `masks`: records, restricted to what a user may see. `streams`, `files`: responses.
+- `record_json`, `masks`: records, restricted to what a user may see. `streams`: server-sent events.
 """
 
 from __future__ import annotations

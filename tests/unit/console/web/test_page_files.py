@@ -12,7 +12,7 @@ import pytest
 
 import suiro
 from suiro.cli.commands import group_of
-from suiro.console.web.files import PageFiles
+from suiro.console.web.application import PageFiles
 
 PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
 VENDOR = PAGE / "vendor"
