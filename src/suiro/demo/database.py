@@ -17,7 +17,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from suiro.demo.dataset import TABLES, as_csv
+from suiro.demo.dataset import as_csv
+from suiro.demo.names import TABLES
 
 # The capture needs `wal_level`. The data can be loaded again from the wheel, so `fsync` is off.
 _SETTINGS = """

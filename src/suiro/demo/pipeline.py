@@ -25,6 +25,7 @@ from suiro.demo.names import (
     REJECTED,
     VALIDATED,
     WEATHER,
+    columns_of,
 )
 from suiro.streams import (
     EmitStrategy,
@@ -38,41 +39,16 @@ from suiro.streams import (
 )
 from suiro.streams.extractors import SourceRecord
 
-_MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
+_AVRO = {"integer": "int", "text": "string", "timestamptz": {"type": "long", "logicalType": "timestamp-micros"}}
+_COLUMNS = {name: _AVRO[kind] for name, kind in columns_of("flights")}
 
 FLIGHT_KEY: dict[str, Any] = {
     "type": "record",
     "name": "Key",
     "namespace": f"{PREFIX}.public.flights",
     "fields": [
-        {"name": "time_hour", "type": _MOMENT},
-        {"name": "minute", "type": "int"},
-        {"name": "carrier", "type": "string"},
-        {"name": "flight", "type": "int"},
-        {"name": "origin", "type": "string"},
+        {"name": name, "type": _COLUMNS[name]} for name in ("time_hour", "minute", "carrier", "flight", "origin")
     ],
-}
-
-_COLUMNS: dict[str, Any] = {
-    "year": "int",
-    "month": "int",
-    "day": "int",
-    "dep_time": "int",
-    "sched_dep_time": "int",
-    "dep_delay": "int",
-    "arr_time": "int",
-    "sched_arr_time": "int",
-    "arr_delay": "int",
-    "carrier": "string",
-    "flight": "int",
-    "tailnum": "string",
-    "origin": "string",
-    "dest": "string",
-    "air_time": "int",
-    "distance": "int",
-    "hour": "int",
-    "minute": "int",
-    "time_hour": _MOMENT,
 }
 
 FLIGHT: dict[str, Any] = {

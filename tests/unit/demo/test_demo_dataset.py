@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from suiro.demo.dataset import TABLES, as_csv, flights, references, write_weather
+from suiro.demo.dataset import as_csv, flights, references, write_weather
 from suiro.demo.expected import Expected, expected
-from suiro.demo.names import VALIDATED
+from suiro.demo.names import TABLES, VALIDATED
 from suiro.demo.view_check import facts_of, row_of
 
 EACH = 41  # of the rows of a year is compared
