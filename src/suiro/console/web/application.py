@@ -34,16 +34,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from suiro.console.web.api import ENDPOINTS
 from suiro.console.web.console import Console
-from suiro.console.web.endpoint import (
-    Call,
-    Download,
-    Endpoint,
-    Events,
-    Router,
-    document,
-    names_in,
-    status_of,
-)
+from suiro.console.web.endpoint import Call, Download, Endpoint, Events, Router, document, names_in, status_of
 from suiro.errors import SuiroError, UsageError
 from suiro.foundation.http import Guard, Origins, Role, Users, error_json, is_let_in, watching_client
 

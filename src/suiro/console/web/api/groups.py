@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from suiro.client import Client
-from suiro.console.groups import (
-    GroupDetails,
-    NewOffset,
-    Reset,
-    describe_group,
-    plan_reset,
-    reset_offsets,
-)
+from suiro.console.groups import GroupDetails, NewOffset, Reset, describe_group, plan_reset, reset_offsets
 from suiro.console.web.endpoint import Body, Call, ConfirmBody, fields_of, get, post, require_confirmed
 from suiro.foundation.http import Role
 

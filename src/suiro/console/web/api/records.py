@@ -13,14 +13,7 @@ from suiro.client import NO_LEADER, Client, Fetched, TopicInfo
 from suiro.clock import Clock
 from suiro.console.formats import Decoded, Filter
 from suiro.console.pages import LEADER_WAIT_MS, read_page
-from suiro.console.records import (
-    LogRecord,
-    Start,
-    behind_deleted,
-    chosen_of,
-    parse_start,
-    start_offsets,
-)
+from suiro.console.records import LogRecord, Start, behind_deleted, chosen_of, parse_start, start_offsets
 from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.console.web.endpoint import Call, Download, Events, NotFoundError, get, number_of
 from suiro.console.web.record_files import FILE_FORMATS, Csv, Found, JsonLines
@@ -429,13 +422,7 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
 
 @get(
     "/topics/{topic}/export",
-    query={
-        **_FROM,
-        **WHERE,
-        **FILTER,
-        "format": "jsonl or csv",
-        "limit": "how many; all, where it is not said",
-    },
+    query={**_FROM, **WHERE, **FILTER, "format": "jsonl or csv", "limit": "how many; all, where it is not said"},
 )
 def _export(call: Call) -> Download:
     """Records as a file."""

@@ -9,15 +9,7 @@ from typing import Any
 import msgspec
 
 from suiro.client import Acl, Client, ScramUser
-from suiro.console.security import (
-    Resource,
-    Rules,
-    list_rules,
-    remove_rule,
-    remove_user,
-    rules_of,
-    set_quotas,
-)
+from suiro.console.security import Resource, Rules, list_rules, remove_rule, remove_user, rules_of, set_quotas
 from suiro.console.web.endpoint import Body, Call, get, post, require_confirmed
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
