@@ -26,7 +26,7 @@ from suiro.console.dead_letters import (
 )
 from suiro.console.records import LogRecord
 from suiro.console.redrives import Plan, Redriven
-from suiro.console.web.api.records import place_of
+from suiro.console.web.api.records import FORMATS, place_of
 from suiro.console.web.endpoint import Body, Call, ConflictError, NotFoundError, get, post
 from suiro.console.web.masks import MASKED
 from suiro.console.web.record_json import RecordJson, RecordView
@@ -162,15 +162,7 @@ def _groups(call: Call) -> Summary:
     return _readings.shared((call.console, topic, call.role >= Role.ADMIN), read, call.gone)
 
 
-@get(
-    "/dead-letters/{topic}/records",
-    query={
-        **_CHOSEN,
-        "limit": f"at most {LETTERS_MAX}",
-        "key": "the format of keys: auto, string, json, avro, long, hex",
-        "value": "the format of values",
-    },
-)
+@get("/dead-letters/{topic}/records", query={**_CHOSEN, **FORMATS, "limit": f"at most {LETTERS_MAX}"})
 def _records(call: Call) -> LetterList:
     """Dead letters with why and whence."""
     topic = call.path["topic"]
@@ -219,12 +211,7 @@ def _seen_by(call: Call) -> Seen:
 
 @get(
     "/dead-letters/{topic}/origin",
-    query={
-        "partition": "of the dead letter",
-        "offset": "of the dead letter",
-        "key": "the format of keys",
-        "value": "the format of values",
-    },
+    query={"partition": "of the dead letter", "offset": "of the dead letter", **FORMATS},
 )
 def _origin(call: Call, client: Client) -> OriginRecord:
     """The record that a dead letter was made of."""

@@ -48,11 +48,8 @@ EMPTY_FETCHES_MAX = 80
 """The most fetches of a search without records, each of `SCAN_WAIT_MS`, although there were some when it began."""
 SCAN_WAIT_MS = 250
 
-WHERE = {
-    "partition": "one partition; all, where it is not said",
-    "key": "the format of keys: auto, string, json, avro, long, hex",
-    "value": "the format of values",
-}
+FORMATS = {"key": "the format of keys: auto, string, json, avro, long, hex", "value": "the format of values"}
+WHERE = {"partition": "one partition; all, where it is not said", **FORMATS}
 FILTER = {"filter": "a rule, as connectors have them: late > 15 and carrier != 'XX'"}
 _FROM = {"from": "earliest, latest, an offset, -N, or a time in ISO 8601"}
 
