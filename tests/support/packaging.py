@@ -21,7 +21,7 @@ IN_IMAGE = "/opt/suiro/bin/suiro"
 
 def check_call(words: Sequence[str]) -> None:
     """Parses `suiro WORDS` as the command itself does, and runs nothing. Raises `ValueError` for a wrong call."""
-    from suiro.cli.commands import group_of
+    from suiro.cli.command_groups import group_of
 
     command, *rest = words or [""]
     try:

@@ -12,7 +12,7 @@ from suiro.cli.everyday import AS_JSON, YES, Connection, connected, note, print_
 if TYPE_CHECKING:
     from suiro.client import Acl, AclFilter, Client
 
-acl = Group("acl", "ACLs: list, add, remove.")
+acl = Group("acl")
 
 
 @options

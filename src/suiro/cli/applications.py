@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     from suiro.streams_spark.upgrade import Upgrade
 
-app = Group(
-    "app", "Running applications: list, graph, rows of stores and their input records. Also checks a changed topology."
-)
+app = Group("app")
 
 EXPLAIN_TIMEOUT_S = 120.0
 PATH = "/api/v1/application"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from suiro.connect import PostgresCapture
     from suiro.foundation.stopping import Stopping
 
-capture = Group("capture", "Capture a database: its tables become topics.")
+capture = Group("capture")
 
 
 @options

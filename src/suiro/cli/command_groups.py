@@ -20,10 +20,47 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from suiro.numerals import number, whole_number
+
+COMMANDS = {
+    "node": "Run a node: a log that any Kafka client can use.",
+    "registry": "Run a schema registry with Confluent's REST API.",
+    "capture": "Capture a database: its tables become topics.",
+    "demo": "Run the demo: a year of flights, from Postgres to a view with a bug, which is fixed while "
+    "clients read it.",
+    "run": "Run a topology on Spark.",
+    "prepare": "Compile the kernels and archive Spark's classes, so that later starts are faster.",
+    "cluster": "Show the brokers, the number of topics and groups, and current problems.",
+    "console": "Serve the web console.",
+    "topic": "Topics: list, describe, create, alter, delete; read and write records.",
+    "group": "Consumer groups: list, describe with lag, reset offsets, delete.",
+    "acl": "ACLs: list, add, remove.",
+    "user": "SCRAM users: list, add, remove.",
+    "quota": "Quotas of users, client ids and addresses: list, set, remove.",
+    "schema": "Schemas of a registry: list, get, register, check, diff, delete.",
+    "dead-letter": "Dead letters: list, show, redrive.",
+    "app": "Running applications: list, graph, rows of stores and their input records. Also checks a changed topology.",
+    "kafka": "Run a real Apache Kafka, or hand the data of a node over to one.",
+    "log": "Import topics of Apache Kafka into a stopped node.",
+    "connect": "Sources and sinks: run, check, status, pause, resume, restart.",
+    "spark": "Take over queries of Spark's own Kafka connector.",
+    "view": "Views: serve, deploy, compare, explain, shift, roll back, retire.",
+}
+"""What `suiro --help` says of each group of commands. A test compares it with the docstrings."""
+
+_MODULES = {"app": "applications", "cluster": "topic", "log": "kafka"}  # if it differs from the name of the command
+
+
+def group_of(command: str) -> Group:
+    """Returns the declaration of a command. Needs no extra."""
+    name = command.replace("-", "_")
+    group: Group = getattr(import_module(f"suiro.cli.{_MODULES.get(name, name)}"), name)
+    return group
+
 
 PathKind = Literal["", "existing file", "file", "folder"]
 T = typing.TypeVar("T")
@@ -70,9 +107,8 @@ def options(cls: type[T]) -> type[T]:
 class Group:
     """`suiro NAME COMMAND`. A group without further commands (`suiro NAME`) is declared by `itself`."""
 
-    def __init__(self, name: str, help: str) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.help = help
         self.commands: dict[str, Callable[..., None]] = {}
         self._itself: Callable[..., None] | None = None
 
@@ -84,11 +120,6 @@ class Group:
     def itself(self, function: Callable[..., None]) -> Callable[..., None]:
         self._itself = function
         return function
-
-    @property
-    def summary(self) -> str:
-        """The line in `suiro --help`."""
-        return self.help if self._itself is None else _first_line(self._itself).split(". ")[0].rstrip(".") + "."
 
     def main(self, arguments: Sequence[str]) -> int:
         """Parses the arguments and runs the command. A wrong call ends with exit code 2 (`SystemExit`), as in
@@ -111,7 +142,7 @@ class Group:
         return {name: self._parser(function, name) for name, function in self.commands.items()}
 
     def _overview(self) -> argparse.ArgumentParser:
-        parser = Parser(prog=f"suiro {self.name}", description=self.help, **_LAYOUT)
+        parser = Parser(prog=f"suiro {self.name}", description=COMMANDS.get(self.name), **_LAYOUT)
         commands = parser.add_subparsers(metavar="COMMAND", required=True)
         for name, function in self.commands.items():
             commands.add_parser(name, help=_first_line(function).replace("%", "%%"), **_LAYOUT)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import suiro
-from suiro.cli.commands import COMMANDS, group_of
+from suiro.cli.command_groups import COMMANDS, group_of
 from suiro.errors import ConfigError
 from suiro.foundation.files import home_folder
 

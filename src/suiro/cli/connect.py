@@ -10,7 +10,7 @@ from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import AS_JSON, fail, log_to_stderr, print_rows, reporting, say_lines
 from suiro.cli.services import WHILE_STDIN_IS_OPEN, ask_service, understood
 
-connect = Group("connect", "Sources and sinks: run, check, status, pause, resume, restart.")
+connect = Group("connect")
 
 _FILE = argument("FILE", "File of connectors, such as connectors.toml.")
 _NAME = argument("NAME", "Name of the connector.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from suiro.console.web import Remote
     from suiro.console.web.oidc import OidcSettings
 
-console = Group("console", "A web page and an HTTP API for a cluster and what runs on it.")
+console = Group("console")
 
 
 @options

@@ -22,7 +22,7 @@ from suiro.cli.everyday import (
 )
 from suiro.numerals import natural
 
-dead_letter = Group("dead-letter", "Dead letters: list, show, redrive.")
+dead_letter = Group("dead-letter")
 
 _TOPIC = argument("TOPIC", "Topic of dead letters.")
 _GROUP = option(None, "Group whose offsets store the progress. Default: suiro-redrive-TOPIC.", "GROUP")

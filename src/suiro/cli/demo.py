@@ -9,7 +9,7 @@ from suiro.cli.command_groups import Group, option
 from suiro.cli.everyday import usage
 from suiro.errors import SuiroError
 
-demo = Group("demo", "")
+demo = Group("demo")
 
 
 @demo.itself

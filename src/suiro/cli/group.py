@@ -19,7 +19,7 @@ from suiro.cli.everyday import (
 )
 from suiro.numerals import whole_number
 
-group = Group("group", "Consumer groups: list, describe with lag, reset offsets, delete.")
+group = Group("group")
 
 _TOPICS = option(None, "Only this topic, or only these partitions of it; repeatable.", "TOPIC[:P,P]")
 

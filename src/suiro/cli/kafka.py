@@ -15,7 +15,7 @@ from suiro.cli.everyday import fail, reporting
 from suiro.cli.services import SERVER_CONFIG, SERVER_SETTINGS
 from suiro.clock import sleep_s
 
-kafka = Group("kafka", "Run a real Apache Kafka, or hand the data of a node over to one.")
+kafka = Group("kafka")
 
 _LOOK_S = 0.5
 
@@ -139,7 +139,7 @@ def _settings(config: Path | None, set_: list[str] | None) -> dict[str, str]:
     return settings | assignments(set_ or (), "--set")
 
 
-log = Group("log", "Import topics of Apache Kafka into a stopped node.")
+log = Group("log")
 
 
 @log.command

@@ -10,7 +10,7 @@ from suiro.cli.everyday import fail, log_to_stderr
 from suiro.cli.services import METRICS, SERVER_CONFIG, SERVER_SETTINGS, WHILE_STDIN_IS_OPEN
 from suiro.errors import ConfigError, SuiroError
 
-node = Group("node", "")
+node = Group("node")
 
 
 @node.itself

@@ -33,7 +33,7 @@ MICRO_BATCHES = 3
 TEXT, COUNTS = "text", "counts"
 
 
-prepare = Group("prepare", "")
+prepare = Group("prepare")
 
 
 @prepare.itself

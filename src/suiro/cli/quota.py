@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from suiro.cli.command_groups import Group, option, options
 from suiro.cli.everyday import AS_JSON, YES, Connection, connected, print_rows, require_yes, say, usage
 
-quota = Group("quota", "Quotas of users, client ids and addresses: list, set, remove.")
+quota = Group("quota")
 
 
 @options

@@ -13,7 +13,7 @@ from suiro.errors import SuiroError, TransientError
 
 TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
 
-registry = Group("registry", "")
+registry = Group("registry")
 
 
 @registry.itself

@@ -40,7 +40,7 @@ _PHASES = {
     "switched": "has taken the place of the other process, and writes the results now",
 }
 
-run = Group("run", "")
+run = Group("run")
 
 
 @options

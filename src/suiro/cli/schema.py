@@ -28,7 +28,7 @@ from suiro.numerals import natural
 if TYPE_CHECKING:
     from suiro.registry import RegistryClient, Schema
 
-schema = Group("schema", "Schemas of a registry: list, get, register, check, diff, delete.")
+schema = Group("schema")
 
 _SUBJECT = argument("SUBJECT", "Subject, such as flights-value.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import BOOTSTRAP_SERVERS, reporting
 
-spark = Group("spark", "Take over queries of Spark's own Kafka connector.")
+spark = Group("spark")
 
 
 @spark.command

@@ -20,7 +20,7 @@ from suiro.cli.everyday import (
 )
 from suiro.numerals import whole_number
 
-cluster = Group("cluster", "Brokers, number of topics and groups, current problems.")
+cluster = Group("cluster")
 
 
 @cluster.itself
@@ -42,7 +42,7 @@ def cluster_(connection: Connection, as_json: bool = AS_JSON) -> None:
         )
 
 
-topic = Group("topic", "Topics: list, describe, create, alter, delete; read and write records.")
+topic = Group("topic")
 
 _NAME = argument("TOPIC")
 _CONFIG = option(None, "A setting of the topic; repeatable.", "NAME=VALUE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import AS_JSON, YES, Connection, ask_password, connected, print_rows, require_yes, say
 
-user = Group("user", "SCRAM users: list, add, remove.")
+user = Group("user")
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _NAME = argument("USER")

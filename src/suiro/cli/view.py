@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-view = Group("view", "Views: serve, deploy, compare, explain, shift, roll back, retire.")
+view = Group("view")
 
 _VIEW = argument("VIEW", "Name of the view.")
 _MAX_LAG = option(None, "Maximum lag of the candidate. Default: 10s.", "TIME")

@@ -10,7 +10,7 @@ import pytest
 from suiro.cli.command_groups import Group, argument, option, options
 
 found: dict[str, Any] = {}
-group = Group("things", "Things.")
+group = Group("things")
 
 
 @options

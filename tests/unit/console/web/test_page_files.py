@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import suiro
-from suiro.cli.commands import group_of
+from suiro.cli.command_groups import group_of
 from suiro.console.web.application import PageFiles
 
 PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
