@@ -182,6 +182,7 @@ class ConsoleApplication:
                 role=role,
                 gone=gone,
                 can_log_out=self._login is not None and not _header(scope, b"authorization"),
+                action=endpoint.path.rpartition("}")[2],
             )
             return endpoint.answer_to(call)
 

@@ -97,7 +97,8 @@ class Download:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One request, after the checks of login, role and body. `gone` is set when the client has disconnected.
-    `can_log_out`: the user has a session."""
+    `can_log_out`: the user has a session. `action` is what the path of the endpoint has behind its last name, such as
+    "/shift"."""
 
     console: Console
     path: Mapping[str, str]
@@ -107,6 +108,7 @@ class Call:
     role: Role
     gone: threading.Event
     can_log_out: bool = False
+    action: str = ""
 
     @property
     def is_masked(self) -> bool:

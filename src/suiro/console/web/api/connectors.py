@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,14 +63,11 @@ def _status(name: str, status: Any) -> dict[str, Any]:
     }
 
 
-def _doing(action: str) -> Callable[[Call], Mapping[str, Any]]:
-    def do(call: Call) -> Mapping[str, Any]:
-        peer = peer_of(call, call.console.settings.connect, "process of connect")
-        name = call.path["name"]
-        peer.ask(METHODS[action], f"/connectors/{segment(name)}/{action}", call.gone, user=call.user)
-        return {"name": name}
-
-    return do
+def _do(call: Call) -> Mapping[str, Any]:
+    peer, name = peer_of(call, call.console.settings.connect, "process of connect"), call.path["name"]
+    method = METHODS[call.action.removeprefix("/")]
+    peer.ask(method, f"/connectors/{segment(name)}{call.action}", call.gone, user=call.user)
+    return {"name": name}
 
 
 for _action in METHODS:
@@ -79,4 +76,4 @@ for _action in METHODS:
         Role.OPERATOR,
         summary=f"{_action.capitalize()} a connector; its state follows",
         body=NothingBody,
-    )(_doing(_action))
+    )(_do)

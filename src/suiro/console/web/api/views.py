@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -103,13 +102,10 @@ def _views(call: Call, content: bytes) -> list[Any]:
     return [msgspec.Raw(json_without_errors(call, bytes(one))) for one in views]
 
 
-def _looking(what: str) -> Callable[[Call], bytes]:
-    def look(call: Call) -> bytes:
-        if what == "/comparisons":
-            call.require_unmasked(ROWS)
-        return json_without_errors(call, _peer(call).ask("GET", _path(call, what), call.gone))
-
-    return look
+def _look(call: Call) -> bytes:
+    if call.action == "/comparisons":
+        call.require_unmasked(ROWS)
+    return json_without_errors(call, _peer(call).ask("GET", _path(call), call.gone))
 
 
 @post("/views/{host}", Role.ADMIN, body=DeployBody)
@@ -125,36 +121,28 @@ def _deploy(call: Call) -> bytes:
     return _peer(call).long("/views", said, call.gone, user=call.user, timeout_s=DEPLOY_TIMEOUT_S)
 
 
-def _doing(what: str) -> Callable[[Call], bytes]:
-    def do(call: Call) -> bytes:
-        told = _peer(call).ask("POST", _path(call, what), call.gone, _said(call), user=call.user)
-        return json_without_errors(call, told)
-
-    return do
+def _do(call: Call) -> bytes:
+    told = _peer(call).ask("POST", _path(call), call.gone, _said(call), user=call.user)
+    return json_without_errors(call, told)
 
 
-def _working(what: str) -> Callable[[Call], bytes]:
+def _work(call: Call) -> bytes:
     """A request that may take minutes. It ends when its caller disconnects."""
-
-    def work(call: Call) -> bytes:
-        call.require_unmasked(ROWS)
-        peer = _peer(call)
-        said = {"timeout_ms": LONG_TIMEOUT_MS, **_said(call)}
-        timeout_ms = said["timeout_ms"]
-        if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
-            raise UsageError(f'"timeout_ms" is {timeout_ms}: expected more than 0, at most {LONGEST_TIMEOUT_MS}')
-        timeout_s = timeout_ms / 1_000 + SLACK_S
-        return peer.long(_path(call, what), said, call.gone, user=call.user, timeout_s=timeout_s)
-
-    return work
+    call.require_unmasked(ROWS)
+    peer = _peer(call)
+    said = {"timeout_ms": LONG_TIMEOUT_MS, **_said(call)}
+    timeout_ms = said["timeout_ms"]
+    if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
+        raise UsageError(f'"timeout_ms" is {timeout_ms}: expected more than 0, at most {LONGEST_TIMEOUT_MS}')
+    return peer.long(_path(call), said, call.gone, user=call.user, timeout_s=timeout_ms / 1_000 + SLACK_S)
 
 
 def _peer(call: Call) -> Peer:
     return peer_of(call, call.console.settings.views, "host of views")
 
 
-def _path(call: Call, what: str) -> str:
-    return f"/views/{segment(call.path['view'])}{what}"
+def _path(call: Call) -> str:
+    return f"/views/{segment(call.path['view'])}{call.action}"
 
 
 def _said(call: Call) -> dict[str, Any]:
@@ -167,15 +155,15 @@ for _what, _summary in (
     ("/history", "The last changes of a view: when, who, what"),
     ("/comparisons", "The last comparisons of a view's versions, by id"),
 ):
-    get(f"/views/{{host}}/{{view}}{_what}", summary=_summary)(_looking(_what))
+    get(f"/views/{{host}}/{{view}}{_what}", summary=_summary)(_look)
 
-for _what, _role, _kind, _body, _summary in (
-    ("/compare", Role.VIEWER, _working, CompareBody, "Compare two versions row by row"),
-    ("/explain", Role.VIEWER, _working, ExplainBody, "Why rows of two versions differ"),
-    ("/shift", Role.OPERATOR, _doing, ShiftBody, "Move readers to the other version by steps"),
-    ("/rollback", Role.OPERATOR, _doing, NothingBody, "Give all readers the version before"),
-    ("/forward", Role.OPERATOR, _doing, ForwardBody, "Give all readers the version after a rollback"),
-    ("/throttle", Role.OPERATOR, _doing, ThrottleBody, "Records a second of a version being built"),
-    ("/retire", Role.ADMIN, _doing, RetireBody, "End a version and what it stores"),
+for _what, _role, _handle, _body, _summary in (
+    ("/compare", Role.VIEWER, _work, CompareBody, "Compare two versions row by row"),
+    ("/explain", Role.VIEWER, _work, ExplainBody, "Why rows of two versions differ"),
+    ("/shift", Role.OPERATOR, _do, ShiftBody, "Move readers to the other version by steps"),
+    ("/rollback", Role.OPERATOR, _do, NothingBody, "Give all readers the version before"),
+    ("/forward", Role.OPERATOR, _do, ForwardBody, "Give all readers the version after a rollback"),
+    ("/throttle", Role.OPERATOR, _do, ThrottleBody, "Records a second of a version being built"),
+    ("/retire", Role.ADMIN, _do, RetireBody, "End a version and what it stores"),
 ):
-    post(f"/views/{{host}}/{{view}}{_what}", _role, summary=_summary, body=_body)(_kind(_what))
+    post(f"/views/{{host}}/{{view}}{_what}", _role, summary=_summary, body=_body)(_handle)
