@@ -170,9 +170,9 @@ def get(path: str, role: Role = Role.VIEWER, **more: Any) -> Callable[[H], H]:
     return _registering("GET", path, role, **more)
 
 
-def post(path: str, role: Role, **more: Any) -> Callable[[H], H]:
+def post(path: str, role: Role, body: type[Body] = NothingBody, **more: Any) -> Callable[[H], H]:
     """The same for a change, or for what takes a body."""
-    return _registering("POST", path, role, **more)
+    return _registering("POST", path, role, body=body, **more)
 
 
 def _registering(method: str, path: str, role: Role, **more: Any) -> Callable[[H], H]:

@@ -106,7 +106,7 @@ def _rows(call: Call) -> bytes:
     return _peer(call).ask("GET", f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
 
 
-@post("/apps/{app}/stores/{store}/explain", Role.VIEWER, body=RowBody)
+@post("/apps/{app}/stores/{store}/explain", Role.VIEWER, RowBody)
 def _explain(call: Call) -> bytes:
     """The input records that a row of a store is made of."""
     call.require_unmasked("rows of stores")

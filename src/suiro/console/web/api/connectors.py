@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from suiro.console.web.endpoint import Call, NothingBody, get, post
+from suiro.console.web.endpoint import Call, get, post
 from suiro.console.web.remotes import listed, peer_of, without_errors
 from suiro.foundation.http import Role, segment
 
@@ -63,17 +63,11 @@ def _status(name: str, status: Any) -> dict[str, Any]:
     }
 
 
+@post("/connectors/{host}/{name}/pause", Role.OPERATOR, summary="Pause a connector; its state follows")
+@post("/connectors/{host}/{name}/resume", Role.OPERATOR, summary="Resume a connector; its state follows")
+@post("/connectors/{host}/{name}/restart", Role.OPERATOR, summary="Restart a connector; its state follows")
 def _do(call: Call) -> Mapping[str, Any]:
     peer, name = peer_of(call, call.console.settings.connect, "process of connect"), call.path["name"]
     method = METHODS[call.action.removeprefix("/")]
     peer.ask(method, f"/connectors/{segment(name)}{call.action}", call.gone, user=call.user)
     return {"name": name}
-
-
-for _action in METHODS:
-    post(
-        f"/connectors/{{host}}/{{name}}/{_action}",
-        Role.OPERATOR,
-        summary=f"{_action.capitalize()} a connector; its state follows",
-        body=NothingBody,
-    )(_do)

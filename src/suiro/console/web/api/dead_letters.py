@@ -233,7 +233,7 @@ def _history(call: Call) -> tuple[Redriven, ...]:
         return redrives.history(client, call.path["topic"])
 
 
-@post("/dead-letters/{topic}/redrive", Role.OPERATOR, body=RedriveBody)
+@post("/dead-letters/{topic}/redrive", Role.OPERATOR, RedriveBody)
 def _redrive(call: Call) -> PlanJson:
     """Send dead letters back, each once; with dry_run only say what would go where."""
     topic, body = call.path["topic"], call.body

@@ -46,7 +46,7 @@ def _one(call: Call, client: Client) -> GroupPage:
     )
 
 
-@post("/groups/{group}/reset", Role.OPERATOR, body=ResetBody)
+@post("/groups/{group}/reset", Role.OPERATOR, ResetBody)
 def _reset(call: Call, client: Client) -> tuple[NewOffset, ...]:
     """Set committed offsets; with dry_run only say which."""
     body: ResetBody = call.body
@@ -58,7 +58,7 @@ def _reset(call: Call, client: Client) -> tuple[NewOffset, ...]:
     return planned
 
 
-@post("/groups/{group}/delete", Role.ADMIN, body=ConfirmBody)
+@post("/groups/{group}/delete", Role.ADMIN, ConfirmBody)
 def _delete(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete a group and what it committed."""
     name = call.path["group"]

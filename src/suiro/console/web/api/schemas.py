@@ -149,7 +149,7 @@ def _version(call: Call, name: str) -> int:
     return found
 
 
-@post("/schemas/{subject}/check", Role.VIEWER, body=SchemaBody)
+@post("/schemas/{subject}/check", Role.VIEWER, SchemaBody)
 def _check(call: Call) -> Checked:
     """Whether a schema could be registered now, by the subject's level; nothing is registered."""
     registry, schema = call.console.registry(), _schema(call.body)
@@ -157,7 +157,7 @@ def _check(call: Call) -> Checked:
         return schemas.check(registry, call.path["subject"], schema)
 
 
-@post("/schemas/{subject}/register", Role.OPERATOR, body=SchemaBody)
+@post("/schemas/{subject}/register", Role.OPERATOR, SchemaBody)
 def _register(call: Call) -> RegisteredVersion:
     """Register a schema as a version."""
     registry, schema = call.console.registry(), _schema(call.body)

@@ -95,7 +95,7 @@ def _acls(call: Call, client: Client) -> Rules:
     return list_rules(client)
 
 
-@post("/acls", Role.ADMIN, body=RulesBody)
+@post("/acls", Role.ADMIN, RulesBody)
 def _add_acls(call: Call, client: Client) -> RulesMade:
     """Add a rule for each resource, principal, host and operation."""
     body: RulesBody = call.body
@@ -112,7 +112,7 @@ def _add_acls(call: Call, client: Client) -> RulesMade:
     return RulesMade(acls=made)
 
 
-@post("/acls/delete", Role.ADMIN, body=RuleBody)
+@post("/acls/delete", Role.ADMIN, RuleBody)
 def _remove_acl(call: Call, client: Client) -> RulesMade:
     """Remove one rule, and none but this."""
     acl = Acl(**msgspec.structs.asdict(call.body))
@@ -126,7 +126,7 @@ def _users(call: Call, client: Client) -> UserList:
     return UserList(users=client.admin.describe_scram_users())
 
 
-@post("/users", Role.ADMIN, body=UserBody)
+@post("/users", Role.ADMIN, UserBody)
 def _add_user(call: Call, client: Client) -> Mapping[str, Any]:
     """Give a SCRAM user a password, a new one or another."""
     body: UserBody = call.body
@@ -136,7 +136,7 @@ def _add_user(call: Call, client: Client) -> Mapping[str, Any]:
     return {"name": body.name, "mechanism": body.mechanism}
 
 
-@post("/users/delete", Role.ADMIN, body=DeleteUserBody)
+@post("/users/delete", Role.ADMIN, DeleteUserBody)
 def _remove_user(call: Call, client: Client) -> Mapping[str, Any]:
     """Take a SCRAM user's passwords away."""
     body: DeleteUserBody = call.body
@@ -152,7 +152,7 @@ def _quotas(call: Call, client: Client) -> QuotaList:
     return QuotaList(quotas=tuple(QuotaRow(entity=dict(one.entity), values=one.values) for one in found))
 
 
-@post("/quotas", Role.ADMIN, body=QuotaBody)
+@post("/quotas", Role.ADMIN, QuotaBody)
 def _set_quotas(call: Call, client: Client) -> Mapping[str, Any]:
     """Set quotas of a user, a client id, both together or an address; take others away."""
     body: QuotaBody = call.body

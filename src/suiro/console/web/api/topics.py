@@ -71,7 +71,7 @@ def _one(call: Call, client: Client) -> TopicPage:
     )
 
 
-@post("/topics", Role.OPERATOR, body=NewTopicBody)
+@post("/topics", Role.OPERATOR, NewTopicBody)
 def _create(call: Call, client: Client) -> Mapping[str, Any]:
     """Create a topic; what is not said is as the brokers have it."""
     body: NewTopicBody = call.body
@@ -80,7 +80,7 @@ def _create(call: Call, client: Client) -> Mapping[str, Any]:
     return {"name": body.name}
 
 
-@post("/topics/{topic}/alter", Role.OPERATOR, body=AlterBody)
+@post("/topics/{topic}/alter", Role.OPERATOR, AlterBody)
 def _alter(call: Call, client: Client) -> Mapping[str, Any]:
     """Add partitions, change settings; null takes a setting away."""
     body: AlterBody = call.body
@@ -91,7 +91,7 @@ def _alter(call: Call, client: Client) -> Mapping[str, Any]:
     return {"name": call.path["topic"]}
 
 
-@post("/topics/{topic}/delete-records", Role.ADMIN, body=DeleteRecordsBody)
+@post("/topics/{topic}/delete-records", Role.ADMIN, DeleteRecordsBody)
 def _delete_records(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete the records before an offset of each partition, or all."""
     name, body = call.path["topic"], call.body
@@ -108,7 +108,7 @@ def _delete_records(call: Call, client: Client) -> Mapping[str, Any]:
     return {"name": name, "first_offsets": {str(partition): offset for partition, offset in found.items()}}
 
 
-@post("/topics/{topic}/delete", Role.ADMIN, body=ConfirmBody)
+@post("/topics/{topic}/delete", Role.ADMIN, ConfirmBody)
 def _delete(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete a topic."""
     name = call.path["topic"]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from suiro.console.web.endpoint import Body, Call, NothingBody, get, post
+from suiro.console.web.endpoint import Body, Call, get, post
 from suiro.console.web.remotes import Peer, json_without_errors, listed, peer_of
 from suiro.errors import UsageError
 from suiro.foundation.http import Role, segment
@@ -102,13 +102,16 @@ def _views(call: Call, content: bytes) -> list[Any]:
     return [msgspec.Raw(json_without_errors(call, bytes(one))) for one in views]
 
 
+@get("/views/{host}/{view}", summary="A view: versions, routing, lag, progress, processes")
+@get("/views/{host}/{view}/history", summary="The last changes of a view: when, who, what")
+@get("/views/{host}/{view}/comparisons", summary="The last comparisons of a view's versions, by id")
 def _look(call: Call) -> bytes:
     if call.action == "/comparisons":
         call.require_unmasked(ROWS)
     return json_without_errors(call, _peer(call).ask("GET", _path(call), call.gone))
 
 
-@post("/views/{host}", Role.ADMIN, body=DeployBody)
+@post("/views/{host}", Role.ADMIN, DeployBody)
 def _deploy(call: Call) -> bytes:
     """Deploy a version of a view: its code runs on the host."""
     from suiro.views.pipeline.archive import archive_of_files
@@ -121,11 +124,20 @@ def _deploy(call: Call) -> bytes:
     return _peer(call).long("/views", said, call.gone, user=call.user, timeout_s=DEPLOY_TIMEOUT_S)
 
 
+@post("/views/{host}/{view}/shift", Role.OPERATOR, ShiftBody, summary="Move readers to the other version by steps")
+@post("/views/{host}/{view}/rollback", Role.OPERATOR, summary="Give all readers the version before")
+@post(
+    "/views/{host}/{view}/forward", Role.OPERATOR, ForwardBody, summary="Give all readers the version after a rollback"
+)
+@post("/views/{host}/{view}/throttle", Role.OPERATOR, ThrottleBody, summary="Records a second of a version being built")
+@post("/views/{host}/{view}/retire", Role.ADMIN, RetireBody, summary="End a version and what it stores")
 def _do(call: Call) -> bytes:
     told = _peer(call).ask("POST", _path(call), call.gone, _said(call), user=call.user)
     return json_without_errors(call, told)
 
 
+@post("/views/{host}/{view}/compare", Role.VIEWER, CompareBody, summary="Compare two versions row by row")
+@post("/views/{host}/{view}/explain", Role.VIEWER, ExplainBody, summary="Why rows of two versions differ")
 def _work(call: Call) -> bytes:
     """A request that may take minutes. It ends when its caller disconnects."""
     call.require_unmasked(ROWS)
@@ -148,22 +160,3 @@ def _path(call: Call) -> str:
 def _said(call: Call) -> dict[str, Any]:
     said: dict[str, Any] = msgspec.to_builtins(call.body)
     return {**said, "who": call.user or "console"}
-
-
-for _what, _summary in (
-    ("", "A view: versions, routing, lag, progress, processes"),
-    ("/history", "The last changes of a view: when, who, what"),
-    ("/comparisons", "The last comparisons of a view's versions, by id"),
-):
-    get(f"/views/{{host}}/{{view}}{_what}", summary=_summary)(_look)
-
-for _what, _role, _handle, _body, _summary in (
-    ("/compare", Role.VIEWER, _work, CompareBody, "Compare two versions row by row"),
-    ("/explain", Role.VIEWER, _work, ExplainBody, "Why rows of two versions differ"),
-    ("/shift", Role.OPERATOR, _do, ShiftBody, "Move readers to the other version by steps"),
-    ("/rollback", Role.OPERATOR, _do, NothingBody, "Give all readers the version before"),
-    ("/forward", Role.OPERATOR, _do, ForwardBody, "Give all readers the version after a rollback"),
-    ("/throttle", Role.OPERATOR, _do, ThrottleBody, "Records a second of a version being built"),
-    ("/retire", Role.ADMIN, _do, RetireBody, "End a version and what it stores"),
-):
-    post(f"/views/{{host}}/{{view}}{_what}", _role, summary=_summary, body=_body)(_handle)

@@ -33,7 +33,7 @@ class CopyBody(Body):
     to: str
 
 
-@post("/topics/{topic}/records", Role.OPERATOR, body=ProduceBody)
+@post("/topics/{topic}/records", Role.OPERATOR, ProduceBody)
 def _produce(call: Call, client: Client) -> Mapping[str, int]:
     """Write a record."""
     topic, body = call.path["topic"], call.body
@@ -48,7 +48,7 @@ def _produce(call: Call, client: Client) -> Mapping[str, int]:
     return _written(call, client, topic, record)
 
 
-@post("/topics/{topic}/copy", Role.OPERATOR, body=CopyBody)
+@post("/topics/{topic}/copy", Role.OPERATOR, CopyBody)
 def _copy(call: Call, client: Client) -> Mapping[str, int]:
     """Copy a record to another topic, as it stands.
 
