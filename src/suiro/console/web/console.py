@@ -121,10 +121,12 @@ class Console:
         with self._lock:
             client = self._idle.pop() if self._idle else self._new_client()
             self._lent.add(client)
-        is_well = False
+        is_well = True
         try:
             yield client
-            is_well = True
+        except BaseException as error:
+            is_well = isinstance(error, UsageError)  # the request is wrong, and not the connection
+            raise
         finally:
             with self._lock:
                 self._lent.discard(client)
