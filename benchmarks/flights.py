@@ -51,8 +51,7 @@ from suiro.demo.names import (
     VALIDATED,
     WEATHER,
 )
-from suiro.demo.pipeline import figures
-from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
+from suiro.demo.pipeline import FLIGHT, FLIGHT_KEY, figures
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import decode, encode, partitions_of

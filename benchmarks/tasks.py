@@ -29,7 +29,7 @@ import pyarrow as pa
 from suiro.demo import pipeline
 from suiro.demo.dataset import REFERENCES, flights, references
 from suiro.demo.names import PREFIX, RAW, WEATHER
-from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
+from suiro.demo.pipeline import FLIGHT, FLIGHT_KEY
 from suiro.protocol.columnar import partitions_of
 from suiro.spark import OffsetRange, SinkOptions, SourceOptions
 from suiro.streams import StreamsBuilder, serdes

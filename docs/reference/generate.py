@@ -14,7 +14,7 @@ from pathlib import Path
 from suiro.broker.apis import APIS
 from suiro.broker.metrics.families import FAMILIES
 from suiro.broker.settings.kafka_settings import ALTERABLE
-from suiro.cli.commands import COMMANDS, parsers_of
+from suiro.cli.command_groups import COMMANDS, group_of
 from suiro.config import NodeSettings
 from suiro.connect.control import METRICS as CONNECTOR_METRICS
 from suiro.connect.control import STATE_METRIC
@@ -252,7 +252,7 @@ EXAMPLES = {
 def commands() -> str:
     found = {}
     for name in COMMANDS:
-        for inner, parser in parsers_of(name).items():
+        for inner, parser in group_of(name).parsers().items():
             example = " ".join(["suiro", f"{name} {inner}".strip(), *_needed(parser)])
             found[f"{name} {inner}".strip()] = (parser.description or "", list(_options(parser)), example)
     lines = [

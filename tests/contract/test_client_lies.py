@@ -17,10 +17,9 @@ from support.tcp_proxy import TcpProxy
 from suiro.client import EARLIEST, LATEST, AclFilter, Client, NewTopic
 from suiro.client import connection as connection_module
 from suiro.clock import ManualClock, SystemClock
-from suiro.console.cluster import describe_cluster
 from suiro.console.groups import Reset, describe_group, plan_reset
 from suiro.console.records import Start, read_records
-from suiro.console.topics import describe_topic
+from suiro.console.topics import describe_cluster, describe_topic
 from suiro.errors import RefusedError, SuiroError
 from suiro.protocol.messages import API_KEYS, response_class
 from suiro.topic_table.reading import pairs

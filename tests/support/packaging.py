@@ -21,11 +21,11 @@ IN_IMAGE = "/opt/suiro/bin/suiro"
 
 def check_call(words: Sequence[str]) -> None:
     """Parses `suiro WORDS` as the command itself does, and runs nothing. Raises `ValueError` for a wrong call."""
-    from suiro.cli.commands import parsers_of
+    from suiro.cli.command_groups import group_of
 
     command, *rest = words or [""]
     try:
-        parsers = parsers_of(command)
+        parsers = group_of(command).parsers()
         parser = parsers.get("") or parsers[rest.pop(0)]
     except (ImportError, AttributeError, KeyError, IndexError):
         raise ValueError(f"suiro {shlex.join(words)}: there is no such command") from None

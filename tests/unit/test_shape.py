@@ -17,15 +17,11 @@ MAX_LINES = 600
 MAX_FUNCTION_LINES = 80
 
 KERNEL = "a compiled loop; numba does not inline across its parts for free"
-OPTIONS = "declares the options of the command"
 
 LONG_FILES = {
     "streams/vectorised/kernels.py": KERNEL,
 }
 LONG_FUNCTIONS = {
-    "cli/capture.py:postgres": OPTIONS,
-    "cli/console.py:console_": OPTIONS,
-    "cli/node.py:node_": OPTIONS,
     "connect/postgres/encoding/kernels/offsets.py:parse": KERNEL,
     "connect/postgres/encoding/kernels/rows.py:encode_rows": KERNEL,
     "protocol/kernels.py:read_records": KERNEL,

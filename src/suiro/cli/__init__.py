@@ -73,11 +73,12 @@ def _main() -> None:
     if is_service and "--hash-password" not in arguments:
         # Before other imports, which may take a second. A service replaces these handlers by its own once there is
         # something to stop.
+        undone = "suiro run: stopped before all was processed; run it again to continue"
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _exit_undone if "--until-done" in arguments else _exit)
+            signal.signal(number, lambda *_: sys.exit(undone if "--until-done" in arguments else 0))
         # Also before imports: modules compute their shares of files and connections from the limit.
         descriptors.raise_limit()
-    from suiro.cli.commands import COMMANDS, group_of
+    from suiro.cli.command_groups import COMMANDS, group_of
 
     command = "".join(arguments[:1])
     extra, needing = _EXTRAS.get(command, ("", ()))
@@ -87,9 +88,9 @@ def _main() -> None:
         require(extra)
     if command in COMMANDS:
         sys.exit(group_of(command).main(arguments[1:]))
-    from suiro.cli.overview import main as overview_main
+    from suiro.cli.completion import overview
 
-    sys.exit(overview_main(arguments))
+    sys.exit(overview(arguments))
 
 
 def _open_streams() -> None:
@@ -102,11 +103,3 @@ def _open_streams() -> None:
             setattr(sys, name, stream)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a locale may have less than Unicode
-
-
-def _exit(*_: object) -> None:
-    sys.exit(0)
-
-
-def _exit_undone(*_: object) -> None:
-    sys.exit("suiro run: stopped before all was processed; run it again to continue")

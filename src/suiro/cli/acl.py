@@ -3,57 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import astuple
+from typing import TYPE_CHECKING
 
-from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import AsJson, Connection, Yes, connected, note, print_rows, require_yes
+from suiro.cli.command_groups import Group, option, options
+from suiro.cli.everyday import AS_JSON, YES, Connection, connected, note, print_rows, require_yes
 
 if TYPE_CHECKING:
     from suiro.client import Acl, AclFilter, Client
 
-acl = Group("acl", "ACLs: list, add, remove.")
+acl = Group("acl")
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class _Rules:
     """The options that select rules: the resources, the principals, and what they may do."""
 
-    topic: Annotated[list[str] | None, Option("--topic", "NAME", "Topic; repeatable. * is every topic.")] = None
-    group: Annotated[list[str] | None, Option("--group", "NAME", "Group; repeatable. * is every group.")] = None
-    transactional_id: Annotated[
-        list[str] | None, Option("--transactional-id", "ID", "Transactional id; repeatable.")
-    ] = None
-    cluster: Annotated[bool, Option("--cluster", help="The cluster itself.")] = False
-    resource_pattern_type: Annotated[
-        str,
-        Option(
-            "--resource-pattern-type",
-            help="prefixed: all names that start with the given one.",
-            choices=("literal", "prefixed"),
-        ),
-    ] = "literal"
-    operation: Annotated[
-        list[str] | None,
-        Option(
-            "--operation",
-            "NAME",
-            "Operation, with Kafka's name: read, write, describe, alter...; repeatable. Default: all.",
-        ),
-    ] = None
-    allow_principal: Annotated[
-        list[str] | None,
-        Option("--allow-principal", "User:NAME", "Principal to allow; repeatable. User:* is everybody."),
-    ] = None
-    deny_principal: Annotated[
-        list[str] | None, Option("--deny-principal", "User:NAME", "Principal to deny; repeatable.")
-    ] = None
-    host: Annotated[
-        list[str] | None,
-        Option("--host", "ADDRESS", "Address from which the client connects; repeatable. Default: any."),
-    ] = None
-    producer: Annotated[bool, Option("--producer", help="All ACLs that a producer needs.")] = False
-    consumer: Annotated[bool, Option("--consumer", help="All ACLs that a consumer needs.")] = False
+    topic: list[str] | None = option(None, "Topic; repeatable. * is every topic.", "NAME")
+    group: list[str] | None = option(None, "Group; repeatable. * is every group.", "NAME")
+    transactional_id: list[str] | None = option(None, "Transactional id; repeatable.", "ID")
+    cluster: bool = option(False, "The cluster itself.")
+    resource_pattern_type: str = option(
+        "literal", "prefixed: all names that start with the given one.", choices=("literal", "prefixed")
+    )
+    operation: list[str] | None = option(
+        None, "Operation, with Kafka's name: read, write, describe, alter...; repeatable. Default: all.", "NAME"
+    )
+    allow_principal: list[str] | None = option(
+        None, "Principal to allow; repeatable. User:* is everybody.", "User:NAME"
+    )
+    deny_principal: list[str] | None = option(None, "Principal to deny; repeatable.", "User:NAME")
+    host: list[str] | None = option(
+        None, "Address from which the client connects; repeatable. Default: any.", "ADDRESS"
+    )
+    producer: bool = option(False, "All ACLs that a producer needs.")
+    consumer: bool = option(False, "All ACLs that a consumer needs.")
 
     def made(self) -> list[Acl]:
         from suiro.console.security import CLUSTER_NAME, Resource, rules_of
@@ -84,10 +68,10 @@ class _Rules:
 @acl.command
 def list_(
     connection: Connection,
-    topic: Annotated[str | None, Option("--topic", "NAME", "ACLs that apply to this topic.")] = None,
-    group: Annotated[str | None, Option("--group", "NAME", "ACLs that apply to this group.")] = None,
-    principal: Annotated[str | None, Option("--principal", "User:NAME", "ACLs of this principal.")] = None,
-    as_json: AsJson = False,
+    topic: str | None = option(None, "ACLs that apply to this topic.", "NAME"),
+    group: str | None = option(None, "ACLs that apply to this group.", "NAME"),
+    principal: str | None = option(None, "ACLs of this principal.", "User:NAME"),
+    as_json: bool = AS_JSON,
 ) -> None:
     """List ACLs."""
     with connected(connection) as client:
@@ -103,10 +87,7 @@ def list_(
 
 @acl.command
 def add(
-    connection: Connection,
-    rules: _Rules,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show the ACLs.")] = False,
-    as_json: AsJson = False,
+    connection: Connection, rules: _Rules, dry_run: bool = option(False, "Only show the ACLs."), as_json: bool = AS_JSON
 ) -> None:
     """Add ACLs. Existing ACLs are not changed."""
     with connected(connection) as client:
@@ -119,7 +100,7 @@ def add(
 
 
 @acl.command
-def remove(connection: Connection, rules: _Rules, yes: Yes = False, as_json: AsJson = False) -> None:
+def remove(connection: Connection, rules: _Rules, yes: bool = YES, as_json: bool = AS_JSON) -> None:
     """Remove ACLs: exactly those that `suiro acl add` with the same options adds."""
     with connected(connection) as client:
         from suiro.console.security import selecting
@@ -141,9 +122,4 @@ def _described(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
 
 
 def _print(rules: Sequence[Acl], as_json: bool) -> None:
-    print_rows(
-        rules,
-        as_json,
-        ("resource", "name", "pattern", "principal", "host", "operation", "permission"),
-        map(astuple, rules),
-    )
+    print_rows(rules, as_json, "resource, name, pattern, principal, host, operation, permission", map(astuple, rules))

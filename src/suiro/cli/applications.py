@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
     fail,
     note,
     print_fields,
@@ -24,25 +23,27 @@ from suiro.cli.services import TIMEOUT_S, ask_service, understood
 from suiro.numerals import natural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from suiro.streams_spark.upgrade import Upgrade
 
-app = Group(
-    "app", "Running applications: list, graph, rows of stores and their input records. Also checks a changed topology."
-)
+app = Group("app")
 
 EXPLAIN_TIMEOUT_S = 120.0
 PATH = "/api/v1/application"
 EXPECTED = "an application"
-_COLUMNS = ("application", "state", "records/s", "lag", "stores", "rows", "bytes", "held", "retries", "url")
+_COLUMNS = "application, state, records/s, lag, stores, rows, bytes, held, retries, url"
 
-App = Annotated[str, Option("--app", "URL", "Address that `suiro run --console` printed.")]
-Apps = Annotated[list[str] | None, Option("--app", "URL", "Address that `suiro run --console` printed; repeatable.")]
+APP = option(..., "Address that `suiro run --console` printed.", "URL")
 
 
 @app.command
-def list_(apps: Apps = None, as_json: AsJson = False) -> None:
+def list_(
+    apps: list[str] | None = option(
+        None, "Address that `suiro run --console` printed; repeatable.", "URL", name="--app"
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
     """List applications with their state, rate and lag. If one does not answer, the exit status is 1."""
     if not apps:
         usage("give --app URL for each application: the address that `suiro run --console` printed")
@@ -90,7 +91,7 @@ def _sum(rows: Iterable[dict[str, Any]], name: str) -> int | None:
 
 
 @app.command
-def graph(app: App, as_json: AsJson = False) -> None:
+def graph(app: str = APP, as_json: bool = AS_JSON) -> None:
     """Show the operators of an application, how each processes records, and how many. Then show the sizes of its
     stores, records that tasks hold back, and micro-batches that were retried."""
     with reporting(), understood(app, EXPECTED):
@@ -103,84 +104,41 @@ def _show_graph(found: dict[str, Any], as_json: bool) -> None:
         more = {name: found.get(name) for name in ("stores", "held", "retries", "aborts")}
         print_json({**found["graph"], **more, "retried": retried})
         return
-    print_fields(
-        {
-            "application": found["application_id"],
-            "state": found["state"],
-            "error": found["error"],
-            "retries": found.get("retries"),
-        }
-    )
+    print_fields("application=application_id, state, error, retries", {"retries": None} | found)
     names = {one["id"]: one["name"] for one in found["graph"]["nodes"]}
     children: dict[str, list[str]] = {}
     for edge in found["graph"]["edges"]:
         children.setdefault(edge["from"], []).append(names.get(edge["to"], edge["to"]))
     print_table(
-        ("sub", "node", "by", "records", "records/s", "topics", "store", "to"),
-        (
-            (
-                one["sub_topology"],
-                one["name"],
-                one["engine"],
-                one["records"],
-                one["records_per_s"],
-                ", ".join(one["topics"]),
-                one["store"],
-                ", ".join(children.get(one["id"], ())),
-            )
-            for one in found["graph"]["nodes"]
-        ),
+        "sub=sub_topology, node=name, by=engine, records, records/s=records_per_s, topics, store, to",
+        found["graph"]["nodes"],
+        topics=lambda one: ", ".join(one["topics"]),
+        to=lambda one: ", ".join(children.get(one["id"], ())),
     )
-    _show_stores(found["stores"])
-    _show_held(found)
-    if retried:
+    if stores := [dict.fromkeys(("kind", "rows", "bytes", "tasks", "topic")) | one for one in found["stores"]]:
+        say()
+        print_table("store=name, kind, rows, bytes, tasks, changelog=topic", stores)
+    if held := found.get("held"):
         say()
         print_table(
-            ("micro-batch", "retries", "rows", "ms"),
-            map(itemgetter("batch", "retries", "rows", "duration_ms"), retried),
+            "task, input, held=records, condition, why",
+            held,
+            task=lambda one: f"{one['sub_topology']}_{one['partition']}",
+            input=lambda one: names.get(one["node"], one["node"]),
         )
-
-
-def _show_stores(stores: Sequence[dict[str, Any]]) -> None:
-    if not stores:
-        return
-    say()
-    names = ("kind", "rows", "bytes", "tasks", "topic")
-    print_table(
-        ("store", "kind", "rows", "bytes", "tasks", "changelog"),
-        ((one["name"], *(one.get(name) for name in names)) for one in stores),
-    )
-
-
-def _show_held(found: dict[str, Any]) -> None:
-    held = found.get("held") or ()
-    if not held:
-        return
-    names = {one["id"]: one["name"] for one in found["graph"]["nodes"]}
-    say()
-    print_table(
-        ("task", "input", "held", "condition", "why"),
-        (
-            (
-                f"{one['sub_topology']}_{one['partition']}",
-                names.get(one["node"], one["node"]),
-                one["records"],
-                one["condition"],
-                one["why"],
-            )
-            for one in held
-        ),
-    )
+    if retried:
+        say()
+        print_table("micro-batch=batch, retries, rows, ms=duration_ms", retried)
 
 
 @app.command
 def store(
-    app: App,
-    name: Annotated[str, Argument("STORE", "Name of the store; `suiro app graph` lists them.")],
-    first: Annotated[int, Option("--first", "N", "Skip this number of rows.")] = 0,
-    limit: Annotated[int, Option("--limit", "N", "Maximum number of rows, up to 1,000. Default: 100.")] = 100,
-    contains: Annotated[str, Option("--contains", "TEXT", "Only rows with this text in their key.")] = "",
-    as_json: AsJson = False,
+    app: str = APP,
+    name: str = argument("STORE", "Name of the store; `suiro app graph` lists them."),
+    first: int = option(0, "Skip this number of rows.", "N"),
+    limit: int = option(100, "Maximum number of rows, up to 1,000.", "N"),
+    contains: str = option("", "Only rows with this text in their key.", "TEXT"),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show the committed rows of a store, in the order of the bytes of their keys, and the size of the store."""
     from urllib.parse import urlencode
@@ -195,14 +153,8 @@ def store(
         if as_json:
             print_json({**found, "store": about})
             return
-        windows = any(one["window"] for one in found["rows"])
-        print_table(
-            ("key", "window", "value") if windows else ("key", "value"),
-            (
-                (one["key"], _window(one["window"]), one["value"]) if windows else (one["key"], one["value"])
-                for one in found["rows"]
-            ),
-        )
+        columns = "key, window, value" if any(one["window"] for one in found["rows"]) else "key, value"
+        print_table(columns, found["rows"], window=lambda one: _window(one["window"]))
         if about.get("rows") is not None:
             tasks = about["tasks"]
             note(
@@ -213,14 +165,13 @@ def store(
 
 @app.command
 def explain(
-    app: App,
-    name: Annotated[str, Argument("STORE", "Name of the store; `suiro app graph` lists them.")],
-    key: Annotated[str, Argument("KEY", "Key of the row, as printed by `suiro app store`.")],
-    window: Annotated[
-        str | None,
-        Option("--window", "START-END", "Window of the row: its times in ms, as printed by `suiro app store --json`."),
-    ] = None,
-    as_json: AsJson = False,
+    app: str = APP,
+    name: str = argument("STORE", "Name of the store; `suiro app graph` lists them."),
+    key: str = argument("KEY", "Key of the row, as printed by `suiro app store`."),
+    window: str | None = option(
+        None, "Window of the row: its times in ms, as printed by `suiro app store --json`.", "START-END"
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show the input records from which a row of a store was computed. The topology runs again, in a separate
     process, over at most 1,000,000 records and for at most 60 s."""
@@ -242,14 +193,8 @@ def explain(
         from suiro.console.text import iso_time
 
         if found["found"]:
-            print_fields({"row": found["value"]})
-            print_table(
-                ("topic", "partition", "offset", "time"),
-                (
-                    (one["topic"], one["partition"], one["offset"], iso_time(one["timestamp"]))
-                    for one in found["records"]
-                ),
-            )
+            print_fields("row=value", found)
+            print_table("topic, partition, offset, time", found["records"], time=lambda one: iso_time(one["timestamp"]))
         for line in said:
             note(line)
 
@@ -290,14 +235,14 @@ def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S)
 
 @app.command
 def upgrade(
-    old: Annotated[Path, Argument("OLD.PY", "File of the running application.")],
-    new: Annotated[Path, Argument("NEW.PY", "File of the changed application.")],
-    check: Annotated[bool, Option("--check", help="Exit with status 1 if the state does not carry over.")] = False,
-    as_json: AsJson = False,
+    old: Path = argument("OLD.PY", "File of the running application."),
+    new: Path = argument("NEW.PY", "File of the changed application."),
+    check: bool = option(False, "Exit with status 1 if the state does not carry over."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show which state of an application survives a change of its file. The command starts nothing and needs no
     cluster."""
-    from suiro.cli.topology_file import UserCodeError, forgotten, load_topology
+    from suiro.cli.run import UserCodeError, forgotten, load_topology
     from suiro.streams_spark.upgrade import upgrade_of
 
     with reporting():
@@ -312,11 +257,9 @@ def upgrade(
         except UserCodeError as error:
             print(error, file=sys.stderr)
             raise SystemExit(1) from None
-    rows = [(one.kind, one.name, str(one.fate), one.said) for one in found.items]
-    names = ("kind", "name", "fate", "said")
-    items = [dict(zip(names, row, strict=True)) for row in rows]
+    items = [{"kind": one.kind, "name": one.name, "fate": str(one.fate), "said": one.said} for one in found.items]
     shown = {"carries_over": found.carries_over, "items": items}
-    print_rows(shown, as_json, ("what", "name", "state", "why"), rows)
+    print_rows(shown, as_json, "what=kind, name, state=fate, why=said", items)
     if not as_json:
         note(_what_to_do(found, new))
     if check and not found.carries_over:

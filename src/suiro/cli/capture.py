@@ -7,88 +7,65 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, fail, log_to_stderr
-from suiro.cli.service_options import Metrics, OpenLineage, Otlp, WhileStdinIsOpen
+from suiro.cli.command_groups import Group, option, options
+from suiro.cli.everyday import BOOTSTRAP_SERVERS, fail, log_to_stderr
+from suiro.cli.services import METRICS, OPENLINEAGE, OTLP, WHILE_STDIN_IS_OPEN
 from suiro.errors import ConfigError, SuiroError
 
 if TYPE_CHECKING:
     from suiro.connect import PostgresCapture
     from suiro.foundation.stopping import Stopping
 
-capture = Group("capture", "Capture a database: its tables become topics.")
+capture = Group("capture")
+
+
+@options
+class _Capture:
+    """The options that are fields of `CaptureOptions`, with their names."""
+
+    dsn: str = option(..., "Connection string of the database: postgresql://user@host/name.", "DSN")
+    registry: str = option(..., "Address of the schema registry.", "URL", env="SUIRO_REGISTRY")
+    topic_prefix: str = option(..., "Prefix of the topics, P.schema.table. It also names the capture.", "P")
+    bootstrap_servers: str = BOOTSTRAP_SERVERS
+    tables: str = option(
+        "", "Tables, as schema.table without quotes, or table in the schema public. Default: all.", "A,B"
+    )
+    slot: str = option("", "Replication slot; created if it does not exist. Default: suiro_P.", "S")
+    publication: str = option("", "Publication; created if it does not exist. Default: suiro_P.", "N")
+    partitions: int = option(-1, "Partitions of new topics. Default: the broker's.", "N")
+    decimals: str = option("decimal", 'How numeric values are written: "decimal" or "string".', "HOW")
+    as_text: str = option("", "Columns to write as Postgres prints them: schema.table.column.", "C,D")
+    compression: str = option("none", "Compression of records: none, gzip, snappy, lz4 or zstd.", "CODEC")
+    snapshot: str = option(
+        "initial",
+        'Which tables to read: "initial" (those without a snapshot), "new" (all, again) or "never" (none).',
+        "WHICH",
+    )
+    state_directory: Path | None = option(
+        None, "Directory for last values that exceed the memory. Default: a temporary one.", "DIR"
+    )
+    chunk_rows: int = option(10_000, "Rows of a snapshot to read at a time.", "N")
+    owed_keys_max: int = option(
+        50_000, "Rows that may wait to be selected again by key. Above this number, a table is read again.", "N"
+    )
+    heartbeat_s: float = option(10.0, "Seconds between two heartbeats. Default: 10.", "SECONDS", name="--heartbeat")
+    lag_alert_mb: int = option(1024, "Report an alert above this lag in the log of Postgres.", "MB")
+    catch_up_mb: int = option(16, "Read changes by SQL if the capture is further behind than this.", "MB")
 
 
 @capture.command
 def postgres(
-    dsn: Annotated[str, Option(metavar="DSN", help="Connection string of the database: postgresql://user@host/name.")],
-    registry: Annotated[str, Option(metavar="URL", env="SUIRO_REGISTRY", help="Address of the schema registry.")],
-    topic_prefix: Annotated[
-        str, Option(metavar="P", help="Prefix of the topics, P.schema.table. It also names the capture.")
-    ],
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    tables: Annotated[
-        str,
-        Option(
-            metavar="A,B", help="Tables, as schema.table without quotes, or table in the schema public. Default: all."
-        ),
-    ] = "",
-    slot: Annotated[
-        str, Option(metavar="S", help="Replication slot; created if it does not exist. Default: suiro_P.")
-    ] = "",
-    publication: Annotated[
-        str, Option(metavar="N", help="Publication; created if it does not exist. Default: suiro_P.")
-    ] = "",
-    partitions: Annotated[int, Option(metavar="N", help="Partitions of new topics. Default: the broker's.")] = -1,
-    decimals: Annotated[
-        str, Option(metavar="HOW", help='How numeric values are written: "decimal" or "string".')
-    ] = "decimal",
-    as_text: Annotated[
-        str, Option(metavar="C,D", help="Columns to write as Postgres prints them: schema.table.column.")
-    ] = "",
-    compression: Annotated[
-        str, Option(metavar="CODEC", help="Compression of records: none, gzip, snappy, lz4 or zstd.")
-    ] = "none",
-    snapshot: Annotated[
-        str,
-        Option(
-            metavar="WHICH",
-            help='Which tables to read: "initial" (those without a snapshot), "new" (all, again) or "never" (none).',
-        ),
-    ] = "initial",
-    state_directory: Annotated[
-        Path | None,
-        Option(metavar="DIR", help="Directory for last values that exceed the memory. Default: a temporary one."),
-    ] = None,
-    chunk_rows: Annotated[
-        int, Option(metavar="N", help="Rows of a snapshot to read at a time. Default: 10000.")
-    ] = 10_000,
-    owed_keys_max: Annotated[
-        int,
-        Option(
-            metavar="N",
-            help="Rows that may wait to be selected again by key. Above this number, a table is read "
-            "again. Default: 50000.",
-        ),
-    ] = 50_000,
-    heartbeat: Annotated[float, Option(metavar="SECONDS", help="Seconds between two heartbeats. Default: 10.")] = 10.0,
-    lag_alert_mb: Annotated[
-        int, Option(metavar="MB", help="Report an alert above this lag in the log of Postgres. Default: 1024.")
-    ] = 1024,
-    catch_up_mb: Annotated[
-        int, Option(metavar="MB", help="Read changes by SQL if the capture is further behind than this. Default: 16.")
-    ] = 16,
-    metrics: Metrics = None,
-    otlp: Otlp = None,
-    openlineage: OpenLineage = None,
-    set_: Annotated[
-        list[str] | None, Option("--set", metavar="NAME=VALUE", help="A setting of the Kafka client; repeatable.")
-    ] = None,
-    while_stdin_is_open: WhileStdinIsOpen = False,
+    given: _Capture,
+    metrics: str | None = METRICS,
+    otlp: str | None = OTLP,
+    openlineage: str | None = OPENLINEAGE,
+    set_: list[str] | None = option(None, "A setting of the Kafka client; repeatable.", "NAME=VALUE"),
+    while_stdin_is_open: bool = WHILE_STDIN_IS_OPEN,
 ) -> None:
     """Write a consistent snapshot of the tables to topics, then every change, exactly once, until SIGTERM or SIGINT.
 
@@ -102,29 +79,11 @@ def postgres(
         from suiro.foundation.stopping import Stopping
         from suiro.telemetry import traces_to
 
-        chosen = CaptureOptions(
-            dsn=dsn,
-            bootstrap_servers=bootstrap_servers,
-            registry=registry,
-            topic_prefix=topic_prefix,
-            tables=_list(tables),
-            slot=slot,
-            publication=publication,
-            partitions=partitions,
-            decimals=decimals,
-            as_text=_list(as_text),
-            compression=compression,
-            snapshot=snapshot,
-            state_directory=state_directory,
-            chunk_rows=chunk_rows,
-            owed_keys_max=owed_keys_max,
-            heartbeat_s=heartbeat,
-            catch_up_bytes=catch_up_mb << 20,
-            lag_alert_bytes=lag_alert_mb << 20,
-            kafka_settings=assignments(set_ or (), "--set"),
-        )
+        named = asdict(given) | {"tables": _list(given.tables), "as_text": _list(given.as_text)}
+        bytes_of = {f"{name}_bytes": named.pop(f"{name}_mb") << 20 for name in ("lag_alert", "catch_up")}
+        chosen = CaptureOptions(**named, **bytes_of, kafka_settings=assignments(set_ or (), "--set"))
         traces = traces_to(otlp, "suiro-capture")
-        running = PostgresCapture(chosen, on_event=_say, traces=traces)
+        running = PostgresCapture(chosen, on_event=lambda event: print(json.dumps(event), flush=True), traces=traces)
         stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
         threading.Thread(target=_stop_by_signal, args=(running, stopping), daemon=True).start()
         if metrics is not None:
@@ -134,21 +93,21 @@ def postgres(
             url = serve_capture_metrics(running.status, chosen.name, address[0] or "127.0.0.1", address[1])
             logging.getLogger(__name__).info("metrics: %s", url)
         push = push_capture_metrics(running.status, chosen.name, otlp)
-        try:
-            _run(running, openlineage)
-        finally:
-            if push is not None:
-                push.stop()
+        with ExitStack() as stack:
             if traces is not None:
-                traces.close()
+                stack.callback(traces.close)
+            if push is not None:
+                stack.callback(push.stop)
+            _report(running, openlineage, stack)
+            running.run()
 
 
 @capture.command
 def snapshot(
-    dsn: Annotated[str, Option(metavar="DSN", help="Connection string of the captured database.")],
-    topic_prefix: Annotated[str, Option(metavar="P", help="Prefix of the capture.")],
-    table: Annotated[str, Option(metavar="T", help="Table, as schema.table, or table in the schema public.")],
-    slot: Annotated[str, Option(metavar="S", help="Slot of the capture, if it is not suiro_P.")] = "",
+    dsn: str = option(..., "Connection string of the captured database.", "DSN"),
+    topic_prefix: str = option(..., "Prefix of the capture.", "P"),
+    table: str = option(..., "Table, as schema.table, or table in the schema public.", "T"),
+    slot: str = option("", "Slot of the capture, if it is not suiro_P.", "S"),
 ) -> None:
     """Ask a capture to read a table again while it captures changes. If it does not run, it does so after its next
     start.
@@ -172,38 +131,26 @@ def _started() -> Iterator[None]:
         fail(str(error), "suiro capture")
 
 
-def _run(capture: PostgresCapture, openlineage: str | None) -> None:
+def _report(capture: PostgresCapture, openlineage: str | None, stack: ExitStack) -> None:
     from suiro.telemetry import Job, LineageRun, job_namespace, sender_to
 
     sender = sender_to(openlineage)
     if sender is None:
-        capture.run()
         return
+    stack.callback(sender.close)
     options = capture.options
     file = None
     if options.state_directory is not None:
         options.state_directory.mkdir(parents=True, exist_ok=True)
         file = options.state_directory / f"{options.name}.openlineage"
     job = Job(namespace=job_namespace(), name=options.name, kind="CAPTURE")
-    run = LineageRun(sender, job, capture.datasets, file=file)
-    try:
-        capture.run()
-        run.complete()
-    except BaseException as error:
-        run.fail(error)
-        raise
-    finally:
-        sender.close()
+    stack.enter_context(LineageRun(sender, job, capture.datasets, file=file))
 
 
 def _stop_by_signal(capture: PostgresCapture, stopping: Stopping) -> None:
     """Runs on a thread, because a signal handler must not set the event that the capture may be waiting for."""
     stopping.wait()
     capture.stop()
-
-
-def _say(event: dict[str, Any]) -> None:
-    print(json.dumps(event), flush=True)
 
 
 def _list(text: str) -> tuple[str, ...]:

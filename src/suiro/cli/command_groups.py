@@ -1,11 +1,12 @@
 """Commands that are declared once, as functions, and parsed by argparse: `suiro GROUP COMMAND`.
 
-A parameter is `Annotated[int, Option("--partitions", ...)]` with a default, or `Annotated[str, Argument(...)]` without
-one. Types are str, int, float, bool, Path, these or None, and lists of them. A bool with the default True has two
-spellings, `--wait` and `--no-wait`. Options and arguments may be mixed in any order.
+The default of a parameter says how it is given: with `partitions: int = option(-1, "...", "N")` by `--partitions N`,
+with `name: str = argument("TOPIC")` by a word. Types are str, int, float, bool, Path, these or None, and lists of them.
+A bool with the default True has two spellings, `--wait` and `--no-wait`. Options and arguments may be mixed in any
+order.
 
-Options of several commands are the fields of a dataclass, declared in the same way. A command has a parameter of that
-class, and gets an instance.
+Options of several commands are the fields of a class with `@options`, declared in the same way. A command has a
+parameter of that class, and gets an instance.
 
 The module is small because every command imports it.
 """
@@ -18,44 +19,96 @@ import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from suiro.numerals import number, whole_number
 
+COMMANDS = {
+    "node": "Run a node: a log that any Kafka client can use.",
+    "registry": "Run a schema registry with Confluent's REST API.",
+    "capture": "Capture a database: its tables become topics.",
+    "demo": "Run the demo: a year of flights, from Postgres to a view with a bug, which is fixed while "
+    "clients read it.",
+    "run": "Run a topology on Spark.",
+    "prepare": "Compile the kernels and archive Spark's classes, so that later starts are faster.",
+    "cluster": "Show the brokers, the number of topics and groups, and current problems.",
+    "console": "Serve the web console.",
+    "topic": "Topics: list, describe, create, alter, delete; read and write records.",
+    "group": "Consumer groups: list, describe with lag, reset offsets, delete.",
+    "acl": "ACLs: list, add, remove.",
+    "user": "SCRAM users: list, add, remove.",
+    "quota": "Quotas of users, client ids and addresses: list, set, remove.",
+    "schema": "Schemas of a registry: list, get, register, check, diff, delete.",
+    "dead-letter": "Dead letters: list, show, redrive.",
+    "app": "Running applications: list, graph, rows of stores and their input records. Also checks a changed topology.",
+    "kafka": "Run a real Apache Kafka, or hand the data of a node over to one.",
+    "log": "Import topics of Apache Kafka into a stopped node.",
+    "connect": "Sources and sinks: run, check, status, pause, resume, restart.",
+    "spark": "Take over queries of Spark's own Kafka connector.",
+    "view": "Views: serve, deploy, compare, explain, shift, roll back, retire.",
+}
+"""What `suiro --help` says of each group of commands. A test compares it with the docstrings."""
+
+_MODULES = {"app": "applications", "cluster": "topic", "log": "kafka"}  # if it differs from the name of the command
+
+
+def group_of(command: str) -> Group:
+    """Returns the declaration of a command. Needs no extra."""
+    name = command.replace("-", "_")
+    group: Group = getattr(import_module(f"suiro.cli.{_MODULES.get(name, name)}"), name)
+    return group
+
+
 PathKind = Literal["", "existing file", "file", "folder"]
+T = typing.TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """`name` is derived from the parameter if it is empty. `path` is the kind of path that is checked. `env` is the
-    variable with the value if the option is not given."""
+class _Declared:
+    """An option, or an argument. The default of one that is needed is `...`."""
 
+    default: Any
+    help: str
+    metavar: str
+    is_argument: bool = False
     name: str = ""
-    metavar: str | None = None
-    help: str = ""
-    also: tuple[str, ...] = ()  # other spellings
+    also: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
-    hidden: bool = False  # only programs of suiro use it
+    hidden: bool = False
     env: str = ""
     min: int | None = None
     path: PathKind = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    metavar: str
-    help: str = ""
-    path: PathKind = ""
+def option(default: Any, help: str = "", metavar: str = "", **more: Any) -> Any:
+    """`more`: `name` is derived from the parameter if it is not given, `also` has other spellings, `choices` the words
+    that it takes. `hidden`: only programs of suiro use it. `env` is the variable with the value if the option is not
+    given. `min` is the least number, `path` the kind of path that is checked."""
+    return _Declared(default, help, metavar, **more)
+
+
+def argument(metavar: str, help: str = "", *, default: Any = ..., path: PathKind = "") -> Any:
+    return _Declared(default, help, metavar, is_argument=True, path=path)
+
+
+@typing.dataclass_transform(frozen_default=True)
+def options(cls: type[T]) -> type[T]:
+    """Makes a frozen dataclass whose fields are options and arguments."""
+    for name in cls.__annotations__:
+        declared = getattr(cls, name)
+        default = MISSING if declared.default is ... else declared.default
+        setattr(cls, name, field(default=default, metadata={"declared": declared}))
+    return dataclass(frozen=True, slots=True)(cls)
 
 
 class Group:
     """`suiro NAME COMMAND`. A group without further commands (`suiro NAME`) is declared by `itself`."""
 
-    def __init__(self, name: str, help: str) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.help = help
         self.commands: dict[str, Callable[..., None]] = {}
         self._itself: Callable[..., None] | None = None
 
@@ -67,11 +120,6 @@ class Group:
     def itself(self, function: Callable[..., None]) -> Callable[..., None]:
         self._itself = function
         return function
-
-    @property
-    def summary(self) -> str:
-        """The line in `suiro --help`."""
-        return self.help if self._itself is None else _first_line(self._itself).split(". ")[0].rstrip(".") + "."
 
     def main(self, arguments: Sequence[str]) -> int:
         """Parses the arguments and runs the command. A wrong call ends with exit code 2 (`SystemExit`), as in
@@ -94,7 +142,7 @@ class Group:
         return {name: self._parser(function, name) for name, function in self.commands.items()}
 
     def _overview(self) -> argparse.ArgumentParser:
-        parser = Parser(prog=f"suiro {self.name}", description=self.help, **_LAYOUT)
+        parser = Parser(prog=f"suiro {self.name}", description=COMMANDS.get(self.name), **_LAYOUT)
         commands = parser.add_subparsers(metavar="COMMAND", required=True)
         for name, function in self.commands.items():
             commands.add_parser(name, help=_first_line(function).replace("%", "%%"), **_LAYOUT)
@@ -103,7 +151,7 @@ class Group:
     def _parser(self, function: Callable[..., None], name: str = "") -> argparse.ArgumentParser:
         parser = Parser(prog=f"suiro {self.name} {name}".strip(), **_LAYOUT)
         parser.description = inspect.cleandoc(function.__doc__ or "")
-        for one in _parameters(function):
+        for one in sorted(_parameters(function), key=lambda one: not one.declared.is_argument):
             _add(parser, one)
         return parser
 
@@ -151,20 +199,18 @@ def _called(function: Callable[..., Any], values: dict[str, Any]) -> Any:
 @dataclass(frozen=True, slots=True)
 class _Parameter:
     name: str
-    declared: Option | Argument
+    declared: _Declared
     type: Any  # without "or None"; of a list its items'
     is_list: bool
-    default: Any
 
     @property
     def is_needed(self) -> bool:
-        return self.default is inspect.Parameter.empty
+        return self.declared.default is ...
 
     @property
     def reader(self) -> Callable[[str], Any]:
         """Converts a word to a value, and refuses words that do not fit."""
-        least = self.declared.min if isinstance(self.declared, Option) else None
-        path = self.declared.path
+        least, path = self.declared.min, self.declared.path
         convert: Callable[[str], Any] = self.type if path else _CONVERTED.get(self.type, self.type)
         if convert is _text:
             return _text
@@ -201,43 +247,39 @@ _CONVERTED: Mapping[type, Callable[[str], Any]] = {str: _text, int: whole_number
 
 
 def _parameters(function: Callable[..., Any]) -> list[_Parameter]:
-    hints = typing.get_type_hints(function, include_extras=True)
+    if is_dataclass(function):
+        declared = {one.name: one.metadata["declared"] for one in fields(function)}
+    else:
+        declared = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+    hints = typing.get_type_hints(function)
     found: list[_Parameter] = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        hint = hints[name]
-        if isinstance(hint, type) and is_dataclass(hint):
-            found += _parameters(hint)
+    for name, one in declared.items():
+        kind = hints[name]
+        if is_dataclass(kind):
+            found += _parameters(kind)  # type: ignore[arg-type]
             continue
-        if typing.get_origin(hint) in (types.UnionType, typing.Union):  # an alias or None
-            hint = next(part for part in typing.get_args(hint) if part is not type(None))
-        kind, declared = typing.get_args(hint)[:2]
-        if typing.get_origin(kind) in (types.UnionType, typing.Union):
-            kind = next(part for part in typing.get_args(kind) if part is not type(None))
+        if typing.get_origin(kind) is types.UnionType:
+            kind = next(part for part in typing.get_args(kind) if part is not types.NoneType)
         is_list = typing.get_origin(kind) is list
-        found.append(
-            _Parameter(name, declared, typing.get_args(kind)[0] if is_list else kind, is_list, parameter.default)
-        )
+        found.append(_Parameter(name, one, typing.get_args(kind)[0] if is_list else kind, is_list))
     return found
 
 
 def _add(parser: argparse.ArgumentParser, one: _Parameter) -> None:
-    declared = one.declared
+    declared, default = one.declared, None if one.is_needed else one.declared.default
     help_text = declared.help.replace("%", "%%")
-    if isinstance(declared, Argument):
-        more: dict[str, Any] = {} if one.is_needed else {"nargs": "?", "default": one.default}
-        if one.is_list:
-            more["nargs"] = "+" if one.is_needed else "*"
-        metavar = declared.metavar.strip("[].") if not one.is_needed else declared.metavar
-        parser.add_argument(one.name, metavar=metavar, help=help_text, type=one.reader, **more)
+    if declared.is_argument:
+        nargs = ("+" if one.is_needed else "*") if one.is_list else None if one.is_needed else "?"
+        metavar = declared.metavar if one.is_needed else declared.metavar.strip("[].")
+        parser.add_argument(one.name, metavar=metavar, help=help_text, type=one.reader, nargs=nargs, default=default)
         return
-    names = (declared.name or f"--{one.name.replace('_', '-')}", *declared.also)
+    names = (declared.name or f"--{one.name.rstrip('_').replace('_', '-')}", *declared.also)
     if declared.hidden:
         help_text = argparse.SUPPRESS
     if one.type is bool:
-        action = argparse.BooleanOptionalAction if one.default else "store_true"
-        parser.add_argument(*names, dest=one.name, action=action, default=one.default, help=help_text)
+        action = argparse.BooleanOptionalAction if default else "store_true"
+        parser.add_argument(*names, dest=one.name, action=action, default=default, help=help_text)
         return
-    default = None if one.is_needed else one.default
     if default not in (None, "", -1) and "Default:" not in help_text and not declared.hidden:  # -1: the broker's
         help_text = f"{help_text} Default: {default}.".lstrip()
     if declared.env:

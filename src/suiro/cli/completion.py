@@ -1,4 +1,5 @@
-"""Completion of `suiro` in bash, zsh and fish: the scripts, and the candidates for a word.
+"""`suiro --help`, without importing the commands; completion of `suiro` in bash, zsh and fish: the scripts, and the
+candidates for a word.
 
 A script calls `suiro` with the words so far and the variable _SUIRO_COMPLETE, and gets one candidate a line. If there
 is none, the shell completes file names.
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suiro.cli.commands import COMMANDS, parsers_of
+import suiro
+from suiro.cli.command_groups import COMMANDS, group_of
 from suiro.errors import ConfigError
 from suiro.foundation.files import home_folder
 
@@ -50,6 +52,37 @@ SHELLS = tuple(SCRIPTS)
 _OPTIONS = ("--help", "--install-completion", "--show-completion", "--version")
 
 
+def overview(arguments: Sequence[str]) -> int:
+    """Returns the exit code. An unknown command ends with 2 (`SystemExit`)."""
+    parser = argparse.ArgumentParser(
+        prog="suiro",
+        description="Event streaming in Python: a log that speaks the Kafka protocol, and exactly-once Spark "
+        "pipelines.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=suiro.__version__, help="Print the version.")
+    shell: dict[str, Any] = {"nargs": "?", "const": False, "choices": SHELLS, "metavar": "SHELL"}
+    parser.add_argument("--install-completion", help="Install completion for bash, zsh or fish.", **shell)
+    parser.add_argument("--show-completion", help="Print the completion script.", **shell)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name, line in COMMANDS.items():
+        commands.add_parser(name, help=line.replace("%", "%%"), add_help=False)
+    said = parser.parse_args(arguments)
+    if said.show_completion is not None:
+        print(SCRIPTS[_shell(parser, said.show_completion)], end="")
+    elif said.install_completion is not None:
+        chosen = _shell(parser, said.install_completion)
+        try:
+            path = _install(chosen, home_folder())
+        except ConfigError as error:
+            parser.error(str(error))
+        print(f"{chosen} completion is in {path}; it works in the next shell")
+    else:
+        parser.print_help()
+        return 2
+    return 0
+
+
 def candidates(words: Sequence[str]) -> list[str]:
     """Returns the candidates for the last of `words`, which is the beginning of a word or empty."""
     *before, last = words or [""]
@@ -58,7 +91,7 @@ def candidates(words: Sequence[str]) -> list[str]:
     command, *before = before
     if command not in COMMANDS:
         return []
-    parsers = parsers_of(command)
+    parsers = group_of(command).parsers()
     parser = parsers.get("")
     if parser is None:
         if not before:
@@ -81,29 +114,8 @@ def _beginning(last: str, found: Sequence[str]) -> list[str]:
     return [one for one in found if one.startswith(last)]
 
 
-class Show(argparse.Action):
-    """Prints the script of a shell."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        print(SCRIPTS[_shell(parser, arguments[1])], end="")
-        parser.exit()
-
-
-class Install(argparse.Action):
-    """Writes the script to the folder of the shell."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        shell = _shell(parser, arguments[1])
-        try:
-            path = _install(shell, home_folder())
-        except ConfigError as error:
-            parser.error(str(error))
-        print(f"{shell} completion is in {path}; it works in the next shell")
-        parser.exit()
-
-
-def _shell(parser: argparse.ArgumentParser, given: str | None) -> str:
-    shell = given or Path(os.environ.get("SHELL", "")).name
+def _shell(parser: argparse.ArgumentParser, given: str | bool) -> str:
+    shell = str(given or Path(os.environ.get("SHELL", "")).name)
     if shell not in SCRIPTS:
         parser.error(f"which shell? Give one of {', '.join(SHELLS)}")
     return shell

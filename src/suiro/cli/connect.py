@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, fail, log_to_stderr, print_rows, reporting, say
-from suiro.cli.service_options import WhileStdinIsOpen
-from suiro.cli.services import ask_service, understood
+from suiro.cli.command_groups import Group, argument, option
+from suiro.cli.everyday import AS_JSON, fail, log_to_stderr, print_rows, reporting, say_lines
+from suiro.cli.services import WHILE_STDIN_IS_OPEN, ask_service, understood
 
-connect = Group("connect", "Sources and sinks: run, check, status, pause, resume, restart.")
+connect = Group("connect")
 
-_File = Annotated[Path, Argument(metavar="FILE", help="File of connectors, such as connectors.toml.")]
-_Name = Annotated[str, Argument(metavar="NAME", help="Name of the connector.")]
-_Url = Annotated[str, Option("--url", metavar="URL", help="Address of `suiro connect run`.")]
-_Token = Annotated[
-    str | None, Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="Token in the file of connectors.")
-]
-_DEFAULT_URL = "http://127.0.0.1:8083"
+_FILE = argument("FILE", "File of connectors, such as connectors.toml.")
+_NAME = argument("NAME", "Name of the connector.")
+_URL = option("http://127.0.0.1:8083", "Address of `suiro connect run`.", "URL")
+_TOKEN = option(None, "Token in the file of connectors.", "TOKEN", env="SUIRO_CONNECT_TOKEN")
 EXPECTED = "`suiro connect run`"
-_COLUMNS = ("name", "type", "kind", "state", "records", "rejected", "lag", "restarts")
+_COLUMNS = "name, type, kind, state, records, rejected, lag, restarts"
 
 
 @connect.command
-def run(file: _File, while_stdin_is_open: WhileStdinIsOpen = False) -> None:
+def run(file: Path = _FILE, while_stdin_is_open: bool = WHILE_STDIN_IS_OPEN) -> None:
     """Run all connectors of FILE until SIGTERM or SIGINT. One JSON line on stdout has the address of the HTTP API."""
     from suiro.connect import Runtime, push_connect_metrics, read_configuration, serve_control
     from suiro.foundation.http import Tls, Users
@@ -37,12 +33,12 @@ def run(file: _File, while_stdin_is_open: WhileStdinIsOpen = False) -> None:
     stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
     with reporting("suiro connect"):
         configuration = read_configuration(file)
-        lineage = sender_to(configuration.settings.openlineage_target(configuration.folder))
-        traces = traces_to(configuration.settings.otlp, "suiro-connect")
-        runtime = Runtime(configuration, lineage=lineage, traces=traces)
-        push = push_connect_metrics(runtime, configuration.settings.otlp)
-        host, port = configuration.settings.address
         settings = configuration.settings
+        lineage = sender_to(settings.openlineage_target(configuration.folder))
+        traces = traces_to(settings.otlp, "suiro-connect")
+        runtime = Runtime(configuration, lineage=lineage, traces=traces)
+        push = push_connect_metrics(runtime, settings.otlp)
+        host, port = settings.address
         control = serve_control(
             runtime,
             host,
@@ -69,7 +65,7 @@ def run(file: _File, while_stdin_is_open: WhileStdinIsOpen = False) -> None:
 
 
 @connect.command
-def check(file: _File) -> None:
+def check(file: Path = _FILE) -> None:
     """Check every section of FILE, and list its connectors. Nothing is opened."""
     from suiro.connect import read_configuration
 
@@ -80,33 +76,32 @@ def check(file: _File) -> None:
 
 
 @connect.command
-def status(url: _Url = _DEFAULT_URL, token: _Token = None, as_json: AsJson = False) -> None:
+def status(url: str = _URL, token: str | None = _TOKEN, as_json: bool = AS_JSON) -> None:
     """Show state, records and lag of every connector."""
     answer = _ask("GET", url, "/connectors?expand=status", token)
     with reporting("suiro connect"), understood(url, EXPECTED):
         found = [item["status"] for item in answer.values()]
-        rows = [[one[name] for name in _COLUMNS] for one in found]
+        rows = [[one[name] for name in _COLUMNS.split(", ")] for one in found]
         errors = [f"{one['name']}: {one['error']}" for one in found if one["error"]]
     print_rows(found, as_json, _COLUMNS, rows)
     if not as_json:
-        for error in errors:
-            say(error)
+        say_lines(errors)
 
 
 @connect.command
-def pause(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
+def pause(name: str = _NAME, url: str = _URL, token: str | None = _TOKEN) -> None:
     """Pause a connector until it is resumed, or until the process restarts."""
     _change("PUT", url, name, "pause", token)
 
 
 @connect.command
-def resume(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
+def resume(name: str = _NAME, url: str = _URL, token: str | None = _TOKEN) -> None:
     """Resume a paused connector at its position."""
     _change("PUT", url, name, "resume", token)
 
 
 @connect.command
-def restart(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
+def restart(name: str = _NAME, url: str = _URL, token: str | None = _TOKEN) -> None:
     """Restart a connector immediately, at its committed position."""
     _change("POST", url, name, "restart", token)
 

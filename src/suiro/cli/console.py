@@ -3,122 +3,107 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from suiro.cli.command_groups import Group, Option
+from suiro.cli.command_groups import Group, option, options
 from suiro.cli.everyday import (
+    REGISTRY,
     Connection,
-    Registry,
     connection_settings,
     log_to_stderr,
     profile_of,
     registry_url,
     reporting,
 )
-from suiro.cli.service_options import Listen, ListenFd, TlsCertificate, TlsKey, WhileStdinIsOpen
+from suiro.cli.services import LISTEN, LISTEN_FD, TLS_CERTIFICATE, TLS_KEY, WHILE_STDIN_IS_OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from suiro.console.web import Remote
     from suiro.console.web.oidc import OidcSettings
 
-console = Group("console", "A web page and an HTTP API for a cluster and what runs on it.")
+console = Group("console")
+
+
+@options
+class _Oidc:
+    oidc_issuer: str | None = option(
+        None, "OpenID Connect provider at which users log in. Needs suiro[console-oidc].", "URL"
+    )
+    oidc_client_id: str = option("", "Client id of the console at the provider.", "ID")
+    oidc_client_secret_file: Path | None = option(
+        None, "File of the client secret. Without it, the console is a public client, with PKCE.", "FILE"
+    )
+    oidc_role: list[str] | None = option(
+        None,
+        "Role (viewer, operator, admin) of users whose claim has this value; '*=viewer': of every user. Repeatable.",
+        "VALUE=ROLE",
+    )
+    oidc_role_claim: str = option(
+        "roles", "Claim of the ID token that has these values: roles, groups, realm_access.roles.", "NAME"
+    )
+    oidc_user_claim: str = option("sub", "Claim that names the user in lists of changes.", "NAME")
+    oidc_scope: str = option(
+        "openid profile", "Scopes to request from the provider. Default: 'openid profile'.", "SCOPES"
+    )
+    oidc_url: str | None = option(
+        None, "Address of the console in the browser, if it differs from --listen, for example behind a proxy.", "URL"
+    )
+    oidc_session_minutes: int = option(480, "Length of a session.", "N")
+
+    def settings(self) -> OidcSettings | None:
+        """Raises `ConfigError`."""
+        from suiro.errors import ConfigError
+
+        more = {name.removeprefix("oidc_"): value for name, value in asdict(self).items()}
+        file, roles, secret = more.pop("client_secret_file"), more.pop("role") or (), None
+        if self.oidc_issuer is None:
+            if file is not None or roles or self.oidc_client_id or self.oidc_url:
+                raise ConfigError("the options --oidc-... need --oidc-issuer")
+            return None
+        from suiro.console.web.oidc import OidcSettings
+
+        if file is not None:
+            secret = _text_of(file, f"--oidc-client-secret-file {file}")
+            if not secret:
+                raise ConfigError(f"--oidc-client-secret-file {file}: it is empty")
+        return OidcSettings(client_secret=secret, roles=OidcSettings.parse_roles(roles), **more)
 
 
 @console.itself
 def console_(
     connection: Connection,
-    listen: Listen = "127.0.0.1:8090",
-    registry: Registry = None,
-    connect: Annotated[
-        list[str] | None,
-        Option(
-            "--connect",
-            "URL",
-            "Address of `suiro connect` or Kafka Connect; http://TOKEN@HOST:PORT if it has a token; @FILE "
-            "reads it from a file. Repeatable.",
-        ),
-    ] = None,
-    views: Annotated[
-        list[str] | None,
-        Option(
-            "--views",
-            "URL",
-            "Address of a view host; http://NAME:PASSWORD@HOST:PORT if it has users; @FILE reads it from a file. "
-            "Repeatable.",
-        ),
-    ] = None,
-    app: Annotated[
-        list[str] | None, Option("--app", "URL", "Address of an application that runs with --console. Repeatable.")
-    ] = None,
-    auth_file: Annotated[
-        Path | None,
-        Option(
-            "--auth-file", "FILE", "File of users: lines of name:password in sections [viewer], [operator] and [admin]."
-        ),
-    ] = None,
-    oidc_issuer: Annotated[
-        str | None,
-        Option("--oidc-issuer", "URL", "OpenID Connect provider at which users log in. Needs suiro[console-oidc]."),
-    ] = None,
-    oidc_client_id: Annotated[str, Option("--oidc-client-id", "ID", "Client id of the console at the provider.")] = "",
-    oidc_client_secret_file: Annotated[
-        Path | None,
-        Option(
-            "--oidc-client-secret-file",
-            "FILE",
-            "File of the client secret. Without it, the console is a public client, with PKCE.",
-        ),
-    ] = None,
-    oidc_role: Annotated[
-        list[str] | None,
-        Option(
-            "--oidc-role",
-            "VALUE=ROLE",
-            "Role (viewer, operator, admin) of users whose claim has this value; '*=viewer': of "
-            "every user. Repeatable.",
-        ),
-    ] = None,
-    oidc_role_claim: Annotated[
-        str,
-        Option(
-            "--oidc-role-claim",
-            "NAME",
-            "Claim of the ID token that has these values: roles, groups, realm_access.roles. Default: roles.",
-        ),
-    ] = "roles",
-    oidc_user_claim: Annotated[
-        str, Option("--oidc-user-claim", "NAME", "Claim that names the user in lists of changes. Default: sub.")
-    ] = "sub",
-    oidc_scope: Annotated[
-        str, Option("--oidc-scope", "SCOPES", "Scopes to request from the provider. Default: 'openid profile'.")
-    ] = "openid profile",
-    oidc_url: Annotated[
-        str | None,
-        Option(
-            "--oidc-url",
-            "URL",
-            "Address of the console in the browser, if it differs from --listen, for example behind a proxy.",
-        ),
-    ] = None,
-    oidc_session_minutes: Annotated[
-        int, Option("--oidc-session-minutes", "N", "Length of a session. Default: 480.")
-    ] = 480,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
-    read_only: Annotated[bool, Option("--read-only", help="Make every user a viewer.")] = False,
-    mask: Annotated[
-        list[str] | None,
-        Option(
-            "--mask",
-            "TOPICS=FIELD",
-            "Hide a field of records from all users except admins: 'orders.*=card.number'. Repeatable.",
-        ),
-    ] = None,
-    listen_fd: ListenFd = None,
-    while_stdin_is_open: WhileStdinIsOpen = False,
+    listen: str = option("127.0.0.1:8090", LISTEN, "HOST:PORT"),
+    registry: str | None = REGISTRY,
+    connect: list[str] | None = option(
+        None,
+        "Address of `suiro connect` or Kafka Connect; http://TOKEN@HOST:PORT if it has a token; @FILE reads it from a "
+        "file. Repeatable.",
+        "URL",
+    ),
+    views: list[str] | None = option(
+        None,
+        "Address of a view host; http://NAME:PASSWORD@HOST:PORT if it has users; @FILE reads it from a file. "
+        "Repeatable.",
+        "URL",
+    ),
+    app: list[str] | None = option(None, "Address of an application that runs with --console. Repeatable.", "URL"),
+    auth_file: Path | None = option(
+        None, "File of users: lines of name:password in sections [viewer], [operator] and [admin].", "FILE"
+    ),
+    *,
+    oidc: _Oidc,
+    tls_certificate: Path | None = TLS_CERTIFICATE,
+    tls_key: Path | None = TLS_KEY,
+    read_only: bool = option(False, "Make every user a viewer."),
+    mask: list[str] | None = option(
+        None,
+        "Hide a field of records from all users except admins: 'orders.*=card.number'. Repeatable.",
+        "TOPICS=FIELD",
+    ),
+    listen_fd: int | None = LISTEN_FD,
+    while_stdin_is_open: bool = WHILE_STDIN_IS_OPEN,
 ) -> None:
     """Serve the web console. When it is ready, it prints one JSON line with its address. SIGTERM or SIGINT stops it."""
     log_to_stderr()
@@ -140,17 +125,7 @@ def console_(
                 host=host,
                 port=port,
                 users=auth_file,
-                oidc=_oidc(
-                    oidc_issuer,
-                    secret_file=oidc_client_secret_file,
-                    roles=oidc_role or (),
-                    client_id=oidc_client_id,
-                    role_claim=oidc_role_claim,
-                    user_claim=oidc_user_claim,
-                    scope=oidc_scope,
-                    url=oidc_url,
-                    session_minutes=oidc_session_minutes,
-                ),
+                oidc=oidc.settings(),
                 tls=Tls.of(tls_certificate, tls_key, options="--tls-certificate and --tls-key"),
                 read_only=read_only,
                 masks=Masks.parse(mask or ()),
@@ -162,24 +137,6 @@ def console_(
             listener=None if listen_fd is None else socket.socket(fileno=listen_fd),
             while_stdin_is_open=while_stdin_is_open,
         )
-
-
-def _oidc(issuer: str | None, *, secret_file: Path | None, roles: Sequence[str], **more: Any) -> OidcSettings | None:
-    """Raises `ConfigError`."""
-    from suiro.errors import ConfigError
-
-    if issuer is None:
-        if secret_file is not None or roles or more["client_id"] or more["url"]:
-            raise ConfigError("the options --oidc-... need --oidc-issuer")
-        return None
-    from suiro.console.web.oidc import OidcSettings
-
-    secret = None
-    if secret_file is not None:
-        secret = _text_of(secret_file, f"--oidc-client-secret-file {secret_file}")
-        if not secret:
-            raise ConfigError(f"--oidc-client-secret-file {secret_file}: it is empty")
-    return OidcSettings(issuer=issuer, client_secret=secret, roles=OidcSettings.parse_roles(roles), **more)
 
 
 def _remote(url: str, option: str) -> Remote:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
+    YES,
     Connection,
     JsonText,
-    Yes,
     connected,
     fail,
     note,
@@ -23,23 +22,20 @@ from suiro.cli.everyday import (
 )
 from suiro.numerals import natural
 
-dead_letter = Group("dead-letter", "Dead letters: list, show, redrive.")
+dead_letter = Group("dead-letter")
 
-_Topic = Annotated[str, Argument("TOPIC", "Topic of dead letters.")]
-_Group = Annotated[
-    str | None, Option("--group", "GROUP", "Group whose offsets store the progress. Default: suiro-redrive-TOPIC.")
-]
-_Format = Annotated[str, Option("--value-format", choices=("string", "json", "long", "hex"))]
+_TOPIC = argument("TOPIC", "Topic of dead letters.")
+_GROUP = option(None, "Group whose offsets store the progress. Default: suiro-redrive-TOPIC.", "GROUP")
 
 
 @dead_letter.command
 def list_(
     connection: Connection,
-    topics: Annotated[
-        list[str] | None, Argument("TOPIC", "Topics. Default: those with dead or dlq in their names.")
-    ] = None,
-    group: _Group = None,
-    as_json: AsJson = False,
+    topics: list[str] | None = argument(
+        "TOPIC", "Topics. Default: those with dead or dlq in their names.", default=None
+    ),
+    group: str | None = _GROUP,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Count dead letters by reason, without the numbers in a reason. Reads each topic to its end. If this user may not
     read one of them, the exit status is 1."""
@@ -60,20 +56,9 @@ def list_(
         print_rows(
             [{"topic": name, **asdict(one)} for name, one in found],
             as_json,
-            ("topic", "from", "records", "waiting", "first", "last", "exception", "reason"),
-            (
-                (
-                    name,
-                    one.origin_topic,
-                    one.records,
-                    one.waiting,
-                    f"{one.first[0]}:{one.first[1]}",
-                    iso_time(one.last_timestamp),
-                    one.exception,
-                    one.reason,
-                )
-                for name, one in found
-            ),
+            "topic, from=origin_topic, records, waiting, first, last, exception, reason",
+            first=lambda one: "{}:{}".format(*one["first"]),
+            last=lambda one: iso_time(one["last_timestamp"]),
         )
         if refusals:
             fail("; ".join(refusals))
@@ -81,14 +66,12 @@ def list_(
 
 @dead_letter.command
 def show(
-    topic: _Topic,
     connection: Connection,
-    partition: Annotated[
-        int | None, Option("--partition", "N", "Partition. Default: the first that is not empty; with --offset, 0.")
-    ] = None,
-    offset: Annotated[int | None, Option("--offset", "N", "Offset. Default: the first one.")] = None,
-    value_format: _Format = "string",
-    as_json: AsJson = False,
+    topic: str = _TOPIC,
+    partition: int | None = option(None, "Partition. Default: the first that is not empty; with --offset, 0.", "N"),
+    offset: int | None = option(None, "Offset. Default: the first one.", "N"),
+    value_format: str = option("string", choices=("string", "json", "long", "hex")),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show a dead letter, its reason, and its original record."""
     with connected(connection) as client:
@@ -133,17 +116,16 @@ def show(
             return
         came = letter.origin
         where = "" if came is None else f"{came.topic}-{came.partition} offset {came.offset}"
-        print_fields(
-            {
-                "dead letter": f"{topic}-{record.partition} offset {record.offset}",
-                "put aside": iso_time(record.timestamp),
-                "from": where,
-                "exception": letter.exception,
-                "reason": letter.reason,
-                "key": key_of(record.key).text,
-                "value": value_of(record.value).text,
-            }
-        )
+        fields = {
+            "dead letter": f"{topic}-{record.partition} offset {record.offset}",
+            "put aside": iso_time(record.timestamp),
+            "from": where,
+            "exception": letter.exception,
+            "reason": letter.reason,
+            "key": key_of(record.key).text,
+            "value": value_of(record.value).text,
+        }
+        print_fields(", ".join(fields), fields)
         if letter.refusal is not None:
             say(f"it cannot be sent back: {letter.refusal}")
         elif origin is None:
@@ -155,27 +137,17 @@ def show(
 
 @dead_letter.command
 def redrive(
-    topic: _Topic,
     connection: Connection,
-    place: Annotated[
-        list[str] | None, Option("--place", "PARTITION:OFFSET", "Only this dead letter; repeatable.")
-    ] = None,
-    from_topic: Annotated[
-        str | None, Option("--from-topic", "TOPIC", "Only dead letters of records from this topic.")
-    ] = None,
-    reason: Annotated[
-        str | None, Option("--reason", "TEXT", "Only dead letters with this text in the exception or the reason.")
-    ] = None,
-    by_key: Annotated[
-        bool, Option("--by-key", help="Send to the current partition of the key, not to the original partition.")
-    ] = False,
-    group: _Group = None,
-    transaction_records: Annotated[
-        int, Option("--transaction-records", "N", "Records in one transaction. Default: 500.")
-    ] = 500,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show the targets and the numbers of records.")] = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    topic: str = _TOPIC,
+    place: list[str] | None = option(None, "Only this dead letter; repeatable.", "PARTITION:OFFSET"),
+    from_topic: str | None = option(None, "Only dead letters of records from this topic.", "TOPIC"),
+    reason: str | None = option(None, "Only dead letters with this text in the exception or the reason.", "TEXT"),
+    by_key: bool = option(False, "Send to the current partition of the key, not to the original partition."),
+    group: str | None = _GROUP,
+    transaction_records: int = option(500, "Records in one transaction.", "N"),
+    dry_run: bool = option(False, "Only show the targets and the numbers of records."),
+    yes: bool = YES,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Send dead letters back to their original topics, each once, without the error headers.
 
@@ -195,8 +167,8 @@ def redrive(
             note(f"{records} dead letters stay: {refusal}")
         sent = 0
         if not dry_run and plan.records:
-            targets = sorted({name for name, _ in plan.targets})
-            require_yes(f"Send {plan.records} records of {topic} to {', '.join(targets)}?", yes)
+            agreed = sorted({name for name, _ in plan.targets})
+            require_yes(f"Send {plan.records} records of {topic} to {', '.join(agreed)}?", yes)
             sent = redrives.redrive(
                 client,
                 topic,
@@ -204,20 +176,22 @@ def redrive(
                 by=process_user(),
                 group=group,
                 by_key=by_key,
-                only_to=frozenset(targets),
+                only_to=frozenset(agreed),
                 transaction_records=transaction_records,
                 progress=lambda records: note(f"sent back {records} of {plan.records} records"),
             ).records
-        titles = ("topic", "partition", "records")
-        rows = [(*place, records) for place, records in sorted(plan.targets.items())]
+        targets = [
+            {"topic": name, "partition": partition, "records": records}
+            for (name, partition), records in sorted(plan.targets.items())
+        ]
         shown = {
             "planned": plan.records,
             "sent": sent,
             "done_before": plan.done_before,
             "stay": sum(plan.refused.values()),
-            "targets": [dict(zip(titles, row, strict=True)) for row in rows],
+            "targets": targets,
         }
-        print_rows(shown, as_json, titles, rows)
+        print_rows(shown, as_json, "topic, partition, records", targets)
         if not as_json:
             note("nothing was sent" if dry_run or not sent else f"sent back {sent} records")
 

@@ -4,45 +4,32 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from suiro.cli.command_groups import Group, Option
+from suiro.cli.command_groups import Group, option
 from suiro.cli.everyday import usage
 from suiro.errors import SuiroError
 
-demo = Group("demo", "")
+demo = Group("demo")
 
 
 @demo.itself
 def demo_(
-    data: Annotated[
-        Path | None,
-        Option(
-            help="Keep everything in this new directory. Default: a temporary one, removed after success.",
-            path="folder",
-        ),
-    ] = None,
-    plain: Annotated[bool, Option("--plain", help="Print plain lines, as without a terminal.")] = False,
-    kafka: Annotated[
-        bool,
-        Option("--kafka", help="Start a real Apache Kafka instead of the node (needs Maven and Java 17 or later)."),
-    ] = False,
-    bootstrap: Annotated[
-        str | None,
-        Option(
-            "--bootstrap-servers",
-            metavar="HOST:PORT",
-            also=("--bootstrap-server", "--bootstrap"),
-            help="Use this running cluster instead of the node. The demo does not kill it.",
-        ),
-    ] = None,
-    flights: Annotated[
-        int | None,
-        Option(min=1_000, metavar="N", help="Use only the first N flights of the year. Default: all 336,776."),
-    ] = None,
-    keep: Annotated[
-        bool, Option("--keep", help="Leave everything running at the end, so that you can look around.")
-    ] = False,
+    data: Path | None = option(
+        None, "Keep everything in this new directory. Default: a temporary one, removed after success.", path="folder"
+    ),
+    plain: bool = option(False, "Print plain lines, as without a terminal."),
+    kafka: bool = option(False, "Start a real Apache Kafka instead of the node (needs Maven and Java 17 or later)."),
+    bootstrap: str | None = option(
+        None,
+        "Use this running cluster instead of the node. The demo does not kill it.",
+        "HOST:PORT",
+        name="--bootstrap-servers",
+        also=("--bootstrap-server", "--bootstrap"),
+    ),
+    flights: int | None = option(
+        None, "Use only the first N flights of the year. Default: all 336,776.", "N", min=1000
+    ),
+    keep: bool = option(False, "Leave everything running at the end, so that you can look around."),
 ) -> None:
     """Run the demo: a year of flights, from Postgres to a view with a bug, which is fixed while clients read it.
 

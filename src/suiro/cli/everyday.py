@@ -8,7 +8,6 @@ is named explicitly decides the address.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
@@ -16,13 +15,13 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from suiro.cli.command_groups import Option
+from suiro.cli.command_groups import option, options
 
 if TYPE_CHECKING:
     from suiro.client import Client
@@ -39,44 +38,34 @@ _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
 _NOT_ASCII = re.compile(r"[^ -~]+")
 _encode = json.JSONEncoder(default=str).encode
 
-BootstrapServers = Annotated[
-    str,
-    Option(
-        metavar="HOST:PORT",
-        env="SUIRO_BOOTSTRAP_SERVERS",
-        help="Brokers of the cluster.",
-        also=("--bootstrap-server", "--bootstrap"),
-    ),
-]
+BOOTSTRAP_SERVERS = option(
+    DEFAULT_BOOTSTRAP,
+    "Brokers of the cluster.",
+    "HOST:PORT",
+    also=("--bootstrap-server", "--bootstrap"),
+    env="SUIRO_BOOTSTRAP_SERVERS",
+)
 """Of commands that read no profile. The default is DEFAULT_BOOTSTRAP."""
-Profile = Annotated[
-    str | None, Option("--profile", "NAME", "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE.")
-]
-Registry = Annotated[
-    str | None, Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry.")
-]
-AsJson = Annotated[bool, Option("--json", help="Print one line of JSON, for programs.")]
-Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.", also=("-y",))]
+PROFILE = option(None, "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE.", "NAME")
+REGISTRY = option(None, "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry.", "URL")
+AS_JSON = option(False, "Print one line of JSON, for programs.", name="--json")
+YES = option(False, "Do not ask for confirmation.", also=("-y",))
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class Connection:
     """The options of every command that connects to a cluster."""
 
-    bootstrap: Annotated[
-        str | None,
-        Option(
-            "--bootstrap-servers",
-            "HOST:PORT",
-            "Brokers of the cluster. Also SUIRO_BOOTSTRAP_SERVERS, or bootstrap.servers of a "
-            "profile. Default: 127.0.0.1:9092.",
-            also=("--bootstrap-server",),
-        ),
-    ] = None
-    profile: Profile = None
-    command_config: Annotated[
-        Path | None, Option("--command-config", "FILE", "File of client settings, as for Kafka's tools.")
-    ] = None
+    bootstrap: str | None = option(
+        None,
+        "Brokers of the cluster. Also SUIRO_BOOTSTRAP_SERVERS, or bootstrap.servers of a profile. Default: "
+        "127.0.0.1:9092.",
+        "HOST:PORT",
+        name="--bootstrap-servers",
+        also=("--bootstrap-server",),
+    )
+    profile: str | None = PROFILE
+    command_config: Path | None = option(None, "File of client settings, as for Kafka's tools.", "FILE")
 
     @property
     def address(self) -> str | None:
@@ -142,18 +131,13 @@ def _named_profile(name: str | None) -> str | None:
     return name or os.environ.get("SUIRO_PROFILE") or None
 
 
-def _profiles_path() -> Path:
-    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    # `Path.expanduser` raises for a user without a home.
-    return Path(os.path.expanduser(home)) / "suiro" / "profiles.toml"
-
-
 def settings_of(name: str | None) -> dict[str, str]:
     """Returns the settings of a profile. The default profile may be missing. Raises `ConfigError`."""
     from suiro.errors import ConfigError
 
     name = _named_profile(name)
-    path = _profiles_path()
+    # `Path.expanduser` raises for a user without a home.
+    path = Path(os.path.expanduser(os.environ.get("XDG_CONFIG_HOME") or "~/.config")) / "suiro" / "profiles.toml"
     if not path.exists():
         if name is None:
             return {}
@@ -316,6 +300,11 @@ def say(text: str = "") -> None:
     sys.stdout.write(printable(text) + "\n")
 
 
+def say_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+
+
 class JsonText(str):
     """JSON, which `print_json` prints as it is."""
 
@@ -336,8 +325,8 @@ def _line(value: Any) -> str:
 
 
 def _json(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _json(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _json(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -345,13 +334,19 @@ def _json(value: Any) -> Any:
     return value
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints an aligned table on a terminal. Elsewhere columns are separated by tabs."""
-    from suiro.console.text import printable
+Made = Callable[[Any], Any]
 
-    cells = [[printable(_cell(value)) for value in row] for row in rows]
+
+def print_table(columns: str, rows: Iterable[Any], **made: Made) -> None:
+    """Prints an aligned table on a terminal. Elsewhere columns are separated by tabs.
+
+    `columns` has the titles: "topic=name, in-sync". A title stands for the field of a row, a dataclass or a dict, that
+    has its name or the one behind it, or for the place in a row that is a sequence. `made`: fields that are made of a
+    row.
+    """
+    titles, cells = _cells(columns, rows, made)
     if not sys.stdout.isatty():
-        sys.stdout.writelines("\t".join(row) + "\n" for row in [list(titles), *cells])
+        sys.stdout.writelines("\t".join(row) + "\n" for row in [titles, *cells])
         return
     titles = [title.upper() for title in titles]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
@@ -359,7 +354,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         bool(cells) and all(row[index].lstrip("-").isdigit() or not row[index] for row in cells)
         for index in range(len(titles))
     ]
-    for row in [list(titles), *cells]:
+    for row in [titles, *cells]:
         aligned = (
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(row, widths, numeric, strict=True)
@@ -367,17 +362,35 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         sys.stdout.write("  ".join(aligned).rstrip() + "\n")
 
 
-def print_rows(found: Any, as_json: bool, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints `found` as JSON, or the rows made from it as a table."""
+def print_rows(found: Any, as_json: bool, columns: str, rows: Iterable[Any] | None = None, **made: Made) -> None:
+    """Prints `found` as JSON, or as a table: its rows, or those that were made from it."""
     if as_json:
         print_json(found)
     else:
-        print_table(titles, rows)
+        print_table(columns, found if rows is None else rows, **made)
 
 
-def print_fields(fields: Mapping[str, Any]) -> None:
-    for name, value in fields.items():
-        say(f"{name}: {_cell(value)}")
+def print_fields(columns: str, row: Any, **made: Made) -> None:
+    """Prints a line for each column."""
+    titles, (cells,) = _cells(columns, [row], made)
+    for title, cell in zip(titles, cells, strict=True):
+        say(f"{title}: {cell}")
+
+
+def _cells(columns: str, rows: Iterable[Any], made: Mapping[str, Made]) -> tuple[list[str], list[list[str]]]:
+    from suiro.console.text import printable
+
+    parts = [column.partition("=") for column in columns.split(", ")]
+    names = [name or title.replace("-", "_") for title, _, name in parts]
+
+    def field(row: Any, place: int, name: str) -> Any:
+        if name in made:
+            return made[name](row)
+        return getattr(row, name) if is_dataclass(row) else row[name if isinstance(row, Mapping) else place]
+
+    return [title for title, _, _ in parts], [
+        [printable(_cell(field(row, *one))) for one in enumerate(names)] for row in rows
+    ]
 
 
 def _cell(value: Any) -> str:

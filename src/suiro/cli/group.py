@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import Annotated
-
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
+    YES,
     Connection,
-    Yes,
     connected,
     note,
     print_fields,
@@ -22,38 +19,28 @@ from suiro.cli.everyday import (
 )
 from suiro.numerals import whole_number
 
-group = Group("group", "Consumer groups: list, describe with lag, reset offsets, delete.")
+group = Group("group")
 
-_Name = Annotated[str, Argument("GROUP")]
-_Topics = Annotated[
-    list[str] | None, Option("--topic", "TOPIC[:P,P]", "Only this topic, or only these partitions of it; repeatable.")
-]
+_TOPICS = option(None, "Only this topic, or only these partitions of it; repeatable.", "TOPIC[:P,P]")
 
 
 @group.command
-def list_(connection: Connection, as_json: AsJson = False) -> None:
+def list_(connection: Connection, as_json: bool = AS_JSON) -> None:
     """List the groups that this user may see."""
     with connected(connection) as client:
         found = client.admin.list_groups()
-        columns = attrgetter("group", "state", "type", "protocol_type")
-        print_rows(found, as_json, ("group", "state", "type", "protocol"), map(columns, found))
+        print_rows(found, as_json, "group, state, type, protocol=protocol_type")
 
 
 @group.command
 def describe(
-    names: Annotated[list[str], Argument("GROUP...")],
     connection: Connection,
-    time: Annotated[
-        bool,
-        Option(
-            "--time",
-            help="Also show how long the first unread record of each partition has waited; this reads the record.",
-        ),
-    ] = False,
-    members: Annotated[
-        bool, Option("--members", help="Show the members and the partitions that each of them reads.")
-    ] = False,
-    as_json: AsJson = False,
+    names: list[str] = argument("GROUP..."),
+    time: bool = option(
+        False, "Also show how long the first unread record of each partition has waited; this reads the record."
+    ),
+    members: bool = option(False, "Show the members and the partitions that each of them reads."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show state, members, offsets and lag."""
     with connected(connection) as client:
@@ -68,69 +55,37 @@ def describe(
         for number, one in enumerate(found):
             if number:
                 say()
-            print_fields(
-                {
-                    "group": one.group,
-                    "state": one.state,
-                    "type": one.type,
-                    "assignor": one.assignor,
-                    "coordinator": one.coordinator,
-                    "members": len(one.members),
-                    "lag": one.total_lag,
-                }
-            )
+            columns = "group, state, type, assignor, coordinator, members, lag=total_lag"
+            print_fields(columns, one, members=lambda one: len(one.members))
             if members:
                 print_table(
-                    ("member", "instance", "client", "host", "partitions"),
-                    (
-                        (
-                            member.member_id,
-                            member.instance_id,
-                            member.client_id,
-                            member.host,
-                            [f"{topic}-{partition}" for topic, partition in member.assignment],
-                        )
-                        for member in one.members
-                    ),
+                    "member=member_id, instance=instance_id, client=client_id, host, partitions",
+                    one.members,
+                    partitions=lambda one: [f"{topic}-{partition}" for topic, partition in one.assignment],
                 )
                 continue
-            titles = ["topic", "partition", "committed", "end-offset", "lag", "client", "host"]
-            rows = [
-                [row.topic, row.partition, row.committed, row.end_offset, row.lag, row.client_id, row.host]
-                for row in one.partitions
-            ]
-            if time:
-                titles.insert(5, "lag-seconds")
-                for cells, row in zip(rows, one.partitions, strict=True):
-                    cells.insert(5, None if row.lag_ms is None else f"{row.lag_ms / 1000:.1f}")
-            print_table(titles, rows)
+            print_table(
+                f"topic, partition, committed, end-offset, lag{', lag-seconds' * time}, client=client_id, host",
+                one.partitions,
+                lag_seconds=lambda row: None if row.lag_ms is None else f"{row.lag_ms / 1000:.1f}",
+            )
 
 
 @group.command
 def reset(
-    name: _Name,
     connection: Connection,
-    topic: _Topics = None,
-    all_topics: Annotated[
-        bool, Option("--all-topics", help="All partitions for which the group has committed an offset.")
-    ] = False,
-    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, Option("--to-latest", help="To the end.")] = False,
-    to_current: Annotated[
-        bool, Option("--to-current", help="To the committed offset, or the end if there is none.")
-    ] = False,
-    to_offset: Annotated[int | None, Option("--to-offset", "OFFSET")] = None,
-    to_datetime: Annotated[
-        str | None, Option("--to-datetime", "TIME", "To the first record at or after this time: 2013-01-01T00:00Z.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, Option("--shift-by", "N", "Move forward by N records; backward if N is negative.")
-    ] = None,
-    execute: Annotated[
-        bool, Option("--execute", help="Apply the change. Without it, the command only shows the change.")
-    ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show the change. This is the default.")] = False,
-    as_json: AsJson = False,
+    name: str = argument("GROUP"),
+    topic: list[str] | None = _TOPICS,
+    all_topics: bool = option(False, "All partitions for which the group has committed an offset."),
+    to_earliest: bool = option(False, "To the first record."),
+    to_latest: bool = option(False, "To the end."),
+    to_current: bool = option(False, "To the committed offset, or the end if there is none."),
+    to_offset: int | None = option(None, metavar="OFFSET"),
+    to_datetime: str | None = option(None, "To the first record at or after this time: 2013-01-01T00:00Z.", "TIME"),
+    shift_by: int | None = option(None, "Move forward by N records; backward if N is negative.", "N"),
+    execute: bool = option(False, "Apply the change. Without it, the command only shows the change."),
+    dry_run: bool = option(False, "Only show the change. This is the default."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Reset the offsets of a group without members. An offset that a partition does not have becomes the nearest one
     that it has."""
@@ -162,19 +117,15 @@ def reset(
         planned = plan_reset(client, name, wanted[0], topics)
         if execute:
             reset_offsets(client, name, planned)
-        print_rows(
-            {"executed": execute, "offsets": planned},
-            as_json,
-            ("topic", "partition", "committed", "new-offset"),
-            map(attrgetter("topic", "partition", "committed", "offset"), planned),
-        )
+        shown = {"executed": execute, "offsets": planned}
+        print_rows(shown, as_json, "topic, partition, committed, new-offset=offset", planned)
         if not (execute or as_json):
             note("nothing was changed; give --execute to do it")
 
 
 @group.command
 def delete(
-    names: Annotated[list[str], Argument("GROUP...")], connection: Connection, topic: _Topics = None, yes: Yes = False
+    connection: Connection, names: list[str] = argument("GROUP..."), topic: list[str] | None = _TOPICS, yes: bool = YES
 ) -> None:
     """Delete groups without members, or their committed offsets of some topics."""
     topics = parse_topics(topic or [])

@@ -1,22 +1,21 @@
-"""`suiro kafka`: runs a real Apache Kafka for trials, and converts a node to one."""
+"""`suiro kafka`: runs a real Apache Kafka for trials, and converts a node to one. `suiro log`: imports topic folders of
+Apache Kafka into a node."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
-from suiro.cli.command_groups import Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import fail, reporting
-from suiro.cli.service_options import ServerConfig, ServerSettings
+from suiro.cli.services import SERVER_CONFIG, SERVER_SETTINGS
 from suiro.clock import sleep_s
 
-kafka = Group("kafka", "Run a real Apache Kafka, or hand the data of a node over to one.")
+kafka = Group("kafka")
 
 _LOOK_S = 0.5
 
@@ -27,24 +26,17 @@ class _Asked(BaseException):
 
 @kafka.command
 def up(
-    brokers: Annotated[
-        int | None, Option("--brokers", "N", "Number of brokers, 1 or 3. Default: that of DIR, or 1.")
-    ] = None,
-    data: Annotated[
-        Path | None, Option("--data", "DIR", "Data directory. Default: a temporary one, removed at exit.")
-    ] = None,
-    listen: Annotated[
-        str | None,
-        Option(
-            "--listen",
-            "HOST:PORT",
-            "Address of the first broker; the others use the next ports. Port 0 selects free "
-            "ports. Default: that of DIR, or 127.0.0.1:9092.",
-        ),
-    ] = None,
-    config: ServerConfig = None,
-    set_: ServerSettings = None,
-    heap: Annotated[str, Option("--heap", "SIZE", "Heap of each broker.")] = "512m",
+    brokers: int | None = option(None, "Number of brokers, 1 or 3. Default: that of DIR, or 1.", "N"),
+    data: Path | None = option(None, "Data directory. Default: a temporary one, removed at exit.", "DIR"),
+    listen: str | None = option(
+        None,
+        "Address of the first broker; the others use the next ports. Port 0 selects free ports. Default: that of DIR, "
+        "or 127.0.0.1:9092.",
+        "HOST:PORT",
+    ),
+    config: Path | None = SERVER_CONFIG,
+    set_: list[str] | None = SERVER_SETTINGS,
+    heap: str = option("512m", "Heap of each broker.", "SIZE"),
 ) -> None:
     """Run a real Apache Kafka on this machine until SIGTERM or SIGINT: one broker, or a quorum of three.
 
@@ -54,6 +46,7 @@ def up(
     one.
     """
     from suiro.errors import SuiroError
+    from suiro.foundation.readiness import say_ready
     from suiro.kafka import KAFKA_VERSION, KafkaCluster
 
     def stop(*_: object) -> None:
@@ -69,18 +62,12 @@ def up(
         with KafkaCluster.start(
             data or temporary or Path(), brokers=brokers, listen=listen, settings=settings, heap=heap
         ) as cluster:
-            ready = {
-                "event": "ready",
-                "bootstrap": cluster.bootstrap_servers,
-                "kafka": KAFKA_VERSION,
-                "brokers": {
-                    node_id: {"bootstrap": process.bootstrap_servers, "pid": process.pid}
-                    for node_id, process in cluster.brokers.items()
-                },
-                "pid": os.getpid(),
+            brokers_of = {
+                node_id: {"bootstrap": process.bootstrap_servers, "pid": process.pid}
+                for node_id, process in cluster.brokers.items()
             }
-            print(json.dumps(ready))
-            sys.stdout.flush()
+            bootstrap = {"bootstrap": cluster.bootstrap_servers, "kafka": KAFKA_VERSION}
+            say_ready({**bootstrap, "brokers": brokers_of, "pid": os.getpid()})
             gone: set[int] = set()
             while len(gone) < len(cluster.brokers):
                 sleep_s(_LOOK_S)
@@ -104,34 +91,22 @@ def up(
 
 @kafka.command
 def handover(
-    data: Annotated[Path, Option("--data", "DIR", "Data directory of the stopped node.")],
-    to: Annotated[Path, Option("--to", "DIR", "New directory, on which Apache Kafka starts.")],
-    brokers: Annotated[
-        int, Option("--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1.")
-    ] = 1,
-    listen: Annotated[
-        str | None,
-        Option(
-            "--listen",
-            "HOST:PORT",
-            "Address of the first broker; the others use the next ports. Default: the setting "
-            "listeners, or 127.0.0.1:9092.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, Option("--config", "FILE", "File of settings with which the node was started.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, Option("--set", "NAME=VALUE", "A setting of the node or of Kafka; repeatable.")
-    ] = None,
-    link: Annotated[
-        bool,
-        Option(
-            "--link",
-            help="Create hard links to closed segments for the first broker instead of copies. This "
-            "takes no space, but both directories must be on one file system.",
-        ),
-    ] = False,
+    data: Path = option(..., "Data directory of the stopped node.", "DIR"),
+    to: Path = option(..., "New directory, on which Apache Kafka starts.", "DIR"),
+    brokers: int = option(1, "Number of brokers, 1 or 3. With 3, each has a copy of everything.", "N"),
+    listen: str | None = option(
+        None,
+        "Address of the first broker; the others use the next ports. Default: the setting listeners, or "
+        "127.0.0.1:9092.",
+        "HOST:PORT",
+    ),
+    config: Path | None = option(None, "File of settings with which the node was started.", "FILE"),
+    set_: list[str] | None = option(None, "A setting of the node or of Kafka; repeatable.", "NAME=VALUE"),
+    link: bool = option(
+        False,
+        "Create hard links to closed segments for the first broker instead of copies. This takes no space, but both "
+        "directories must be on one file system.",
+    ),
 ) -> None:
     """Hand the data of a stopped node over to Apache Kafka 4.3 or later, which continues at the same offsets.
 
@@ -162,3 +137,43 @@ def _settings(config: Path | None, set_: list[str] | None) -> dict[str, str]:
 
     settings = {} if config is None else read_properties(config)
     return settings | assignments(set_ or (), "--set")
+
+
+log = Group("log")
+
+
+@log.command
+def import_(
+    folders: list[Path] = argument("FOLDER", "Folder of a partition, such as /kafka/flights-0."),
+    data: Path = option(..., "Data directory of the node.", "DIR"),
+    config: list[str] | None = option(
+        None,
+        "A setting of the imported topics, such as retention.ms=-1, because the folders do not contain settings; "
+        "repeatable.",
+        "NAME=VALUE",
+    ),
+) -> None:
+    """Import topics that Apache Kafka wrote into the data directory of a node. Both must be stopped.
+
+    Every batch is checked while it is copied. Either all topics are imported, or none.
+    """
+    from suiro.broker import import_topics
+    from suiro.clock import SystemClock
+    from suiro.foundation.settings import assignments
+
+    with reporting("suiro log import"):
+        configs = assignments(config or (), "--config")
+        imported = import_topics(data, folders, configs=configs, clock=SystemClock())
+    for topic in imported:
+        print(
+            f"{topic.name}: {topic.partitions} partitions, {topic.records} offsets, {topic.size} bytes "
+            f"(topic id {topic.topic_id})"
+        )
+        for partition, producer_id, offset in topic.open_transactions:
+            print(
+                f"{topic.name}-{partition}: the transaction of producer {producer_id} is open since offset {offset}, "
+                "and readers of committed records stop there; once the node runs, end it with kafka-transactions.sh "
+                f"--bootstrap-server HOST:PORT abort --topic {topic.name} --partition {partition} "
+                f"--start-offset {offset}",
+                file=sys.stderr,
+            )

@@ -4,78 +4,56 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-from suiro.cli.command_groups import Group, Option
+from suiro.cli.command_groups import Group, option
 from suiro.cli.everyday import fail, log_to_stderr
-from suiro.cli.service_options import Metrics, ServerConfig, ServerSettings, WhileStdinIsOpen
+from suiro.cli.services import METRICS, SERVER_CONFIG, SERVER_SETTINGS, WHILE_STDIN_IS_OPEN
 from suiro.errors import ConfigError, SuiroError
 
-node = Group("node", "")
+node = Group("node")
 
 
 @node.itself
 def node_(
-    listen: Annotated[
-        str | None,
-        Option(
-            metavar="HOST:PORT",
-            help="Address to listen on. Default: 127.0.0.1:9092, or the setting listeners. Port 0 selects a free port.",
-        ),
-    ] = None,
-    metrics: Metrics = None,
-    otlp: Annotated[
-        str | None,
-        Option(metavar="URL", help="Push metrics to this URL by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT."),
-    ] = None,
-    data: Annotated[
-        Path | None, Option(metavar="DIR", help="Data directory. Default: a temporary one, removed at exit.")
-    ] = None,
-    registry: Annotated[
-        str | None,
-        Option(metavar="HOST:PORT", help="Run a schema registry on this address (see `suiro registry --help`)."),
-    ] = None,
-    registry_auth_file: Annotated[
-        Path | None, Option(metavar="FILE", help="File of users of the registry. Default: every client may use it.")
-    ] = None,
-    registry_client_config: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="File of client settings for the registry, if the first listener of the node requires TLS or SASL.",
-        ),
-    ] = None,
-    console: Annotated[
-        str | None,
-        Option(metavar="HOST:PORT", help="Run the web console on this address (see `suiro console --help`)."),
-    ] = None,
-    console_auth_file: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="File of users of the console. Default: everybody on this machine may use it."),
-    ] = None,
-    console_client_config: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="File of client settings for the console, if the first listener of the node requires TLS or SASL.",
-        ),
-    ] = None,
-    config: ServerConfig = None,
-    set_: ServerSettings = None,
-    add_scram: Annotated[
-        list[str] | None,
-        Option(
-            metavar="USER",
-            help="Create a user: 'SCRAM-SHA-256=[name=NAME,password=PASSWORD]'; repeatable. An "
-            "existing user is not changed.",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool, Option(help="Do not warn about listeners beyond this machine that require no login.")
-    ] = False,
-    while_stdin_is_open: WhileStdinIsOpen = False,
+    listen: str | None = option(
+        None,
+        "Address to listen on. Default: 127.0.0.1:9092, or the setting listeners. Port 0 selects a free port.",
+        "HOST:PORT",
+    ),
+    metrics: str | None = METRICS,
+    otlp: str | None = option(None, "Push metrics to this URL by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT.", "URL"),
+    data: Path | None = option(None, "Data directory. Default: a temporary one, removed at exit.", "DIR"),
+    registry: str | None = option(
+        None, "Run a schema registry on this address (see `suiro registry --help`).", "HOST:PORT"
+    ),
+    registry_auth_file: Path | None = option(
+        None, "File of users of the registry. Default: every client may use it.", "FILE"
+    ),
+    registry_client_config: Path | None = option(
+        None,
+        "File of client settings for the registry, if the first listener of the node requires TLS or SASL.",
+        "FILE",
+    ),
+    console: str | None = option(
+        None, "Run the web console on this address (see `suiro console --help`).", "HOST:PORT"
+    ),
+    console_auth_file: Path | None = option(
+        None, "File of users of the console. Default: everybody on this machine may use it.", "FILE"
+    ),
+    console_client_config: Path | None = option(
+        None, "File of client settings for the console, if the first listener of the node requires TLS or SASL.", "FILE"
+    ),
+    config: Path | None = SERVER_CONFIG,
+    set_: list[str] | None = SERVER_SETTINGS,
+    add_scram: list[str] | None = option(
+        None,
+        "Create a user: 'SCRAM-SHA-256=[name=NAME,password=PASSWORD]'; repeatable. An existing user is not changed.",
+        "USER",
+    ),
+    insecure: bool = option(False, "Do not warn about listeners beyond this machine that require no login."),
+    while_stdin_is_open: bool = WHILE_STDIN_IS_OPEN,
     # Every user of the machine can read the settings in a command line, which may be passwords.
-    settings_on_stdin: Annotated[bool, Option(hidden=True)] = False,
+    settings_on_stdin: bool = option(False, hidden=True),
 ) -> None:
     """Run a node: a log that any Kafka client can use. When it is ready, it prints one JSON line on stdout; logs go
     to stderr. SIGTERM or SIGINT stops it with exit status 0. The exit status is 1 if the node cannot run."""
@@ -122,9 +100,9 @@ def _options_of(
     """Returns the options of a service beside the node. `how` is its option for client settings. Raises
     `ConfigError`."""
     found = []
-    for name, option, value in (("auth-file", "--auth-file", auth_file), ("client-config", how, client_config)):
+    for name, words, value in (("auth-file", "--auth-file", auth_file), ("client-config", how, client_config)):
         if value is not None:
             if address is None:
                 raise ConfigError(f"--{service}-{name} needs --{service}")
-            found += [option, str(value)]
+            found += [words, str(value)]
     return found

@@ -12,16 +12,14 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import suiro
-from suiro.cli.command_groups import Group, Option
+from suiro.cli.command_groups import Group, option
 from suiro.errors import SuiroError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from suiro.streams import Topology
 
 # Modules that compile when they are imported, the slowest first. Others are compiled on first use.
 KERNELS = (
@@ -35,11 +33,11 @@ MICRO_BATCHES = 3
 TEXT, COUNTS = "text", "counts"
 
 
-prepare = Group("prepare", "")
+prepare = Group("prepare")
 
 
 @prepare.itself
-def prepare_(spark: Annotated[bool, Option(help="Also archive Spark's classes (170 MB).")] = True) -> None:
+def prepare_(spark: bool = option(True, "Also archive Spark's classes (170 MB).")) -> None:
     """Compile the kernels and archive Spark's classes, so that later starts are faster.
 
     This takes a minute. The results are next to suiro's code and in your cache folder. Run it again after an update.
@@ -100,19 +98,23 @@ def _archive() -> Path:
 def _count_words(session: SparkSession, bootstrap_servers: str, state_dir: Path) -> None:
     """Runs a topology of two levels, and writes with format "suiro", so that Spark loads the classes that both need."""
     from suiro.client import Client, NewTopic
-    from suiro.streams import KafkaStreams
+    from suiro.streams import KafkaStreams, StreamsBuilder, serdes
 
+    builder = StreamsBuilder()
+    words = builder.stream(TEXT, key=serdes.string, value=serdes.string)
+    counts = words.select_key(lambda key, word: word).group_by_key(key=serdes.string, value=serdes.string)
+    counts.count().to_stream().to(COUNTS, key=serdes.string, value=serdes.json)
     with Client(bootstrap_servers) as client:
         client.create_topics([NewTopic(TEXT, 2), NewTopic(COUNTS, 2)])
     streams = KafkaStreams(
-        _topology(),
+        builder.build(),
         application_id="suiro-prepare",
         bootstrap_servers=bootstrap_servers,
         spark=session,
         state_dir=state_dir,
     )
-    words = session.range(100).selectExpr("cast(id as string) key", "cast(id % 7 as string) value")
-    sink = words.write.format("suiro").option("kafka.bootstrap.servers", bootstrap_servers)
+    rows = session.range(100).selectExpr("cast(id as string) key", "cast(id % 7 as string) value")
+    sink = rows.write.format("suiro").option("kafka.bootstrap.servers", bootstrap_servers)
     streams.start()
     try:
         for _ in range(MICRO_BATCHES):
@@ -120,13 +122,3 @@ def _count_words(session: SparkSession, bootstrap_servers: str, state_dir: Path)
             streams.process_all_available()
     finally:
         streams.close()
-
-
-def _topology() -> Topology:
-    from suiro.streams import StreamsBuilder, serdes
-
-    builder = StreamsBuilder()
-    words = builder.stream(TEXT, key=serdes.string, value=serdes.string)
-    counts = words.select_key(lambda key, word: word).group_by_key(key=serdes.string, value=serdes.string)
-    counts.count().to_stream().to(COUNTS, key=serdes.string, value=serdes.json)
-    return builder.build()

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Annotated
+from dataclasses import asdict, fields
 
-from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import AsJson, Connection, Yes, connected, print_rows, require_yes, say, usage
+from suiro.cli.command_groups import Group, option, options
+from suiro.cli.everyday import AS_JSON, YES, Connection, connected, print_rows, require_yes, say, usage
 
-quota = Group("quota", "Quotas of users, client ids and addresses: list, set, remove.")
+quota = Group("quota")
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class _Entity:
     """The options that select the entity of a quota."""
 
-    user: Annotated[str | None, Option("--user", "NAME")] = None
-    user_default: Annotated[bool, Option("--user-default", help="All users without a quota of their own.")] = False
-    client_id: Annotated[str | None, Option("--client-id", "ID")] = None
-    client_id_default: Annotated[
-        bool, Option("--client-id-default", help="All client ids without a quota of their own.")
-    ] = False
-    ip: Annotated[str | None, Option("--ip", "ADDRESS")] = None
-    ip_default: Annotated[bool, Option("--ip-default", help="All addresses without a quota of their own.")] = False
+    user: str | None = option(None, metavar="NAME")
+    user_default: bool = option(False, "All users without a quota of their own.")
+    client_id: str | None = option(None, metavar="ID")
+    client_id_default: bool = option(False, "All client ids without a quota of their own.")
+    ip: str | None = option(None, metavar="ADDRESS")
+    ip_default: bool = option(False, "All addresses without a quota of their own.")
 
     def named(self) -> dict[str, str | None]:
         """Returns names by kind; None is the default."""
@@ -48,39 +45,29 @@ class _Entity:
         return entity
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class _Quotas:
     """An option for each quota, by Kafka's name."""
 
-    producer_byte_rate: Annotated[float | None, Option("--producer-byte-rate", "BYTES", "Bytes a second to write.")] = (
-        None
-    )
-    consumer_byte_rate: Annotated[float | None, Option("--consumer-byte-rate", "BYTES", "Bytes a second to read.")] = (
-        None
-    )
-    request_percentage: Annotated[
-        float | None, Option("--request-percentage", "PERCENT", "Share of one thread's time.")
-    ] = None
-    controller_mutation_rate: Annotated[
-        float | None, Option("--controller-mutation-rate", "N", "Partitions created or deleted a second.")
-    ] = None
-    connection_creation_rate: Annotated[
-        float | None, Option("--connection-creation-rate", "N", "New connections a second from an address.")
-    ] = None
+    producer_byte_rate: float | None = option(None, "Bytes a second to write.", "BYTES")
+    consumer_byte_rate: float | None = option(None, "Bytes a second to read.", "BYTES")
+    request_percentage: float | None = option(None, "Share of one thread's time.", "PERCENT")
+    controller_mutation_rate: float | None = option(None, "Partitions created or deleted a second.", "N")
+    connection_creation_rate: float | None = option(None, "New connections a second from an address.", "N")
 
 
 _NAMES = tuple(one.name for one in fields(_Quotas))
 
 
 @quota.command
-def list_(connection: Connection, as_json: AsJson = False) -> None:
+def list_(connection: Connection, as_json: bool = AS_JSON) -> None:
     """List all quotas."""
     with connected(connection) as client:
         found = client.admin.describe_quotas()
         print_rows(
             [{"entity": dict(one.entity), "values": one.values} for one in found],
             as_json,
-            ("entity", "quota", "value"),
+            "entity, quota, value",
             (
                 (
                     " ".join(f"{kind}={'(default)' if name is None else name}" for kind, name in one.entity),
@@ -98,9 +85,7 @@ def set_(
     connection: Connection,
     entity: _Entity,
     quotas: _Quotas,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Only ask the broker whether it would accept the quotas.")
-    ] = False,
+    dry_run: bool = option(False, "Only ask the broker whether it would accept the quotas."),
 ) -> None:
     """Set quotas of a user, a client id, both together, or an address."""
     changes = {name: value for name, value in asdict(quotas).items() if value is not None}
@@ -118,10 +103,8 @@ def set_(
 def remove(
     connection: Connection,
     entity: _Entity,
-    quota: Annotated[
-        list[str] | None, Option("--quota", help="Only this quota; repeatable. Default: all.", choices=_NAMES)
-    ] = None,
-    yes: Yes = False,
+    quota: list[str] | None = option(None, "Only this quota; repeatable. Default: all.", choices=_NAMES),
+    yes: bool = YES,
 ) -> None:
     """Remove quotas."""
     named = entity.named()

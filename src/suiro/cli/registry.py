@@ -5,40 +5,37 @@ from __future__ import annotations
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, ask_password, log_to_stderr, note
-from suiro.cli.service_options import ClientConfig, Listen, ListenFd, TlsCertificate, TlsKey, WhileStdinIsOpen
+from suiro.cli.command_groups import Group, option
+from suiro.cli.everyday import BOOTSTRAP_SERVERS, ask_password, log_to_stderr, note
+from suiro.cli.services import CLIENT_CONFIG, LISTEN, LISTEN_FD, TLS_CERTIFICATE, TLS_KEY, WHILE_STDIN_IS_OPEN
 from suiro.errors import SuiroError, TransientError
 
 TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
 
-registry = Group("registry", "")
+registry = Group("registry")
 
 
 @registry.itself
 def registry_(
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    listen: Listen = "127.0.0.1:8081",
-    topic: Annotated[str, Option(metavar="NAME", help="Topic that stores the schemas.")] = "_schemas",
-    replication_factor: Annotated[
-        int, Option(metavar="N", help="Replicas of that topic, if the registry creates it. Default: the broker's.")
-    ] = -1,
-    client_config: ClientConfig = None,
-    auth_file: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="File of users: lines of name:password, or name:HASH from --hash-password, in "
-            "sections [viewer], [operator] and [admin]. Default: every client may do everything.",
-        ),
-    ] = None,
-    hash_password: Annotated[bool, Option(help="Ask for a password, print its hash, and exit.")] = False,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
-    listen_fd: ListenFd = None,
-    while_stdin_is_open: WhileStdinIsOpen = False,
+    bootstrap_servers: str = BOOTSTRAP_SERVERS,
+    listen: str = option("127.0.0.1:8081", LISTEN, "HOST:PORT"),
+    topic: str = option("_schemas", "Topic that stores the schemas.", "NAME"),
+    replication_factor: int = option(
+        -1, "Replicas of that topic, if the registry creates it. Default: the broker's.", "N"
+    ),
+    client_config: Path | None = CLIENT_CONFIG,
+    auth_file: Path | None = option(
+        None,
+        "File of users: lines of name:password, or name:HASH from --hash-password, in sections [viewer], [operator] "
+        "and [admin]. Default: every client may do everything.",
+        "FILE",
+    ),
+    hash_password: bool = option(False, "Ask for a password, print its hash, and exit."),
+    tls_certificate: Path | None = TLS_CERTIFICATE,
+    tls_key: Path | None = TLS_KEY,
+    listen_fd: int | None = LISTEN_FD,
+    while_stdin_is_open: bool = WHILE_STDIN_IS_OPEN,
 ) -> None:
     """Run a schema registry with Confluent's REST API. It stores its data in the compacted topic _schemas of any Kafka.
 
@@ -48,7 +45,9 @@ def registry_(
     log_to_stderr()
     try:
         if hash_password:
-            _print_hash()
+            from suiro.foundation.http import hash_password as hash_of
+
+            print(hash_of(ask_password()))
             return
         from suiro.config import read_properties
         from suiro.foundation.settings import parse_address
@@ -73,9 +72,3 @@ def registry_(
     except (SuiroError, OSError) as error:
         note(str(error), "suiro registry")
         sys.exit(TRY_LATER if isinstance(error, TransientError) else 1)
-
-
-def _print_hash() -> None:
-    from suiro.foundation.http import hash_password
-
-    print(hash_password(ask_password()))

@@ -1,4 +1,4 @@
-"""`suiro run`: runs a topology from a file on Spark, until a signal."""
+"""`suiro run`: runs a topology on Spark, until a signal. The file has `topology = ...` or `def build(builder)`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from traceback import TracebackException, walk_tb
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, note
-from suiro.cli.service_options import Metrics, OpenLineage, Otlp, SchemaRegistry
-from suiro.cli.topology_file import UserCodeError, load_topology
+from suiro.cli.command_groups import Group, argument, option, options
+from suiro.cli.everyday import BOOTSTRAP_SERVERS, note
+from suiro.cli.services import METRICS, OPENLINEAGE, OTLP, SCHEMA_REGISTRY
 from suiro.errors import ConfigError, ReplacedError, SuiroError
 from suiro.foundation.settings import assignments
 from suiro.foundation.stopping import Stopping
 from suiro.foundation.threads import settle
 
 if TYPE_CHECKING:
-    from suiro.streams import KafkaStreams
+    from suiro.streams import KafkaStreams, Topology
     from suiro.telemetry import Traces
 
 _log = logging.getLogger(__name__)
 
+BY = "suiro run"
 REPLACED = 3
 """The exit code if another start has replaced this one."""
 TELL_S = 0.2
@@ -36,98 +40,72 @@ _PHASES = {
     "switched": "has taken the place of the other process, and writes the results now",
 }
 
-_App = Annotated[
-    Path,
-    Argument(
-        metavar="APP.PY",
-        path="existing file",
-        help="Python file with `topology = ...` or `def build(builder)`, and optionally `application_id`.",
-    ),
-]
-_ApplicationId = Annotated[
-    str | None, Option(help="Id of the application. Default: `application_id` of the file, or the name of the file.")
-]
-_StateDir = Annotated[Path | None, Option(path="folder", help="State directory. Default: ~/.local/share/suiro.")]
-_Emit = Annotated[
-    str,
-    Option(
+run = Group("run")
+
+
+@options
+class _Settings:
+    """The options that are parameters of `KafkaStreams`, with its names."""
+
+    application_id: str | None = option(
+        None, "Id of the application. Default: `application_id` of the file, or the name of the file."
+    )
+    bootstrap_servers: str = BOOTSTRAP_SERVERS
+    schema_registry_url: str | None = SCHEMA_REGISTRY
+    state_dir: Path | None = option(None, "State directory. Default: ~/.local/share/suiro.", path="folder")
+    emit: str = option(
+        "micro-batch",
+        "Updates that tables send: the last one of each key and micro-batch, or every one.",
         choices=("micro-batch", "every"),
-        help="Updates that tables send: the last one of each key and micro-batch, or every one.",
-    ),
-]
-_OnProcessingError = Annotated[
-    str, Option(help='What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".')
-]
-_OnDeserializationError = Annotated[
-    str, Option(help='What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".')
-]
-_MaxOffsetsPerTrigger = Annotated[
-    int, Option(min=1, help="Approximate maximum of records in a micro-batch. Default: 2000000.")
-]
-_Set = Annotated[
-    list[str] | None,
-    Option("--set", metavar="NAME=VALUE", help="A setting of the client (`kafka.*`) or the source; repeatable."),
-]
-_Rebuild = Annotated[
-    bool,
-    Option(
-        "--rebuild",
-        help="Rebuild a lost state directory: read the sources again for the state, and write only new results.",
-    ),
-]
-_Replace = Annotated[
-    bool,
-    Option(
-        "--replace",
-        help="Replace the running application without a stop: rebuild the state in another "
-        "--state-dir, and switch when it has caught up.",
-    ),
-]
-_CreateTopics = Annotated[bool, Option("--create-topics", help="Create source and output topics that do not exist.")]
-_Console = Annotated[
-    str | None,
-    Option(
-        metavar="HOST:PORT",
-        help="Serve the state of the application on this address, for `suiro console --app` and `suiro app`.",
-    ),
-]
-_UntilDone = Annotated[bool, Option("--until-done", help="Exit when all records that exist now are processed.")]
-_Explain = Annotated[bool, Option("--explain", help="Print the topology and how its operators run, and exit.")]
-
-
-run = Group("run", "")
+    )
+    on_processing_error: str = option(
+        "fail", 'What to do with a record for which a function raises: "fail", "skip" or "dead-letter:<topic>".'
+    )
+    on_deserialization_error: str = option(
+        "fail", 'What to do with a record that a serde cannot read: "fail", "skip" or "dead-letter:<topic>".'
+    )
+    max_offsets_per_trigger: int = option(2_000_000, "Approximate maximum of records in a micro-batch.", min=1)
+    settings: list[str] | None = option(
+        None, "A setting of the client (`kafka.*`) or the source; repeatable.", "NAME=VALUE", name="--set"
+    )
+    rebuild: bool = option(
+        False, "Rebuild a lost state directory: read the sources again for the state, and write only new results."
+    )
+    replace: bool = option(
+        False,
+        "Replace the running application without a stop: rebuild the state in another --state-dir, and switch when it "
+        "has caught up.",
+    )
+    create_topics: bool = option(False, "Create source and output topics that do not exist.")
 
 
 @run.itself
 def run_(
-    app: _App,
-    application_id: _ApplicationId = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    registry: SchemaRegistry = None,
-    state_dir: _StateDir = None,
-    emit: _Emit = "micro-batch",
-    on_processing_error: _OnProcessingError = "fail",
-    on_deserialization_error: _OnDeserializationError = "fail",
-    max_offsets_per_trigger: _MaxOffsetsPerTrigger = 2_000_000,
-    set_: _Set = None,
-    rebuild: _Rebuild = False,
-    replace: _Replace = False,
-    create_topics: _CreateTopics = False,
-    metrics: Metrics = None,
-    console: _Console = None,
-    otlp: Otlp = None,
-    openlineage: OpenLineage = None,
-    until_done: _UntilDone = False,
-    explain: _Explain = False,
+    given: _Settings,
+    app: Path = argument(
+        "APP.PY",
+        "Python file with `topology = ...` or `def build(builder)`, and optionally `application_id`.",
+        path="existing file",
+    ),
+    metrics: str | None = METRICS,
+    console: str | None = option(
+        None,
+        "Serve the state of the application on this address, for `suiro console --app` and `suiro app`.",
+        "HOST:PORT",
+    ),
+    otlp: str | None = OTLP,
+    openlineage: str | None = OPENLINEAGE,
+    until_done: bool = option(False, "Exit when all records that exist now are processed."),
+    explain: bool = option(False, "Print the topology and how its operators run, and exit."),
 ) -> None:
     """Run a topology on Spark. A restart continues where the application stopped. Ctrl-C or SIGTERM stops it. Exit
     status 3 means that another start has taken its place (--replace, --rebuild): do not restart it."""
     try:
         if explain:
-            _explain(app, emit)
+            _explain(app, given.emit)
             sys.exit(0)
         if sys.stderr.isatty():
-            print("suiro run: Spark starts, which takes some seconds", file=sys.stderr, flush=True)
+            note("Spark starts, which takes some seconds", BY)
         from suiro.spark import java_started_early
 
         os.environ.setdefault("SUIRO_QUERY_LOG", "off")  # for Java, whose stacks would hide the line below
@@ -138,27 +116,11 @@ def run_(
             from suiro.telemetry import traces_to
 
             traces = traces_to(otlp, "suiro")
-            streams = KafkaStreams(
-                topology,
-                application_id=application_id or getattr(module, "application_id", None) or app.stem,
-                bootstrap_servers=bootstrap_servers,
-                state_dir=state_dir,
-                emit=emit,  # type: ignore[arg-type]  # it checks the value itself
-                on_processing_error=on_processing_error,
-                on_deserialization_error=on_deserialization_error,
-                max_offsets_per_trigger=max_offsets_per_trigger,
-                settings=assignments(set_ or (), "--set"),
-                schema_registry_url=registry,
-                rebuild=rebuild,
-                replace=replace,
-                create_topics=create_topics,
-                traces=traces,
-            )
-            if metrics is not None:
-                _serve(metrics, streams)
+            named = asdict(given) | {"settings": assignments(given.settings or (), "--set"), "traces": traces}
+            named["application_id"] = given.application_id or getattr(module, "application_id", None) or app.stem
+            streams = KafkaStreams(topology, **named)
             with (
-                _console(console, streams),
-                _pushing(otlp, streams, traces),
+                _serving(streams, metrics=metrics, console=console, otlp=otlp, traces=traces),
                 lineage_report(streams, openlineage) as lineage,
             ):
                 code = until_stopped(streams, until_done)
@@ -170,7 +132,7 @@ def run_(
     except KeyboardInterrupt:
         code = 130
     except SuiroError as error:
-        note(str(error), "suiro run")
+        note(str(error), BY)
         code = code_of(error)
     sys.exit(code)
 
@@ -186,51 +148,36 @@ def _explain(app: Path, emit: str) -> None:
     print(explained(topology, emit=emit))
 
 
-def _serve(address: str, streams: Any) -> None:
-    from suiro.foundation.settings import parse_address
-    from suiro.spark import serve_metrics
-
-    host, port = parse_address(address, option="--metrics")
-    try:
-        url = serve_metrics(lambda: _queries(streams), host, port)
-    except OSError as error:
-        raise ConfigError(f"--metrics {address}: {error.strerror or error}") from error
-    print(f"suiro run: metrics: {url}", file=sys.stderr, flush=True)
-
-
-def _queries(streams: Any) -> list[Any]:
-    return [] if streams.state == "CREATED" else [streams.query]
-
-
 @contextmanager
-def _pushing(otlp: str | None, streams: Any, traces: Traces | None) -> Iterator[None]:
-    from suiro.spark import push_metrics
+def _serving(
+    streams: KafkaStreams, *, metrics: str | None, console: str | None, otlp: str | None, traces: Traces | None
+) -> Iterator[None]:
+    """Within it, metrics and the state of the application are served, and telemetry is sent."""
+    from suiro.foundation.settings import parse_address
+    from suiro.spark import push_metrics, serve_metrics
 
-    push = push_metrics(lambda: _queries(streams), otlp)
-    try:
-        yield
-    finally:
-        if push is not None:
-            push.stop()
+    def queries() -> list[Any]:
+        return [] if streams.state == "CREATED" else [streams.query]
+
+    with ExitStack() as stack:
+        if metrics is not None:
+            host, port = parse_address(metrics, option="--metrics")
+            try:
+                note(f"metrics: {serve_metrics(queries, host, port)}", BY)
+            except OSError as error:
+                raise ConfigError(f"--metrics {metrics}: {error.strerror or error}") from error
+        if console is not None:
+            from suiro.streams_spark import ApplicationServer
+
+            server = ApplicationServer(streams, *parse_address(console, option="--console"))
+            stack.callback(server.stop)
+            note(f"console: {server.url}", BY)
         if traces is not None:
-            traces.close()
-
-
-@contextmanager
-def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
-    if address is None:
+            stack.callback(traces.close)
+        push = push_metrics(queries, otlp)
+        if push is not None:
+            stack.callback(push.stop)
         yield
-        return
-    from suiro.foundation.settings import parse_address
-    from suiro.streams_spark import ApplicationServer
-
-    host, port = parse_address(address, option="--console")
-    server = ApplicationServer(streams, host, port)
-    print(f"suiro run: console: {server.url}", file=sys.stderr, flush=True)
-    try:
-        yield
-    finally:
-        server.stop()
 
 
 def until_stopped(streams: Any, until_done: bool) -> int:
@@ -239,9 +186,7 @@ def until_stopped(streams: Any, until_done: bool) -> int:
     started: Future[None] = Future()
     threading.Thread(target=settle, args=(started, streams.start), daemon=True).start()
     started.result()
-    print(
-        f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}", file=sys.stderr, flush=True
-    )
+    note(f"{streams.application_id} runs; its state is in {streams.checkpoint}", BY)
     all_processed: Future[None] = Future()
     threading.Thread(target=_await_end, args=(streams, stopping), daemon=True).start()
     threading.Thread(target=_tell_replacement, args=(streams, stopping), daemon=True).start()
@@ -254,10 +199,10 @@ def until_stopped(streams: Any, until_done: bool) -> int:
     finally:
         streams.close()
     if failure is not None:
-        note(f"{streams.application_id} ended: {failure}", "suiro run")
+        note(f"{streams.application_id} ended: {failure}", BY)
         return code_of(failure)
     if until_done and not is_done:
-        print("suiro run: stopped before all was processed; run it again to continue", file=sys.stderr)
+        note("stopped before all was processed; run it again to continue", BY)
         return 1
     return 0
 
@@ -275,7 +220,7 @@ def _tell_replacement(streams: Any, stopping: Stopping) -> None:
             return
         if status.phase != told:
             told = status.phase
-            print(f"suiro run: {streams.application_id} {_PHASES[told]}", file=sys.stderr, flush=True)
+            note(f"{streams.application_id} {_PHASES[told]}", BY)
         if told == "switched":
             return
 
@@ -295,3 +240,79 @@ def _process_all(streams: Any, done: Future[None], stopping: Stopping) -> None:
     """Processes everything on a separate thread, so that a signal stops the wait."""
     settle(done, streams.process_all_available)
     stopping.set()
+
+
+class UserCodeError(Exception):
+    """An error of the code in the file. The text has the lines of the file, not those of suiro."""
+
+    def __init__(self, path: Path, error: BaseException) -> None:
+        shown = TracebackException.from_exception(error)
+        own = (place for place, frame in enumerate(shown.stack) if Path(frame.filename) == path.resolve())
+        del shown.stack[: next(own, len(shown.stack))]
+        super().__init__("".join(shown.format(chain=False)) + f"suiro: {path} could not be loaded")
+
+
+def load_topology(path: Path) -> tuple[ModuleType, Topology]:
+    """Returns the file as a module, and its topology. Raises `SuiroError`, with the line of the file, and
+    `UserCodeError` for errors of the file."""
+    try:
+        module = load_module(path)
+        return module, topology_of(module)
+    except SuiroError as error:
+        calls = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
+        if lines := [line for file, line in calls if Path(file) == path.resolve()]:
+            error.args = (f"{path.name}, line {lines[-1]}: {error}",)
+        raise
+    except Exception as error:
+        raise UserCodeError(path, error) from error
+
+
+@contextmanager
+def forgotten() -> Iterator[None]:
+    """Forgets the modules loaded inside the `with`, so that another version of the file and its neighbours can be
+    loaded."""
+    before, path = set(sys.modules), list(sys.path)
+    try:
+        yield
+    finally:
+        folders = [item for item in sys.path if item not in path]
+        sys.path[:] = path
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and any(Path(file).is_relative_to(folder) for folder in folders):
+                del sys.modules[name]
+
+
+def load_module(path: Path) -> ModuleType:
+    """Runs the file as a module with its own name. Modules next to it can be imported, here and in workers."""
+    path = path.resolve()
+    if path.stem in sys.modules:
+        raise ConfigError(
+            f"{path.name} has the name of a module that is loaded already ({path.stem}); give the file another name"
+        )
+    sys.path.insert(0, str(path.parent))
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file; its name must end in .py")
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def topology_of(module: ModuleType) -> Topology:
+    from suiro.streams import StreamsBuilder, Topology
+
+    found = getattr(module, "topology", None)
+    if isinstance(found, Topology):
+        return found
+    if isinstance(found, StreamsBuilder):
+        return found.build()
+    build = getattr(module, "build", None)
+    if not callable(build):
+        raise ConfigError(
+            f"{module.__name__} has neither a topology (topology = builder.build()) nor a function build(builder)"
+        )
+    builder = StreamsBuilder()
+    made = build(builder)
+    return made if isinstance(made, Topology) else builder.build()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option, options
 from suiro.cli.everyday import (
-    AsJson,
-    Profile,
-    Yes,
+    AS_JSON,
+    PROFILE,
+    YES,
     fail,
     print_json,
     print_rows,
@@ -22,6 +20,7 @@ from suiro.cli.everyday import (
     reporting,
     require_yes,
     say,
+    say_lines,
     settings_of,
 )
 from suiro.numerals import natural
@@ -29,19 +28,16 @@ from suiro.numerals import natural
 if TYPE_CHECKING:
     from suiro.registry import RegistryClient, Schema
 
-schema = Group("schema", "Schemas of a registry: list, get, register, check, diff, delete.")
+schema = Group("schema")
 
-_Subject = Annotated[str, Argument("SUBJECT", "Subject, such as flights-value.")]
-_Version = Annotated[int | None, Option("--version", "N", "Version. Default: the latest.")]
+_SUBJECT = argument("SUBJECT", "Subject, such as flights-value.")
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class _GivenSchema:
-    file: Annotated[Path, Argument("FILE", "File of the schema; - is the standard input.")]
-    type_: Annotated[str, Option("--type", choices=("AVRO", "JSON", "PROTOBUF"))] = "AVRO"
-    reference: Annotated[
-        list[str] | None, Option("--reference", "NAME=SUBJECT:VERSION", "Schema to which it refers; repeatable.")
-    ] = None
+    file: Path = argument("FILE", "File of the schema; - is the standard input.")
+    type_: str = option("AVRO", choices=("AVRO", "JSON", "PROTOBUF"))
+    reference: list[str] | None = option(None, "Schema to which it refers; repeatable.", "NAME=SUBJECT:VERSION")
 
     def read(self) -> Schema:
         from suiro.errors import UsageError
@@ -63,12 +59,10 @@ class _GivenSchema:
         return Schema(text, self.type_, tuple(references))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class _Connection:
-    profile: Profile = None
-    registry: Annotated[
-        str | None, Option("--registry", "URL", "Schema registry. Also SUIRO_REGISTRY, or registry of a profile.")
-    ] = None
+    profile: str | None = PROFILE
+    registry: str | None = option(None, "Schema registry. Also SUIRO_REGISTRY, or registry of a profile.", "URL")
 
 
 @contextmanager
@@ -85,10 +79,8 @@ def _registry(connection: _Connection) -> Iterator[RegistryClient]:
 @schema.command
 def list_(
     connection: _Connection,
-    names_only: Annotated[
-        bool, Option("--names-only", help="List only names, with one request instead of three for each subject.")
-    ] = False,
-    as_json: AsJson = False,
+    names_only: bool = option(False, "List only names, with one request instead of three for each subject."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """List subjects with their versions."""
     with _registry(connection) as client:
@@ -96,15 +88,19 @@ def list_(
 
         names = sorted(client.subjects())
         if names_only:
-            print_rows(names, as_json, ("subject",), ((one,) for one in names))
+            print_rows(names, as_json, "subject", subject=str)
             return
         rows = [row_of(client, one) for one in names]
-        columns = attrgetter("subject", "versions", "latest_id", "type", "compatibility")
-        print_rows(rows, as_json, ("subject", "versions", "id", "type", "compatibility"), map(columns, rows))
+        print_rows(rows, as_json, "subject, versions, id=latest_id, type, compatibility")
 
 
 @schema.command
-def get(subject: _Subject, connection: _Connection, version: _Version = None, as_json: AsJson = False) -> None:
+def get(
+    connection: _Connection,
+    subject: str = _SUBJECT,
+    version: int | None = option(None, "Version. Default: the latest.", "N"),
+    as_json: bool = AS_JSON,
+) -> None:
     """Print a schema."""
     with _registry(connection) as client:
         from suiro.console import schemas
@@ -113,12 +109,11 @@ def get(subject: _Subject, connection: _Connection, version: _Version = None, as
         if as_json:
             print_json(found)
             return
-        for line in schemas.pretty(found.schema).splitlines():
-            say(line)
+        say_lines(schemas.pretty(found.schema).splitlines())
 
 
 @schema.command
-def register(subject: _Subject, connection: _Connection, given: _GivenSchema, as_json: AsJson = False) -> None:
+def register(connection: _Connection, subject: str = _SUBJECT, *, given: _GivenSchema, as_json: bool = AS_JSON) -> None:
     """Register a schema as a new version. A schema that the subject already has keeps its version."""
     with _registry(connection) as client:
         from suiro.console import schemas
@@ -131,7 +126,7 @@ def register(subject: _Subject, connection: _Connection, given: _GivenSchema, as
 
 
 @schema.command
-def check(subject: _Subject, connection: _Connection, given: _GivenSchema, as_json: AsJson = False) -> None:
+def check(connection: _Connection, subject: str = _SUBJECT, *, given: _GivenSchema, as_json: bool = AS_JSON) -> None:
     """Check whether a schema could be registered now. The exit status is 1 if not."""
     with _registry(connection) as client:
         from suiro.console import schemas
@@ -142,22 +137,19 @@ def check(subject: _Subject, connection: _Connection, given: _GivenSchema, as_js
         elif found.compatible:
             say(f"{subject} accepts this schema")
         else:
-            for reason in found.reasons:
-                say(reason)
+            say_lines(found.reasons)
         if not found.compatible:
             raise SystemExit(1)
 
 
 @schema.command
 def diff(
-    subject: _Subject,
     connection: _Connection,
-    from_: Annotated[
-        int | None, Option("--from", "N", "First version. Default: the one before the second version.")
-    ] = None,
-    to: Annotated[int | None, Option("--to", "N", "Version. Default: the latest.")] = None,
-    with_: Annotated[str | None, Option("--with", "SUBJECT", "Take the second version from this subject.")] = None,
-    as_json: AsJson = False,
+    subject: str = _SUBJECT,
+    from_: int | None = option(None, "First version. Default: the one before the second version.", "N"),
+    to: int | None = option(None, "Version. Default: the latest.", "N"),
+    with_: str | None = option(None, "Take the second version from this subject.", "SUBJECT"),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show what changed between two versions."""
     with _registry(connection) as client:
@@ -173,24 +165,19 @@ def diff(
         if as_json:
             print_json(lines)
             return
-        for line in lines:
-            say(line)
+        say_lines(lines)
 
 
 @schema.command
 def delete(
-    subject: _Subject,
     connection: _Connection,
-    version: Annotated[int | None, Option("--version", "N", "Only this version.")] = None,
-    permanent: Annotated[
-        bool,
-        Option(
-            "--permanent",
-            help="Delete permanently, after a delete without this option. Records with the schema cannot "
-            "be read any more.",
-        ),
-    ] = False,
-    yes: Yes = False,
+    subject: str = _SUBJECT,
+    version: int | None = option(None, "Only this version.", "N"),
+    permanent: bool = option(
+        False,
+        "Delete permanently, after a delete without this option. Records with the schema cannot be read any more.",
+    ),
+    yes: bool = YES,
 ) -> None:
     """Delete a version or a subject. Its schemas can still be read by id, except with --permanent."""
     with _registry(connection) as client:

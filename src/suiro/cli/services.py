@@ -1,4 +1,4 @@
-"""Requests of commands to a running service, which answers in JSON."""
+"""Options that several services have, and requests of commands to a running service, which answers in JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,36 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from suiro.cli.command_groups import option
+
+LISTEN = "Address to listen on. Port 0 selects a free port."
+TLS_CERTIFICATE = option(None, "PEM file of the certificate and its chain, for HTTPS.", "FILE")
+TLS_KEY = option(None, "PEM file of the private key.", "FILE")
+CLIENT_CONFIG = option(
+    None,
+    "File of client settings for that Kafka, with Kafka's names: security.protocol, sasl.mechanism...",
+    "FILE",
+    path="file",
+)
+SERVER_CONFIG = option(None, "File of settings, as Kafka's server.properties.", "FILE")
+SERVER_SETTINGS = option(None, "A setting, with Kafka's name; repeatable.", "NAME=VALUE")
+SCHEMA_REGISTRY = option(
+    None, "Schema registry of serdes.avro, json_schema and protobuf.", "URL", env="SUIRO_REGISTRY", name="--registry"
+)
+METRICS = option(None, "Serve /metrics for Prometheus on this address.", "HOST:PORT")
+OTLP = option(
+    None, "Send metrics and traces to this URL by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT.", "URL"
+)
+OPENLINEAGE = option(
+    None,
+    "Send OpenLineage events to this URL or file: the run, its topics and their columns.",
+    "URL-OR-FILE",
+    env="OPENLINEAGE_URL",
+)
+# For a service that another program of suiro starts: it ends with that program, and gets a socket that listens already.
+WHILE_STDIN_IS_OPEN = option(False, hidden=True)
+LISTEN_FD = option(None, hidden=True)
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024

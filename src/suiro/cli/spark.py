@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from suiro.cli.command_groups import Group, argument, option
+from suiro.cli.everyday import BOOTSTRAP_SERVERS, reporting
 
-from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, reporting
-
-spark = Group("spark", "Take over queries of Spark's own Kafka connector.")
+spark = Group("spark")
 
 
 @spark.command
 def adopt(
-    checkpoint: Annotated[
-        str, Argument(metavar="CHECKPOINT", help="checkpointLocation of the stopped query: a path or a URI.")
-    ],
-    application_id: Annotated[str, Option(metavar="NAME", help="Option application.id of the new query.")],
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP,
-    sink_name: Annotated[str, Option(metavar="NAME", help="Option sink.name of the new query, if it has one.")] = "",
-    set_: Annotated[
-        list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A setting of the client, without `kafka.`; repeatable."),
-    ] = None,
-    rewrite_last: Annotated[
-        bool,
-        Option(
-            "--rewrite-last",
-            help="If the old job started a micro-batch and did not complete it, write all of it again.",
-        ),
-    ] = False,
+    checkpoint: str = argument("CHECKPOINT", "checkpointLocation of the stopped query: a path or a URI."),
+    application_id: str = option(..., "Option application.id of the new query.", "NAME"),
+    bootstrap_servers: str = BOOTSTRAP_SERVERS,
+    sink_name: str = option("", "Option sink.name of the new query, if it has one.", "NAME"),
+    set_: list[str] | None = option(None, "A setting of the client, without `kafka.`; repeatable.", "NAME=VALUE"),
+    rewrite_last: bool = option(
+        False, "If the old job started a micro-batch and did not complete it, write all of it again."
+    ),
 ) -> None:
     """Let a query with format "suiro" continue from a checkpoint of Spark's own Kafka connector.
 

@@ -1,16 +1,13 @@
-"""`suiro topic`: topics and their records."""
+"""`suiro cluster` and `suiro topic`: brokers, topics and their records."""
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import Annotated
-
 from suiro.cli import topic_records
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
+    YES,
     Connection,
-    Yes,
     assignments,
     connected,
     print_fields,
@@ -23,41 +20,55 @@ from suiro.cli.everyday import (
 )
 from suiro.numerals import whole_number
 
-topic = Group("topic", "Topics: list, describe, create, alter, delete; read and write records.")
+cluster = Group("cluster")
 
-_Name = Annotated[str, Argument("TOPIC")]
-_Config = Annotated[list[str] | None, Option("--config", "NAME=VALUE", "A setting of the topic; repeatable.")]
+
+@cluster.itself
+def cluster_(connection: Connection, as_json: bool = AS_JSON) -> None:
+    """Show the brokers, the number of topics and groups, and current problems."""
+    with connected(connection) as client:
+        from suiro.console.topics import describe_cluster
+
+        found = describe_cluster(client)
+        if as_json:
+            print_json(found)
+            return
+        print_fields("cluster=cluster_id, topics, partitions, under-replicated, without-leader, groups", found)
+        print_table(
+            "broker=id, address, rack, controller",
+            found.brokers,
+            address="{0.host}:{0.port}".format,
+            controller=lambda one: one.id == found.controller,
+        )
+
+
+topic = Group("topic")
+
+_NAME = argument("TOPIC")
+_CONFIG = option(None, "A setting of the topic; repeatable.", "NAME=VALUE")
 
 
 @topic.command
 def list_(
     connection: Connection,
-    internal: Annotated[bool, Option("--internal", help="Include the internal topics of the brokers.")] = False,
-    as_json: AsJson = False,
+    internal: bool = option(False, "Include the internal topics of the brokers."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """List the topics that this user may see."""
     with connected(connection) as client:
         from suiro.console.topics import list_topics
 
         rows = list_topics(client, internal=internal)
-        columns = attrgetter("name", "partitions", "replication_factor", "under_replicated", "without_leader")
-        print_rows(
-            rows,
-            as_json,
-            ("topic", "partitions", "replication", "under-replicated", "without-leader"),
-            map(columns, rows),
-        )
+        columns = "topic=name, partitions, replication=replication_factor, under-replicated, without-leader"
+        print_rows(rows, as_json, columns)
 
 
 @topic.command
 def describe(
-    names: Annotated[list[str], Argument("TOPIC...")],
     connection: Connection,
-    configs: Annotated[
-        bool,
-        Option("--configs", help="Show all settings with their sources, not only those that differ from the default."),
-    ] = False,
-    as_json: AsJson = False,
+    names: list[str] = argument("TOPIC..."),
+    configs: bool = option(False, "Show all settings with their sources, not only those that differ from the default."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show partitions, offsets, sizes and settings."""
     with connected(connection) as client:
@@ -67,28 +78,25 @@ def describe(
         if as_json:
             print_json(found)
             return
-        columns = attrgetter("partition", "leader", "replicas", "in_sync", "first_offset", "end_offset", "size_bytes")
+        columns = "partition, leader, replicas, in-sync, first-offset, end-offset, bytes=size_bytes"
         for number, one in enumerate(found):
             if number:
                 say()
-            print_fields({"topic": one.name, "id": one.topic_id})
+            print_fields("topic=name, id=topic_id", one)
             for entry in one.configs or ():
                 if configs or not entry.is_default:
                     say(f"{entry.name}={'' if entry.value is None else entry.value} ({entry.source})")
-            print_table(
-                ("partition", "leader", "replicas", "in-sync", "first-offset", "end-offset", "bytes"),
-                map(columns, one.partitions),
-            )
+            print_table(columns, one.partitions)
 
 
 @topic.command
 def create(
-    name: _Name,
     connection: Connection,
-    partitions: Annotated[int, Option("--partitions", "N", "-1: the broker's default.")] = -1,
-    replication_factor: Annotated[int, Option("--replication-factor", "N", "-1: the broker's default.")] = -1,
-    config: _Config = None,
-    if_not_exists: Annotated[bool, Option("--if-not-exists", help="Do nothing if the topic exists.")] = False,
+    name: str = _NAME,
+    partitions: int = option(-1, "-1: the broker's default.", "N"),
+    replication_factor: int = option(-1, "-1: the broker's default.", "N"),
+    config: list[str] | None = _CONFIG,
+    if_not_exists: bool = option(False, "Do nothing if the topic exists."),
 ) -> None:
     """Create a topic, and wait until each partition has a leader."""
     settings = assignments(config or (), "--config")
@@ -108,18 +116,12 @@ def create(
 
 @topic.command
 def alter(
-    name: _Name,
     connection: Connection,
-    partitions: Annotated[
-        int | None, Option("--partitions", "N", "New number of partitions; it can only grow.")
-    ] = None,
-    config: _Config = None,
-    delete_config: Annotated[
-        list[str] | None, Option("--delete-config", "NAME", "Reset a setting to the broker's default; repeatable.")
-    ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Only ask the broker whether it would accept the change.")
-    ] = False,
+    name: str = _NAME,
+    partitions: int | None = option(None, "New number of partitions; it can only grow.", "N"),
+    config: list[str] | None = _CONFIG,
+    delete_config: list[str] | None = option(None, "Reset a setting to the broker's default; repeatable.", "NAME"),
+    dry_run: bool = option(False, "Only ask the broker whether it would accept the change."),
 ) -> None:
     """Change settings or add partitions. More partitions change the partition of each key."""
     changes: dict[str, str | None] = {**assignments(config or (), "--config")}
@@ -135,10 +137,10 @@ def alter(
 
 @topic.command
 def delete(
-    names: Annotated[list[str], Argument("TOPIC...")],
     connection: Connection,
-    if_exists: Annotated[bool, Option("--if-exists", help="Ignore topics that do not exist.")] = False,
-    yes: Yes = False,
+    names: list[str] = argument("TOPIC..."),
+    if_exists: bool = option(False, "Ignore topics that do not exist."),
+    yes: bool = YES,
 ) -> None:
     """Delete topics with all their records."""
     with connected(connection) as client:
@@ -152,13 +154,12 @@ def delete(
 
 @topic.command
 def delete_records(
-    name: _Name,
     connection: Connection,
-    before: Annotated[
-        list[str] | None,
-        Option("--before", "PARTITION=OFFSET", "Delete records before this offset; repeatable. Default: every record."),
-    ] = None,
-    yes: Yes = False,
+    name: str = _NAME,
+    before: list[str] | None = option(
+        None, "Delete records before this offset; repeatable. Default: every record.", "PARTITION=OFFSET"
+    ),
+    yes: bool = YES,
 ) -> None:
     """Delete the records before an offset, or all records. The topic stays."""
     try:
@@ -172,7 +173,7 @@ def delete_records(
 
         require_yes(f"Delete {'records' if offsets else 'every record'} of {name}?", yes)
         begins = delete(client, name, offsets or None)
-        print_table(("partition", "first-offset"), begins.items())
+        print_table("partition, first-offset", begins.items())
 
 
 for _function in (topic_records.records, topic_records.produce, topic_records.consume):

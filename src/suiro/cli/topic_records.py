@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from suiro.cli.command_groups import Argument, Option
+from suiro.cli.command_groups import argument, option, options
 from suiro.cli.everyday import (
-    AsJson,
+    AS_JSON,
+    REGISTRY,
     Connection,
     JsonText,
-    Registry,
     assignments,
     connected,
     fail,
@@ -29,32 +28,27 @@ if TYPE_CHECKING:
     from suiro.console.records import LogRecord, OutgoingRecord
 
 _FORMATS = ("string", "json", "avro", "long", "hex")
-_Name = Annotated[str, Argument("TOPIC")]
-_KeyFormat = Annotated[str, Option("--key-format", choices=_FORMATS)]
-_ValueFormat = Annotated[str, Option("--value-format", choices=_FORMATS)]
-_Partition = Annotated[list[int] | None, Option("--partition", "N", "Only this partition; repeatable.")]
+_NAME = argument("TOPIC")
+_KEY_FORMAT = option("string", choices=_FORMATS)
+_VALUE_FORMAT = option("string", choices=_FORMATS)
+_PARTITION = option(None, "Only this partition; repeatable.", "N")
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class _Shown:
     """The options that select records, and the form in which they are printed."""
 
-    key_format: _KeyFormat = "string"
-    value_format: _ValueFormat = "string"
-    isolation_level: Annotated[str, Option("--isolation-level", choices=("read_committed", "read_uncommitted"))] = (
-        "read_committed"
+    key_format: str = _KEY_FORMAT
+    value_format: str = _VALUE_FORMAT
+    isolation_level: str = option("read_committed", choices=("read_committed", "read_uncommitted"))
+    filter_: str | None = option(
+        None,
+        "Only records for which it is true: dep_delay > 15 and carrier in ['UA', 'AA']. Names are fields of the "
+        "value; also record_key() and record_timestamp(). It takes no code.",
+        "EXPRESSION",
     )
-    filter_: Annotated[
-        str | None,
-        Option(
-            "--filter",
-            "EXPRESSION",
-            "Only records for which it is true: dep_delay > 15 and carrier in ['UA', 'AA']. Names are fields of the "
-            "value; also record_key() and record_timestamp(). It takes no code.",
-        ),
-    ] = None
-    registry: Registry = None
-    as_json: AsJson = False
+    registry: str | None = REGISTRY
+    as_json: bool = AS_JSON
 
     @property
     def read_committed(self) -> bool:
@@ -89,20 +83,16 @@ class _Shown:
 
 
 def records(
-    name: _Name,
     connection: Connection,
-    from_: Annotated[
-        str,
-        Option(
-            "--from",
-            "PLACE",
-            "First record: earliest, latest, an offset, -N (the last N of each partition), or a "
-            "time (2013-01-01T00:00Z).",
-        ),
-    ] = "earliest",
-    partition: _Partition = None,
-    max_: Annotated[int | None, Option("--max", "N", "Stop after N records.", min=0)] = None,
-    follow: Annotated[bool, Option("--follow", help="Wait for more records, until SIGINT.")] = False,
+    name: str = _NAME,
+    from_: str = option(
+        "earliest",
+        "First record: earliest, latest, an offset, -N (the last N of each partition), or a time (2013-01-01T00:00Z).",
+        "PLACE",
+    ),
+    partition: list[int] | None = _PARTITION,
+    max_: int | None = option(None, "Stop after N records.", "N", min=0),
+    follow: bool = option(False, "Wait for more records, until SIGINT."),
     *,
     shown: _Shown,
 ) -> None:
@@ -127,24 +117,15 @@ def records(
 
 
 def consume(
-    name: _Name,
     connection: Connection,
-    from_beginning: Annotated[
-        bool, Option("--from-beginning", help="Start at the first record if the group has no committed offset.")
-    ] = False,
-    group: Annotated[
-        str | None,
-        Option(
-            "--group",
-            "GROUP",
-            "Continue at the offsets of this group, and commit the printed records. It must have no members.",
-        ),
-    ] = None,
-    partition: _Partition = None,
-    max_messages: Annotated[int | None, Option("--max-messages", "N", "Stop after N records.", min=0)] = None,
-    timeout_ms: Annotated[
-        int | None, Option("--timeout-ms", "MS", "Stop after this time without a record. Default: never.", min=0)
-    ] = None,
+    name: str = _NAME,
+    from_beginning: bool = option(False, "Start at the first record if the group has no committed offset."),
+    group: str | None = option(
+        None, "Continue at the offsets of this group, and commit the printed records. It must have no members.", "GROUP"
+    ),
+    partition: list[int] | None = _PARTITION,
+    max_messages: int | None = option(None, "Stop after N records.", "N", min=0),
+    timeout_ms: int | None = option(None, "Stop after this time without a record. Default: never.", "MS", min=0),
     *,
     shown: _Shown,
 ) -> None:
@@ -198,25 +179,18 @@ def consume(
 
 
 def produce(
-    name: _Name,
     connection: Connection,
-    key: Annotated[str | None, Option("--key", "KEY", "Key of every record.")] = None,
-    key_separator: Annotated[
-        str | None, Option("--key-separator", "TEXT", "Text between the key and the value in a line.")
-    ] = None,
-    header: Annotated[list[str] | None, Option("--header", "NAME=VALUE", "Header of every record; repeatable.")] = None,
-    partition: Annotated[
-        int | None, Option("--partition", "N", "Partition of every record. Default: by the key.")
-    ] = None,
-    key_format: _KeyFormat = "string",
-    value_format: _ValueFormat = "string",
-    registry: Registry = None,
-    as_json: Annotated[
-        bool,
-        Option(
-            "--json", help="Each line is an object as printed by `suiro topic records --json`: key, value, headers."
-        ),
-    ] = False,
+    name: str = _NAME,
+    key: str | None = option(None, "Key of every record.", "KEY"),
+    key_separator: str | None = option(None, "Text between the key and the value in a line.", "TEXT"),
+    header: list[str] | None = option(None, "Header of every record; repeatable.", "NAME=VALUE"),
+    partition: int | None = option(None, "Partition of every record. Default: by the key.", "N"),
+    key_format: str = _KEY_FORMAT,
+    value_format: str = _VALUE_FORMAT,
+    registry: str | None = REGISTRY,
+    as_json: bool = option(
+        False, "Each line is an object as printed by `suiro topic records --json`: key, value, headers.", name="--json"
+    ),
 ) -> None:
     """Write records: each line of the standard input is a value. The command ends when all are acknowledged. At an
     invalid line, it stops; the records before it are written."""

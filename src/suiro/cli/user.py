@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from suiro.cli.command_groups import Group, argument, option
+from suiro.cli.everyday import AS_JSON, YES, Connection, ask_password, connected, print_rows, require_yes, say
 
-from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, Connection, Yes, ask_password, connected, print_rows, require_yes, say
-
-user = Group("user", "SCRAM users: list, add, remove.")
+user = Group("user")
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-_Name = Annotated[str, Argument("USER")]
+_NAME = argument("USER")
 
 
 @user.command
-def list_(connection: Connection, as_json: AsJson = False) -> None:
+def list_(connection: Connection, as_json: bool = AS_JSON) -> None:
     """List SCRAM users, without their passwords."""
     with connected(connection) as client:
         found = client.admin.describe_scram_users()
         print_rows(
             found,
             as_json,
-            ("user", "mechanisms", "iterations"),
-            ((one.name, list(one.mechanisms), list(one.mechanisms.values())) for one in found),
+            "user=name, mechanisms, iterations",
+            mechanisms=lambda one: list(one.mechanisms),
+            iterations=lambda one: list(one.mechanisms.values()),
         )
 
 
 @user.command
 def add(
-    name: _Name,
     connection: Connection,
-    mechanism: Annotated[str, Option("--mechanism", choices=_MECHANISMS)] = "SCRAM-SHA-512",
-    iterations: Annotated[
-        int, Option("--iterations", "N", "Hash iterations. More iterations make guessing passwords slower.")
-    ] = 8192,
+    name: str = _NAME,
+    mechanism: str = option("SCRAM-SHA-512", choices=_MECHANISMS),
+    iterations: int = option(8192, "Hash iterations. More iterations make guessing passwords slower.", "N"),
 ) -> None:
     """Set the password of a new or existing user.
 
@@ -47,12 +44,10 @@ def add(
 
 @user.command
 def remove(
-    name: _Name,
     connection: Connection,
-    mechanism: Annotated[
-        str | None, Option("--mechanism", help="Only this mechanism. Default: all.", choices=_MECHANISMS)
-    ] = None,
-    yes: Yes = False,
+    name: str = _NAME,
+    mechanism: str | None = option(None, "Only this mechanism. Default: all.", choices=_MECHANISMS),
+    yes: bool = YES,
 ) -> None:
     """Remove the passwords of a user."""
     with connected(connection) as client:

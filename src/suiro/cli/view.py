@@ -6,26 +6,33 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option, options
 from suiro.cli.everyday import (
-    DEFAULT_BOOTSTRAP,
-    AsJson,
-    BootstrapServers,
-    Yes,
+    AS_JSON,
+    BOOTSTRAP_SERVERS,
+    YES,
     log_to_stderr,
     print_json,
     reporting,
     require_yes,
     say,
+    say_lines,
     usage,
 )
-from suiro.cli.service_options import ClientConfig, Listen, SchemaRegistry, TlsCertificate, TlsKey, WhileStdinIsOpen
-from suiro.cli.services import understood
-from suiro.cli.view_output import busy, done, print_history, print_status, say_lines, watch_build, watch_steps
+from suiro.cli.services import (
+    CLIENT_CONFIG,
+    LISTEN,
+    SCHEMA_REGISTRY,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    WHILE_STDIN_IS_OPEN,
+    understood,
+)
+from suiro.cli.view_output import busy, done, print_history, print_status, watch_build, watch_steps
 from suiro.clock import monotonic_s
 from suiro.foundation.settings import assignments
 from suiro.numerals import natural
@@ -35,41 +42,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-view = Group("view", "Views: serve, deploy, compare, explain, shift, roll back, retire.")
+view = Group("view")
 
-_View = Annotated[str, Argument(metavar="VIEW", help="Name of the view.")]
-_MaxLag = Annotated[str | None, Option("--max-lag", metavar="TIME", help="Maximum lag of the candidate. Default: 10s.")]
-_Timeout = Annotated[
-    str, Option("--timeout", metavar="TIME", help="Give up after this time, on the host too. Ctrl-C does the same.")
-]
-_Old = Annotated[int | None, Option("--old", metavar="N", help="Old version. Default: the serving version.")]
-_New = Annotated[int | None, Option("--new", metavar="N", help="New version. Default: the candidate.")]
+_VIEW = argument("VIEW", "Name of the view.")
+_MAX_LAG = option(None, "Maximum lag of the candidate. Default: 10s.", "TIME")
+_TIMEOUT = option("1h", "Give up after this time, on the host too. Ctrl-C does the same.", "TIME")
+_OLD = option(None, "Old version. Default: the serving version.", "N")
+_NEW = option(None, "New version. Default: the candidate.", "N")
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class _Host:
     """The options of every command that calls the host."""
 
-    url: Annotated[
-        str | None,
-        Option(
-            "--url",
-            metavar="URL",
-            env="SUIRO_VIEWS_URL",
-            help="Address of the view host. Default: http://127.0.0.1:8085.",
-        ),
-    ] = None
-    as_json: AsJson = False
+    url: str | None = option(
+        None, "Address of the view host. Default: http://127.0.0.1:8085.", "URL", env="SUIRO_VIEWS_URL"
+    )
+    as_json: bool = AS_JSON
 
     @contextmanager
     def views(self, caller: str | None = None) -> Iterator[Views]:
         from suiro.views import Views
 
-        with (
-            reporting("suiro view"),
-            Views(self.url, caller=caller) as views,
-            understood(views.url, "a host of views"),
-        ):
+        with reporting("suiro view"), Views(self.url, caller=caller) as views, understood(views.url, "a host of views"):
             yield views
 
     def show(self, found: Any, text: str) -> None:
@@ -77,27 +72,23 @@ class _Host:
         if self.as_json:
             print_json(found)
         else:
-            say_lines(text)
+            say_lines(text.split("\n"))
 
 
-@dataclass(frozen=True, slots=True)
+@options
 class _Place:
     """The options that say where a host stores its views."""
 
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP
-    data: Annotated[
-        Path, Option(path="folder", metavar="DIR", help="Stores, checkpoints and logs of the versions.")
-    ] = Path("views")
-    client_config: ClientConfig = None
-    journal_key: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            path="file",
-            help="The key that signs what is decided, the same for all hosts of a log: lines of at least 32 "
-            "characters, the first of which signs. Default: the folder's own.",
-        ),
-    ] = None
+    bootstrap_servers: str = BOOTSTRAP_SERVERS
+    data: Path = option(Path("views"), "Stores, checkpoints and logs of the versions.", "DIR", path="folder")
+    client_config: Path | None = CLIENT_CONFIG
+    journal_key: Path | None = option(
+        None,
+        "The key that signs what is decided, the same for all hosts of a log: lines of at least 32 characters, the "
+        "first of which signs. Default: the folder's own.",
+        "FILE",
+        path="file",
+    )
 
     def config(self, **more: Any) -> HostConfig:
         """Raises `ConfigError`."""
@@ -113,46 +104,28 @@ class _Place:
         )
 
 
-_Postgres = Annotated[
-    str | None, Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='Database of views with serve="postgres".')
-]
-_ReplicationFactor = Annotated[
-    int,
-    Option(metavar="N", help="Replicas of the topic _suiro_views if the host creates it; -1: the broker's default."),
-]
-_AuthFile = Annotated[
-    Path | None,
-    Option(
-        metavar="FILE",
-        help="File of users: lines of name:password, or name:HASH from `suiro registry "
-        "--hash-password`, in sections [viewer], [operator] and [admin]. Required beyond "
-        "127.0.0.1, because a deploy runs code.",
-    ),
-]
-_ReadCpus = Annotated[
-    int,
-    Option(
-        metavar="N",
-        min=0,
-        help="CPUs to reserve for answers; pipelines, followers and comparisons run on the others. Default: 0.",
-    ),
-]
-_JavaMemory = Annotated[str, Option(metavar="SIZE", help="Maximum heap of the JVM that the versions share: 2g, 800m.")]
-
-
 @view.command
 def serve(
     place: _Place,
-    listen: Listen = "127.0.0.1:8085",
-    registry: SchemaRegistry = None,
-    postgres: _Postgres = None,
-    replication_factor: _ReplicationFactor = -1,
-    auth_file: _AuthFile = None,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
-    read_cpus: _ReadCpus = 0,
-    java_memory: _JavaMemory = "2g",
-    while_stdin_is_open: WhileStdinIsOpen = False,
+    listen: str = option("127.0.0.1:8085", LISTEN, "HOST:PORT"),
+    registry: str | None = SCHEMA_REGISTRY,
+    postgres: str | None = option(None, 'Database of views with serve="postgres".', "DSN", env="SUIRO_VIEWS_POSTGRES"),
+    replication_factor: int = option(
+        -1, "Replicas of the topic _suiro_views if the host creates it; -1: the broker's default.", "N"
+    ),
+    auth_file: Path | None = option(
+        None,
+        "File of users: lines of name:password, or name:HASH from `suiro registry --hash-password`, in sections "
+        "[viewer], [operator] and [admin]. Required beyond 127.0.0.1, because a deploy runs code.",
+        "FILE",
+    ),
+    tls_certificate: Path | None = TLS_CERTIFICATE,
+    tls_key: Path | None = TLS_KEY,
+    read_cpus: int = option(
+        0, "CPUs to reserve for answers; pipelines, followers and comparisons run on the others.", "N", min=0
+    ),
+    java_memory: str = option("2g", "Maximum heap of the JVM that the versions share: 2g, 800m.", "SIZE"),
+    while_stdin_is_open: bool = WHILE_STDIN_IS_OPEN,
 ) -> None:
     """Run the view host until SIGTERM or SIGINT. One JSON line on stdout has its address. A restart continues."""
     from suiro.foundation.settings import parse_address
@@ -180,15 +153,12 @@ def serve(
 @view.command
 def adopt(
     place: _Place,
-    unsigned: Annotated[
-        bool,
-        Option(
-            "--unsigned",
-            help="Also adopt records that no key of this host has signed: of a release without "
-            "signatures, of a lost key, or of a copied topic.",
-        ),
-    ] = False,
-    yes: Yes = False,
+    unsigned: bool = option(
+        False,
+        "Also adopt records that no key of this host has signed: of a release without signatures, of a lost key, or "
+        "of a copied topic.",
+    ),
+    yes: bool = YES,
 ) -> None:
     """Show the contents of the topic _suiro_views, and sign them with the key of this host. The host must be stopped.
 
@@ -206,22 +176,13 @@ def adopt(
 
 @view.command
 def deploy(
-    app: Annotated[str, Argument(metavar="APP.PY:FUNCTION", help="Python file, and its function with @view.")],
-    set_: Annotated[
-        list[str] | None,
-        Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A setting of the pipeline of the version, also of the client (`kafka.*`); repeatable.",
-        ),
-    ] = None,
-    registry: Annotated[
-        str | None, Option(metavar="URL", help="Schema registry of the version. Default: that of the host.")
-    ] = None,
-    throttle: Annotated[
-        int | None, Option(metavar="N", help="Maximum number of records a second that the build reads.")
-    ] = None,
-    wait: Annotated[bool, Option(help="Show the progress until the version is ready or has failed.")] = True,
+    app: str = argument("APP.PY:FUNCTION", "Python file, and its function with @view."),
+    set_: list[str] | None = option(
+        None, "A setting of the pipeline of the version, also of the client (`kafka.*`); repeatable.", "NAME=VALUE"
+    ),
+    registry: str | None = option(None, "Schema registry of the version. Default: that of the host.", "URL"),
+    throttle: int | None = option(None, "Maximum number of records a second that the build reads.", "N"),
+    wait: bool = option(True, "Show the progress until the version is ready or has failed."),
     *,
     host: _Host,
 ) -> None:
@@ -240,9 +201,7 @@ def deploy(
 
 
 @view.command
-def status(
-    name: Annotated[str | None, Argument(metavar="[VIEW]", help="Only this view.")] = None, *, host: _Host
-) -> None:
+def status(host: _Host, name: str | None = argument("[VIEW]", "Only this view.", default=None)) -> None:
     """Show the versions of views with their callers, lag, progress and errors."""
     with host.views() as views:
         found = views.views() if name is None else [views.status(name)]
@@ -257,21 +216,14 @@ def status(
 
 @view.command
 def compare(
-    name: _View,
-    old: _Old = None,
-    new: _New = None,
-    tolerance: Annotated[
-        list[str] | None,
-        Option(
-            "--tolerance",
-            metavar="COLUMN=SIZE",
-            help="Ignore differences of a column up to this size: delay=0.01; repeatable.",
-        ),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, Option("--ignore", metavar="COLUMN", help="Ignore this column; repeatable.")
-    ] = None,
-    timeout: _Timeout = "1h",
+    name: str = _VIEW,
+    old: int | None = _OLD,
+    new: int | None = _NEW,
+    tolerance: list[str] | None = option(
+        None, "Ignore differences of a column up to this size: delay=0.01; repeatable.", "COLUMN=SIZE"
+    ),
+    ignore: list[str] | None = option(None, "Ignore this column; repeatable.", "COLUMN"),
+    timeout: str = _TIMEOUT,
     *,
     host: _Host,
 ) -> None:
@@ -288,20 +240,16 @@ def compare(
 
 @view.command
 def explain(
-    name: _View,
-    key: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[KEY...]",
-            help="Parts of the key: UA 2013-07-04. Default: examples of each group of the last comparison.",
-        ),
-    ] = None,
-    old: _Old = None,
-    new: _New = None,
-    full: Annotated[
-        bool, Option("--full", help="Show every step, not only those in which the versions differ.")
-    ] = False,
-    timeout: _Timeout = "1h",
+    name: str = _VIEW,
+    key: list[str] | None = argument(
+        "[KEY...]",
+        "Parts of the key: UA 2013-07-04. Default: examples of each group of the last comparison.",
+        default=None,
+    ),
+    old: int | None = _OLD,
+    new: int | None = _NEW,
+    full: bool = option(False, "Show every step, not only those in which the versions differ."),
+    timeout: str = _TIMEOUT,
     *,
     host: _Host,
 ) -> None:
@@ -315,25 +263,20 @@ def explain(
 
 @view.command
 def shift(
-    name: _View,
-    percent: Annotated[
-        float | None, Argument(metavar="[PERCENT]", help="Share of the callers to move to the candidate, in percent.")
-    ] = None,
-    steps: Annotated[
-        str | None, Option("--steps", metavar="P,P,...", help="Percentages, one after the other: 1,10,50,100.")
-    ] = None,
-    hold: Annotated[str, Option("--hold", metavar="TIME", help="Length of each step.")] = "0s",
-    guard: Annotated[
-        list[str] | None,
-        Option(
-            "--guard",
-            metavar="NAME=LIMIT",
-            help="Rollback condition: errors=0.01, p99=50ms, difference=0.2 or lag=10s. If it is "
-            "violated, the host moves all callers back. Repeatable.",
-        ),
-    ] = None,
-    max_lag: _MaxLag = None,
-    wait: Annotated[bool, Option(help="With --steps: show the progress until the last step is done.")] = True,
+    name: str = _VIEW,
+    percent: float | None = argument(
+        "[PERCENT]", "Share of the callers to move to the candidate, in percent.", default=None
+    ),
+    steps: str | None = option(None, "Percentages, one after the other: 1,10,50,100.", "P,P,..."),
+    hold: str = option("0s", "Length of each step.", "TIME"),
+    guard: list[str] | None = option(
+        None,
+        "Rollback condition: errors=0.01, p99=50ms, difference=0.2 or lag=10s. If it is violated, the host moves all "
+        "callers back. Repeatable.",
+        "NAME=LIMIT",
+    ),
+    max_lag: str | None = _MAX_LAG,
+    wait: bool = option(True, "With --steps: show the progress until the last step is done."),
     *,
     host: _Host,
 ) -> None:
@@ -363,7 +306,7 @@ def shift(
 
 
 @view.command
-def rollback(name: _View, host: _Host) -> None:
+def rollback(host: _Host, name: str = _VIEW) -> None:
     """Move all callers back to the serving version, which was kept up to date. This takes milliseconds."""
     with host.views() as views:
         started = monotonic_s()
@@ -373,7 +316,7 @@ def rollback(name: _View, host: _Host) -> None:
 
 
 @view.command
-def forward(name: _View, max_lag: _MaxLag = None, *, host: _Host) -> None:
+def forward(name: str = _VIEW, max_lag: str | None = _MAX_LAG, *, host: _Host) -> None:
     """Restore the share from before the rollback."""
     with host.views() as views:
         found = views.forward(name, max_lag_ms=_max_lag_ms(max_lag))
@@ -382,10 +325,10 @@ def forward(name: _View, max_lag: _MaxLag = None, *, host: _Host) -> None:
 
 @view.command
 def retire(
-    name: _View,
-    version: Annotated[int, Argument(metavar="VERSION", help="Number of the version.")],
-    yes: Yes = False,
-    last: Annotated[bool, Option("--last", help="Retire the only version, so that nothing is served.")] = False,
+    name: str = _VIEW,
+    version: int = argument("VERSION", "Number of the version."),
+    yes: bool = YES,
+    last: bool = option(False, "Retire the only version, so that nothing is served."),
     *,
     host: _Host,
 ) -> None:
@@ -399,11 +342,9 @@ def retire(
 
 @view.command
 def throttle(
-    name: _View,
-    records: Annotated[
-        str, Argument(metavar="N", help="Records a second that the build reads; 0: pause; off: no limit.")
-    ],
     host: _Host,
+    name: str = _VIEW,
+    records: str = argument("N", "Records a second that the build reads; 0: pause; off: no limit."),
 ) -> None:
     """Limit the rate at which a version is built."""
     with host.views() as views:
@@ -415,7 +356,7 @@ def throttle(
 
 
 @view.command
-def history(name: _View, host: _Host) -> None:
+def history(host: _Host, name: str = _VIEW) -> None:
     """Show the last 1,000 changes of a view: time, user and command. The topic _suiro_views stores them."""
     with host.views() as views:
         found = views.history(name)
@@ -427,13 +368,10 @@ def history(name: _View, host: _Host) -> None:
 
 @view.command
 def topic(
-    name: _View,
-    caller: Annotated[
-        str | None,
-        Option(
-            metavar="NAME", help="Caller for whom to resolve the name; during a shift, callers have different versions."
-        ),
-    ] = None,
+    name: str = _VIEW,
+    caller: str | None = option(
+        None, "Caller for whom to resolve the name; during a shift, callers have different versions.", "NAME"
+    ),
     *,
     host: _Host,
 ) -> None:
@@ -446,9 +384,10 @@ def topic(
 
 @view.command
 def consumers(
-    name: _View,
-    version: Annotated[int, Argument(metavar="VERSION", help="Version whose output topic the group reads afterwards.")],
-    group: Annotated[str, Option("--group", metavar="GROUP", help="Consumer group; it must be stopped.")],
+    name: str = _VIEW,
+    version: int = argument("VERSION", "Version whose output topic the group reads afterwards."),
+    group: str = option(..., "Consumer group; it must be stopped.", "GROUP"),
+    *,
     host: _Host,
 ) -> None:
     """Move a consumer group to the output topic of another version, at the equivalent offsets."""

@@ -20,12 +20,6 @@ BAR_COLUMNS = 30
 ERROR_COLUMNS = 300
 
 
-def say_lines(text: str) -> None:
-    """Prints lines with values of records. Characters that are not printable are escaped."""
-    for line in text.split("\n"):
-        say(line)
-
-
 def done(found: dict[str, Any], as_json: bool, more: str = "") -> None:
     if as_json:
         print_json(found)
@@ -56,7 +50,7 @@ def print_status(found: dict[str, Any]) -> None:
                 _built(one),
             )
         )
-    print_table(("version", "state", "callers", "cut", "lag", "input lag", "pipeline", "built"), rows)
+    print_table("version, state, callers, cut, lag, input lag, pipeline, built", rows)
     errors = [
         (f"v{one['version']}", one.get(field)) for one in found["versions"] for field in ("error", "follower_error")
     ]

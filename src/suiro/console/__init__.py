@@ -3,7 +3,7 @@
 A function takes a `Client` and returns frozen dataclasses. Errors are those of `suiro.errors`. Nothing here prints,
 asks, or imports Spark, pandas or numba.
 
-- `cluster`, `topics`, `groups`, `security`: brokers, topics, consumer groups, access rules.
+- `topics`, `groups`, `security`: brokers, topics, consumer groups, access rules.
 - `records`: reads records from an offset or a time on, and writes records. `pages`: pages through a log in both
   directions.
 - `formats`: decodes, encodes and filters keys and values.

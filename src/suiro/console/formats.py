@@ -309,7 +309,9 @@ def _of_schema(value: Any, name: str, schema_id: int | None, is_shown: bool) -> 
     from suiro.connect import plain_json
 
     text = json.dumps(plain(value), default=plain_json, ensure_ascii=False)
-    if not _is_utf8(text):  # half of a surrogate pair stays escaped
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair stays escaped
         text = json.dumps(plain(value), default=plain_json)
     return Decoded(value=json.loads(text), text=text, format=name, schema_id=schema_id)
 
@@ -324,14 +326,6 @@ def _stays_in_json(value: Any, levels: int = 20) -> bool:
     if levels and kind is dict:
         return set(map(type, value)) <= {str} and all(_stays_in_json(item, levels - 1) for item in value.values())
     return levels > 0 and kind is list and all(_stays_in_json(item, levels - 1) for item in value)
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _schema_id(data: bytes) -> int | None:
@@ -379,7 +373,8 @@ class _Guessing:
 
     def __call__(self, data: bytes) -> Decoded:
         schema_id = _schema_id(data)
-        if schema_id is None or self._registry is None or self._is_unknown(schema_id):
+        now_ms = self._clock.monotonic_ms()
+        if schema_id is None or self._registry is None or now_ms < self._unknown.get(schema_id, 0):
             return self._by_bytes(data)
         if len(data) > SCHEMA_BYTES_MAX:
             said = _too_large(data, SCHEMA_BYTES_MAX)
@@ -406,9 +401,6 @@ class _Guessing:
         except ValueError as failure:
             found, error = self._by_bytes(data), str(failure)
         return replace(found, error=error, schema_id=schema_id)
-
-    def _is_unknown(self, schema_id: int) -> bool:
-        return self._clock.monotonic_ms() < self._unknown.get(schema_id, 0)
 
     def _by_bytes(self, data: bytes) -> Decoded:
         try:

@@ -32,15 +32,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import decompress
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, iter_headers, verify
-from suiro.protocol.records import (
-    Choose,
-    Record,
-    control_type,
-    decode_batch,
-    encode_batch,
-    iter_chosen,
-    iter_records,
-)
+from suiro.protocol.records import Choose, Record, control_type, decode_batch, encode_batch, iter_chosen, iter_records
 
 FETCH_BYTES = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES = 1024 * 1024

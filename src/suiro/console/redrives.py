@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -76,25 +76,19 @@ Found = tuple[TopicPartition, LogRecord | None] | str
 """The target of a dead letter and what is sent there, or why nothing is. None: its record was sent for another one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Plan:
     """The plan or the result of a redrive. `targets` is {(topic, partition): records}. `refused` is {reason: records}
     of those that stay. Without `complete`, only the newest records were read."""
 
-    topic: str
-    group: str
-    records: int
-    done_before: int
-    targets: Mapping[TopicPartition, int]
-    refused: Mapping[str, int]
-    complete: bool = True
-
-
-@dataclass(slots=True)
-class _Counts:
+    done_before: int = 0
     targets: dict[TopicPartition, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
-    done_before: int = 0
+    complete: bool = True
+
+    @property
+    def records(self) -> int:
+        return sum(self.targets.values())
 
     def count(self, found: Found) -> None:
         if not isinstance(found, str):
@@ -103,17 +97,6 @@ class _Counts:
         if found not in self.refused and len(self.refused) >= REASONS_MAX:
             found = "other reasons"
         self.refused[found] = self.refused.get(found, 0) + 1
-
-    def plan(self, topic: str, group: str, *, complete: bool = True) -> Plan:
-        return Plan(
-            topic=topic,
-            group=group,
-            records=sum(self.targets.values()),
-            done_before=self.done_before,
-            targets=self.targets,
-            refused=self.refused,
-            complete=complete,
-        )
 
 
 class _Targets:
@@ -252,32 +235,33 @@ def plan_redrive(
     records."""
     group = group or redrive_group(topic)
     targets = _Targets(client, Letters(client, topic, group=group, bound=bound), by_key=by_key)
-    counts = _Counts()
+    plan = Plan()
     letters = Letters(client, topic, group=group, bound=bound, seen=seen)
     found: Iterable[tuple[DeadLetter, bool]] = letters
     if selection.places:
         done = done_of(client, topic, group, require_stable=False)
-        near = _chosen(client, topic, done, selection, counts)
+        near = _chosen(client, topic, done, selection, plan)
         found = ((seen(dead_letter_of(record)), False) for record, _ in near)
 
     def waiting() -> Iterator[tuple[DeadLetter, None]]:
         for letter, is_done in found:
             if selection.chooses(letter):
-                counts.done_before += is_done
+                plan.done_before += is_done
                 if not is_done:
                     yield letter, None
 
     for _, _, target in targets.of_each(waiting()):
-        counts.count(target)
-    return counts.plan(topic, group, complete=letters.complete)
+        plan.count(target)
+    plan.complete = letters.complete
+    return plan
 
 
 def _chosen(
-    client: Client, topic: str, done: Mapping[int, Done], selection: Selection, counts: _Counts
+    client: Client, topic: str, done: Mapping[int, Done], selection: Selection, plan: Plan
 ) -> Iterator[tuple[LogRecord, int]]:
     """Yields (record, start) of all that is not done, and for chosen places also of records near them. The offsets from
     start to the record are done with it, because some have no record, such as transaction markers."""
-    for partition, reads in _reads(topic, done, selection, counts).items():
+    for partition, reads in _reads(topic, done, selection, plan).items():
         for first, last in reads:
             following = first
             for record in read_records(client, topic, start={partition: first}, partitions=[partition]):
@@ -289,7 +273,7 @@ def _chosen(
 
 
 def _reads(
-    topic: str, done: Mapping[int, Done], selection: Selection, counts: _Counts
+    topic: str, done: Mapping[int, Done], selection: Selection, plan: Plan
 ) -> dict[int, list[tuple[int, int | None]]]:
     """Returns the offsets to read in each partition, as (first, last); last None: to the end."""
     if not selection.places:
@@ -298,7 +282,7 @@ def _reads(
     for partition, offset in sorted(selection.places):
         require_partition(topic, partition, len(done))
         if done[partition].has(offset):
-            counts.done_before += 1
+            plan.done_before += 1
             continue
         mine = reads.setdefault(partition, [])
         first = max(done[partition].position, offset - LOOK_BACK)
@@ -336,11 +320,11 @@ def redrive(
     producer.init()  # an open transaction is completed or aborted when this returns
     work = _Redrive(client, producer, topic, group, by, clock or SystemClock())
     targets = _Targets(client, Letters(client, topic, group=group), by_key=by_key, only=only_to)
-    counts = _Counts()
-    near = ((dead_letter_of(record), first) for record, first in _chosen(client, topic, work.done, selection, counts))
+    plan = Plan()
+    near = ((dead_letter_of(record), first) for record, first in _chosen(client, topic, work.done, selection, plan))
     chosen = ((letter, first) for letter, first in near if selection.chooses(seen(letter)))
     for letter, first, target in targets.of_each(chosen):
-        counts.count(target)
+        plan.count(target)
         if isinstance(target, str):
             continue
         work.take(letter, *target, first)
@@ -350,9 +334,9 @@ def redrive(
     if work.taken:
         work.commit()
         progress(work.total)
-    if counts.targets:
+    if plan.targets:
         producer.init()  # the markers of the last transaction are written then, so readers see its records
-    return counts.plan(topic, group)
+    return plan
 
 
 class _Redrive:
@@ -421,20 +405,11 @@ class _Redrive:
     def _batches(self, done: Mapping[str, tuple[int, str]]) -> Iterator[TransactionalBatch]:
         for (topic, partition), records in self._outgoing.items():
             for part in in_parts(records, size_of, max_size=BATCH_BYTES):
-                yield _batch(
-                    topic,
-                    partition,
-                    [
-                        Record(
-                            offset=at,
-                            timestamp=one.timestamp,
-                            key=one.key,
-                            value=one.value,
-                            headers=one.headers,
-                        )
-                        for at, one in enumerate(part)
-                    ],
-                )
+                made = [
+                    Record(offset=at, timestamp=one.timestamp, key=one.key, value=one.value, headers=one.headers)
+                    for at, one in enumerate(part)
+                ]
+                yield TransactionalBatch(topic, partition, encode_batch(made), len(made))
         now_ms = self._clock.wall_ms()
         line = {
             "at": iso_time(now_ms),
@@ -449,11 +424,7 @@ class _Redrive:
         }
         value = json.dumps(line, separators=(",", ":")).encode()
         record = Record(offset=0, timestamp=now_ms, key=self._topic.encode(), value=value)
-        yield _batch(JOURNAL_TOPIC, 0, [record])
-
-
-def _batch(topic: str, partition: int, records: Sequence[Record]) -> TransactionalBatch:
-    return TransactionalBatch(topic, partition, encode_batch(records), len(records))
+        yield TransactionalBatch(JOURNAL_TOPIC, 0, encode_batch([record]), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import cache, partial
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import RegistryError, RegistryUnavailableError, SchemaNotFoundError
+from suiro.foundation.threads import settle
 
 WAIT_S = 2.0
 """The time that a request waits. The client itself waits for up to a minute."""
@@ -49,9 +52,8 @@ class SchemaWaits:
                 if len(self._asking) >= ASKING_MAX:
                     raise RegistryUnavailableError("the registry is slow to answer", 0, 0)
                 asked = Future()
-                threading.Thread(
-                    target=self._ask, args=(schema_id, asked, decode), name="console-schema", daemon=True
-                ).start()
+                work = partial(self._asked, schema_id, decode)
+                threading.Thread(target=settle, args=(asked, work), name="console-schema", daemon=True).start()
                 self._asking[schema_id] = asked  # not if there can be no more threads
         try:
             asked.result(WAIT_S)
@@ -61,30 +63,27 @@ class SchemaWaits:
                 self._failures[None] = _again(error), self._clock.monotonic_ms()
             raise error from None
 
-    def _ask(self, schema_id: int, asked: Future[None], decode: Callable[[], object]) -> None:
+    def _asked(self, schema_id: int, decode: Callable[[], object]) -> None:
         failure: BaseException | None = None
         try:
-            decode()
-        except (ValueError, RecursionError):  # of this record; the others may be of the schema
-            pass
-        except BaseException as error:  # noqa: BLE001 - the requests that wait get it
+            with suppress(ValueError, RecursionError):  # of this record; the others may be of the schema
+                decode()
+        except BaseException as error:
             failure = error
-        with self._lock:
-            del self._asking[schema_id]
-            self._failures.pop(None, None)
-            if isinstance(failure, RegistryError) and not isinstance(failure, SchemaNotFoundError):
-                if len(self._failures) >= READY_MAX:
-                    self._failures.clear()
-                of = None if isinstance(failure, RegistryUnavailableError) else schema_id
-                self._failures[of] = _again(failure), self._clock.monotonic_ms()
-            if failure is None:
-                if len(self._ready) >= READY_MAX:
-                    self._ready.clear()
-                self._ready.add(schema_id)
-        if failure is None:
-            asked.set_result(None)
-        else:
-            asked.set_exception(failure)
+            raise
+        finally:
+            with self._lock:
+                del self._asking[schema_id]
+                self._failures.pop(None, None)
+                if failure is None:
+                    if len(self._ready) >= READY_MAX:
+                        self._ready.clear()
+                    self._ready.add(schema_id)
+                elif isinstance(failure, RegistryError) and not isinstance(failure, SchemaNotFoundError):
+                    if len(self._failures) >= READY_MAX:
+                        self._failures.clear()
+                    of = None if isinstance(failure, RegistryUnavailableError) else schema_id
+                    self._failures[of] = _again(failure), self._clock.monotonic_ms()
 
 
 def _again(error: RegistryError) -> RegistryError:
@@ -92,11 +91,7 @@ def _again(error: RegistryError) -> RegistryError:
     return type(error)(str(error), error.status, 0)
 
 
-_waits: dict[str, SchemaWaits] = {}
-_waits_lock = threading.Lock()
-
-
+@cache
 def schema_waits(registry: str) -> SchemaWaits:
     """Returns the waits for the registry at this address."""
-    with _waits_lock:
-        return _waits.setdefault(registry, SchemaWaits(SystemClock()))
+    return SchemaWaits(SystemClock())

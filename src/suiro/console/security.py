@@ -10,16 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 
-from suiro.client import (
-    ACL_OPERATIONS,
-    ACL_PATTERNS,
-    ACL_PERMISSIONS,
-    ACL_RESOURCES,
-    Acl,
-    AclFilter,
-    Client,
-    ScramUser,
-)
+from suiro.client import ACL_OPERATIONS, ACL_PATTERNS, ACL_PERMISSIONS, ACL_RESOURCES, Acl, AclFilter, Client, ScramUser
 from suiro.errors import RefusedError, UsageError
 
 CLUSTER_NAME = "kafka-cluster"

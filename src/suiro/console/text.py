@@ -14,17 +14,7 @@ def printable(text: str) -> str:
     halves of surrogate pairs, and ends of lines. The result is one line."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _escaped(one) for one in text)
-
-
-def _escaped(character: str) -> str:
-    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
-    if named is not None:
-        return named
-    number = ord(character)
-    if number < 0x100:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def iso_time(timestamp_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""Topics: listed, described, created, altered, emptied, deleted."""
+"""The cluster, and its topics: listed, described, created, altered, emptied, deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from heapq import nlargest
 from typing import Any
 
-from suiro.client import EARLIEST, LATEST, Client, ConfigEntry, NewTopic, TopicInfo
+from suiro.client import EARLIEST, LATEST, Broker, Client, ConfigEntry, NewTopic, TopicInfo
 from suiro.errors import RefusedError, UnknownTopicError, UsageError
 from suiro.foundation.types import TopicPartition
 
@@ -187,3 +187,31 @@ def delete_records(client: Client, name: str, before: Mapping[int, int] | None =
             raise UsageError(f"{offset} is not an offset")
     found = client.admin.delete_records({(name, number): offset for number, offset in before.items()})
     return {partition: found[name, partition] for partition in sorted(before)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSummary:
+    cluster_id: str
+    controller: int
+    brokers: tuple[Broker, ...]
+    topics: int  # without internal ones
+    partitions: int
+    under_replicated: int  # partitions with fewer replicas in sync than they have
+    without_leader: int
+    groups: int
+
+
+def describe_cluster(client: Client) -> ClusterSummary:
+    described = client.admin.describe_cluster()
+    topics = [topic for topic in client.metadata().values() if not topic.internal]
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    return ClusterSummary(
+        cluster_id=described.cluster_id,
+        controller=described.controller,
+        brokers=described.brokers,
+        topics=len(topics),
+        partitions=len(partitions),
+        under_replicated=sum(len(one.in_sync) < len(one.replicas) for one in partitions),
+        without_leader=sum(one.leader < 0 for one in partitions),
+        groups=len(client.admin.list_groups()),
+    )

@@ -1,13 +1,13 @@
 """The demo on real data: every flight out of New York in 2013, from Postgres to a view whose bug is fixed.
 
 - `story`: everything in order. `flow`, `change`: the two acts. `stage`: what they share.
-- `dataset`, `database`, `feed`: the data, on its way into tables and files. `names`: topics.
-- `pipeline`, `schemas`: the topology. `driver`: the process that runs it on Spark. `receiver`: receives alerts.
+- `dataset`, `database`: the data, on its way into tables and files. `names`: topics.
+- `pipeline`: the topology. `driver`: the process that runs it on Spark.
 - `carrier_delays`: the view. `reader`: reads it all the time.
-- `system`, `processes`: starts, kills and stops all processes. `faults`: finds the moments to kill them.
+- `system`, `processes`: starts and stops all processes, and finds the moments to kill them.
 - `check`: the process that checks everything. `expected`: what must come out. `reading`, `verify`, `anomalies`: the
   topics. `view_check`: the view.
-- `display`, `report`: the status while it runs, and the result.
+- `display`: the status while it runs, and the result.
 """
 
 from __future__ import annotations

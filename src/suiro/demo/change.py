@@ -17,9 +17,8 @@ from typing import Any
 import httpx
 
 from suiro.clock import monotonic_s
-from suiro.demo.faults import freeze_when, open_transaction, readable_ends
 from suiro.demo.names import RAW, VIEW
-from suiro.demo.processes import Session
+from suiro.demo.processes import Session, freeze_when, open_transaction, readable_ends
 from suiro.demo.reader import CALLERS
 from suiro.demo.stage import Stage, stopwatch
 from suiro.demo.view_check import Compared, ViewAccount, facts_of, most_apart

@@ -16,7 +16,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from suiro.demo.expected import Totals, expected
+from suiro.demo.expected import expected
 from suiro.demo.names import RAW
 from suiro.demo.reading import count_uncommitted, read
 from suiro.demo.verify import Noted, verify
@@ -37,7 +37,7 @@ class Check:
         self._process = context.Process(target=_run, args=(theirs, limit), daemon=True)
         self._process.start()
         theirs.close()
-        self._totals: Totals | None = None
+        self._totals: dict[str, int] | None = None
 
     def close(self) -> None:
         self._process.kill()
@@ -48,8 +48,8 @@ class Check:
         return self._totals is not None or self._pipe.poll()
 
     @property
-    def totals(self) -> Totals:
-        """The expected totals. Waits until they are computed."""
+    def totals(self) -> dict[str, int]:
+        """The expected totals, by topic. Waits until they are computed."""
         if self._totals is None:
             self._totals = self._answer()
         return self._totals

@@ -17,22 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from suiro.demo.names import columns_of
 from suiro.errors import UsageError
 
 REFERENCES = ("airlines", "airports", "planes")
-
-# Columns in the order of the files. The key of flights begins with the time, so that a snapshot is in that order.
-TABLES: dict[str, str] = {
-    "airlines": "carrier text primary key, name text",
-    "airports": "faa text primary key, name text, lat double precision, lon double precision, alt integer,"
-    " tz integer, dst text, tzone text",
-    "planes": "tailnum text primary key, year integer, type text, manufacturer text, model text, engines integer,"
-    " seats integer, speed integer, engine text",
-    "flights": "year integer, month integer, day integer, dep_time integer, sched_dep_time integer, dep_delay integer,"
-    " arr_time integer, sched_arr_time integer, arr_delay integer, carrier text, flight integer, tailnum text,"
-    " origin text, dest text, air_time integer, distance integer, hour integer, minute integer,"
-    " time_hour timestamptz, primary key (time_hour, minute, carrier, flight, origin)",
-}
 
 _ARROW = {
     "integer": pa.int64(),
@@ -93,17 +81,8 @@ def write_weather(folder: Path) -> int:
 
 def _read(source: object, table: str) -> pa.Table:
     options = pyarrow.csv.ConvertOptions(
-        column_types={name: _ARROW[kind] for name, kind in _columns(table)},
+        column_types={name: _ARROW[kind] for name, kind in columns_of(table)},
         null_values=["", "NA"],
         strings_can_be_null=True,
     )
     return pyarrow.csv.read_csv(source, convert_options=options)
-
-
-def _columns(table: str) -> list[tuple[str, str]]:
-    """Returns names and types of the columns, from the text of `CREATE TABLE`."""
-    found = []
-    for column in TABLES[table].split(", primary key (")[0].split(","):
-        name, kind = column.strip().removesuffix(" primary key").split(" ", 1)
-        found.append((name, kind))
-    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from suiro.demo.names import APPLICATION
 from suiro.demo.pipeline import build
 from suiro.foundation.process import lines_of_stdin
 from suiro.foundation.settings import parse_address
+from suiro.foundation.stopping import Stopping
 from suiro.spark import java_started_early, spark_session
 from suiro.streams import KafkaStreams, StreamsBuilder
 from suiro.streams_spark import ApplicationServer
@@ -31,12 +31,12 @@ def main() -> int:
         spark = spark_session("suiro demo", topologies_only=True)
     failure = None
     if (line := next(lines, None)) is not None:
-        failure = _run(builder, json.loads(line), lines)
+        failure = _run(builder, json.loads(line))
     spark.stop()
     return 0 if failure is None else 1
 
 
-def _run(builder: StreamsBuilder, settings: dict[str, str], lines: Iterator[bytes]) -> BaseException | None:
+def _run(builder: StreamsBuilder, settings: dict[str, str]) -> BaseException | None:
     streams = KafkaStreams(
         builder.build(),
         application_id=APPLICATION,
@@ -45,12 +45,7 @@ def _run(builder: StreamsBuilder, settings: dict[str, str], lines: Iterator[byte
         state_dir=Path(settings["state_dir"]),
         max_offsets_per_trigger=int(settings["max_offsets_per_trigger"]),
     )
-    stopping = threading.Event()
-
-    def wait_for_input() -> None:
-        for _ in lines:
-            continue
-        stopping.set()
+    stopping = Stopping(while_stdin_is_open=True)
 
     def wait_for_end() -> None:
         with suppress(Exception):  # `streams.exception` has it
@@ -59,8 +54,7 @@ def _run(builder: StreamsBuilder, settings: dict[str, str], lines: Iterator[byte
 
     streams.start()
     page = ApplicationServer(streams, *parse_address(settings["console"], option="console"))
-    for wait in (wait_for_input, wait_for_end):
-        threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=wait_for_end, daemon=True).start()
     stopping.wait()
     failure = streams.exception
     if failure is not None:

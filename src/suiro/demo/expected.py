@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from suiro.demo.dataset import data_directory
+from suiro.demo.names import ALERTS, ENRICHED, REJECTED, VALIDATED
 
 # Columns that are text even where they look like numbers (airport 369, model 150).
 TEXT = frozenset(
@@ -82,15 +83,6 @@ class Departures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """The expected numbers of records."""
-
-    validated: int
-    rejected: int
-    alerts: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     """Flights by id, split as by the pipeline, with the data that enriches them and the results."""
 
@@ -105,12 +97,10 @@ class Expected:
     weather: dict[Station, Row]
 
     @property
-    def totals(self) -> Totals:
-        return Totals(
-            validated=len(self.flights) - len(self.rejected),
-            rejected=len(self.rejected),
-            alerts=len(self.alerts),
-        )
+    def totals(self) -> dict[str, int]:
+        """The expected numbers of records, by topic."""
+        valid = len(self.flights) - len(self.rejected)
+        return {VALIDATED: valid, REJECTED: len(self.rejected), ENRICHED: valid, ALERTS: len(self.alerts)}
 
     def enriched(self, flight: Row) -> Row:
         weather = self.weather.get((flight["origin"], flight["time_hour"]))

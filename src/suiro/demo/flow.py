@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from suiro.demo.faults import (
+from suiro.demo.database import Feed
+from suiro.demo.names import APPLICATION, DELAYS, ENRICHED, RAW, REJECTED, VALIDATED
+from suiro.demo.processes import (
+    Child,
     OpenTransaction,
     freeze_when,
     open_transaction,
     readable_ends,
     unfinished_micro_batch,
 )
-from suiro.demo.feed import Feed
-from suiro.demo.names import APPLICATION, DELAYS, ENRICHED, RAW, REJECTED, VALIDATED
-from suiro.demo.processes import Child
 from suiro.demo.stage import Stage, stopwatch
 from suiro.errors import FatalError
 

@@ -1,4 +1,4 @@
-"""The names of the demo: its application, topics, and their configuration."""
+"""The names of the demo: its application, tables, topics, and their configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ APPLICATION = "flights"
 
 # The capture writes one topic for each table.
 PREFIX = "nyc"
-TABLES = ("airlines", "airports", "planes", "flights")
+
+# Columns in the order of the files. The key of flights begins with the time, so that a snapshot is in that order.
+TABLES: dict[str, str] = {
+    "airlines": "carrier text primary key, name text",
+    "airports": "faa text primary key, name text, lat double precision, lon double precision, alt integer,"
+    " tz integer, dst text, tzone text",
+    "planes": "tailnum text primary key, year integer, type text, manufacturer text, model text, engines integer,"
+    " seats integer, speed integer, engine text",
+    "flights": "year integer, month integer, day integer, dep_time integer, sched_dep_time integer, dep_delay integer,"
+    " arr_time integer, sched_arr_time integer, arr_delay integer, carrier text, flight integer, tailnum text,"
+    " origin text, dest text, air_time integer, distance integer, hour integer, minute integer,"
+    " time_hour timestamptz, primary key (time_hour, minute, carrier, flight, origin)",
+}
+
 AIRLINES, AIRPORTS, PLANES, RAW = CAPTURED = tuple(f"{PREFIX}.public.{table}" for table in TABLES)
 
 WEATHER = "weather"
@@ -40,3 +53,12 @@ TOPICS: dict[str, dict[str, str]] = {
     DELAYS: _COMPACT,
     ALERTS: _KEEP,
 }
+
+
+def columns_of(table: str) -> list[tuple[str, str]]:
+    """Returns names and types of the columns, from the text of `CREATE TABLE`."""
+    found = []
+    for column in TABLES[table].split(", primary key (")[0].split(","):
+        name, kind = column.strip().removesuffix(" primary key").split(" ", 1)
+        found.append((name, kind))
+    return found

@@ -9,6 +9,7 @@ minutes and are divided last, so that a mean does not depend on the order of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,12 +20,13 @@ from suiro.demo.names import (
     DELAYS,
     ENRICHED,
     PLANES,
+    PREFIX,
     RAW,
     REJECTED,
     VALIDATED,
     WEATHER,
+    columns_of,
 )
-from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
 from suiro.streams import (
     EmitStrategy,
     Materialized,
@@ -36,6 +38,26 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.extractors import SourceRecord
+
+_AVRO = {"integer": "int", "text": "string", "timestamptz": {"type": "long", "logicalType": "timestamp-micros"}}
+_COLUMNS = {name: _AVRO[kind] for name, kind in columns_of("flights")}
+
+FLIGHT_KEY: dict[str, Any] = {
+    "type": "record",
+    "name": "Key",
+    "namespace": f"{PREFIX}.public.flights",
+    "fields": [
+        {"name": name, "type": _COLUMNS[name]} for name in ("time_hour", "minute", "carrier", "flight", "origin")
+    ],
+}
+
+FLIGHT: dict[str, Any] = {
+    "type": "record",
+    "name": "Value",
+    "namespace": f"{PREFIX}.public.flights",
+    "fields": [{"name": name, "type": ["null", kind], "default": None} for name, kind in _COLUMNS.items()],
+}
+
 
 Row = dict[str, Any]
 
@@ -139,20 +161,14 @@ def with_airline(flight: Row, airline: Row | None) -> Row:
     return flight | {"airline": None if airline is None else airline["name"]}
 
 
-def with_destination(flight: Row, airport: Row | None) -> Row:
-    return flight | {"destination": chosen(airport, "name", "lat", "lon", "tzone")}
+def with_columns(field: str, *names: str) -> Callable[[Row, Row | None], Row]:
+    """Returns a joiner that adds some columns of the other row."""
+    return lambda flight, row: flight | {field: None if row is None else {name: row[name] for name in names}}
 
 
-def with_plane(flight: Row, plane: Row | None) -> Row:
-    return flight | {"plane": chosen(plane, "year", "type", "manufacturer", "model", "seats")}
-
-
-def with_weather(flight: Row, weather: Row | None) -> Row:
-    return flight | {"weather": chosen(weather, "temp", "wind_speed", "precip", "visib")}
-
-
-def chosen(row: Row | None, *names: str) -> Row | None:
-    return None if row is None else {name: row[name] for name in names}
+with_destination = with_columns("destination", "name", "lat", "lon", "tzone")
+with_plane = with_columns("plane", "year", "type", "manufacturer", "model", "seats")
+with_weather = with_columns("weather", "temp", "wind_speed", "precip", "visib")
 
 
 def delays_of(flight: Row) -> list[int]:

@@ -11,19 +11,19 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from itertools import count
 from math import ceil
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from suiro.clock import monotonic_s, sleep_s
 from suiro.demo.names import RAW, VIEW
 from suiro.errors import FatalError, SuiroError
-from suiro.foundation.process import lines_of_stdin
+from suiro.foundation.stopping import Stopping
 
 CALLERS = tuple(f"caller-{number}" for number in range(1, 101))
 CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
@@ -115,14 +115,7 @@ class _Door:
 
     def __init__(self, url: str) -> None:
         self._http = HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._http.close()
+        self.close = self._http.close
 
     def get(self, carrier: str, caller: str) -> dict[str, Any]:
         """Raises `SuiroError`."""
@@ -174,7 +167,7 @@ class _Reading:
 
     def _read(self, callers: Sequence[str]) -> None:
         due_s = monotonic_s()
-        with _Door(self._url) as door:
+        with closing(_Door(self._url)) as door:
             for turn in count():
                 if self._ended.wait(max(0.0, due_s - monotonic_s())):
                     return
@@ -196,15 +189,8 @@ class _Reading:
 def main(arguments: Sequence[str] | None = None) -> int:
     url, file = sys.argv[1:] if arguments is None else arguments
     reading = _Reading(url)
-    ended = threading.Event()
-
-    def listen() -> None:
-        for _ in lines_of_stdin():
-            continue
-        ended.set()
-
-    threading.Thread(target=listen, daemon=True).start()
-    while not ended.wait(REPORT_EVERY_S):
+    stopping = Stopping(while_stdin_is_open=True)
+    while not stopping.wait(REPORT_EVERY_S):
         print(json.dumps({"event": "reads"} | reading.summary()), flush=True)
     Path(file).write_text(json.dumps(reading.stop().to_json()), encoding="utf-8")
     return 0

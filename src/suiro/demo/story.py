@@ -22,10 +22,9 @@ from suiro.demo.change import Change
 from suiro.demo.check import Check
 from suiro.demo.database import create_tables, insert
 from suiro.demo.dataset import REFERENCES, flights, references, write_weather
-from suiro.demo.display import Display
+from suiro.demo.display import Display, look_around, report
 from suiro.demo.flow import Flow
 from suiro.demo.names import CAPTURED, RAW, STAGES, WEATHER, WEATHER_REJECTED
-from suiro.demo.report import look_around, report
 from suiro.demo.stage import Stage, StalledError, stopwatch
 from suiro.demo.system import System, create_topics
 from suiro.errors import UsageError

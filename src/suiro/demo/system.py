@@ -1,32 +1,90 @@
 """All processes of the demo: the log and everything around it. Each is a command that a user would type.
 
 Each part can be started, killed and stopped separately. A start returns at once; `wait_ready` of the child waits.
+
+Alerts go to an HTTP server that remembers each `Idempotency-Key`, so that a repeated alert counts once. It loses some
+answers on purpose: the alert is accepted, but the sender gets 503 and must send it again.
 """
 
 from __future__ import annotations
 
 import json
 import socket
+import threading
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from suiro.client import Client, NewTopic
-from suiro.demo.names import (
-    ALERTS,
-    CAPTURED,
-    PARTITIONS,
-    PREFIX,
-    SCHEMAS,
-    TABLES,
-    TOPICS,
-    VIEWS,
-    WEATHER,
-    WEATHER_REJECTED,
-)
+from suiro.demo import names
 from suiro.demo.processes import Child, Log
-from suiro.demo.receiver import AlertReceiver
 from suiro.errors import FatalError, UsageError
+
+LOSES_EVERY = 10
+
+
+class AlertReceiver:
+    """Listens from its creation until `stop`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken: dict[str, Mapping[str, Any]] = {}
+        self.posts = 0
+        """The number of requests, including repeated ones."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._server.server_port}/alerts"
+        threading.Thread(target=self._server.serve_forever, name="demo-receiver", daemon=True).start()
+
+    @property
+    def taken(self) -> dict[str, Mapping[str, Any]]:
+        """The body of each key."""
+        with self._lock:
+            return dict(self._taken)
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def take(self, key: str, said: Mapping[str, Any]) -> bool:
+        """Accepts an alert. Returns False if the answer is lost."""
+        with self._lock:
+            self.posts += 1
+            if key in self._taken:
+                return True
+            self._taken[key] = said
+            return len(self._taken) % LOSES_EVERY != 0
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        take = self.take
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                key = self.headers.get("Idempotency-Key")
+                try:
+                    said = json.loads(body)
+                except ValueError:
+                    said = None
+                if key is None or not isinstance(said, dict):
+                    self._answer(400)
+                else:
+                    self._answer(200 if take(key, said) else 503)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                return
+
+            def _answer(self, status: int) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        return Handler
+
 
 # A JVM that runs for a minute spends half of it in its second compiler. The first one is enough.
 SHORT_LIFE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -94,15 +152,16 @@ class System:
 
     def start_registry(self) -> None:
         self._command(
-            "registry", "--bootstrap-servers", self.bootstrap_servers, "--topic", SCHEMAS, "--listen", "127.0.0.1:0"
+            "registry", "--bootstrap-servers", self.bootstrap_servers, "--topic", names.SCHEMAS,
+            "--listen", "127.0.0.1:0",
         )  # fmt: skip
 
     def start_capture(self) -> Child:
         """Starts the capture. After a kill, it continues where it was."""
         return self._command(
             "capture", "postgres", "--dsn", self.dsn, "--bootstrap-servers", self.bootstrap_servers,
-            "--registry", self.registry_url, "--topic-prefix", PREFIX, "--tables", ",".join(TABLES),
-            "--slot", f"suiro_{self._run}", "--partitions", str(PARTITIONS),
+            "--registry", self.registry_url, "--topic-prefix", names.PREFIX, "--tables", ",".join(names.TABLES),
+            "--slot", f"suiro_{self._run}", "--partitions", str(names.PARTITIONS),
         )  # fmt: skip
 
     def start_connect(self) -> None:
@@ -112,10 +171,10 @@ class System:
                 run=self._run,
                 bootstrap_servers=self.bootstrap_servers,
                 folder=self.weather_files.name,
-                weather=WEATHER,
-                rejected=WEATHER_REJECTED,
+                weather=names.WEATHER,
+                rejected=names.WEATHER_REJECTED,
                 url=self.receiver.url,
-                alerts=ALERTS,
+                alerts=names.ALERTS,
             )
         )
         self._command("connect", "run", str(path))
@@ -169,9 +228,9 @@ class System:
 
     def stop_flow(self) -> None:
         """Stops all parts that move data, cleanly. The log, the registry and the database keep running."""
-        names = ("driver", "stand-by", "capture", "connect", "view")
-        children = [self.running.pop(name) for name in names if name in self.running]
-        with ThreadPoolExecutor(len(names)) as workers:
+        moving = ("driver", "stand-by", "capture", "connect", "view")
+        children = [self.running.pop(name) for name in moving if name in self.running]
+        with ThreadPoolExecutor(len(moving)) as workers:
             list(workers.map(Child.stop, children))
 
     def stop(self) -> None:
@@ -205,13 +264,13 @@ class System:
 def create_topics(client: Client, bootstrap_servers: str) -> None:
     """Raises `UsageError` if one of the demo's topics exists: the demo counts from offset 0."""
     existing = client.metadata()
-    for name in (*CAPTURED, SCHEMAS, VIEWS, *TOPICS):
+    for name in (*names.CAPTURED, names.SCHEMAS, names.VIEWS, *names.TOPICS):
         if name in existing:
             raise UsageError(
                 f"topic {name} exists already on {bootstrap_servers}; the demo counts from offset 0 and has views of "
                 "its own, so delete the topics of an earlier demo, or give it another cluster"
             )
-    client.create_topics([NewTopic(name, PARTITIONS, configs=configs) for name, configs in TOPICS.items()])
+    client.create_topics([NewTopic(name, names.PARTITIONS, configs=configs) for name, configs in names.TOPICS.items()])
 
 
 def _free_address() -> str:

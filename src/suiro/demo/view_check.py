@@ -150,8 +150,7 @@ def check_view(account: ViewAccount, flights: FlightLog, departures: Mapping[str
     """Returns every difference as text; none if everything is as expected."""
     return [
         *_comparisons(account.comparisons, flights, departures),
-        *_explanation(account),
-        *_rollback(account),
+        *_explanation_and_rollback(account),
         *_reader(account.answers, flights),
     ]
 
@@ -185,14 +184,11 @@ def _rows(what: str, found: Rows, wanted: Mapping[str, Any]) -> Iterator[str]:
             yield f"{what}: {carrier} is {found.get(carrier)}, expected {wanted.get(carrier)}"
 
 
-def _explanation(account: ViewAccount) -> Iterator[str]:
+def _explanation_and_rollback(account: ViewAccount) -> Iterator[str]:
     if account.explained != account.to_explain:
         yield f"{account.explained} of {account.to_explain} differences are explained"
     if account.comparisons and account.to_explain != account.comparisons[0].differing:
         yield f"{account.to_explain} differences were explained, and {account.comparisons[0].differing} compared"
-
-
-def _rollback(account: ViewAccount) -> Iterator[str]:
     if not account.same_bytes:
         yield "after the rollback the same question, at the same offsets, had another answer than before the shift"
     if account.rollback_ms >= ROLLBACK_MS:

@@ -14,7 +14,7 @@ from suiro.registry.client import RegistryClient
 from suiro.registry.in_memory import registry_client
 from suiro.registry.schemas import MOCK_SCHEME, PROTOBUF, Schema
 from suiro.telemetry import Column, columns_of
-from suiro.telemetry.columns import COLUMNS_MAX, DEPTH_MAX
+from suiro.telemetry.openlineage import COLUMNS_MAX, DEPTH_MAX
 
 TIMEOUT_S = 5.0
 

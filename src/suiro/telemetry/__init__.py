@@ -1,8 +1,8 @@
 """Reports suiro's work to others: OpenLineage events of jobs and their datasets, metrics and traces by OTLP.
 
-- `openlineage`: the events of a run, as data. `columns`: the columns of a schema's text.
+- `openlineage`: the events of a run, its life, and the columns of a schema's text.
 - `otlp`: metrics as requests of OpenTelemetry's protocol. `tracing`: spans of records, and the header `traceparent`.
-- `sending`: a bounded queue, and a thread that writes events to a file or an HTTP endpoint. `runs`: the life of a run.
+- `sending`: a bounded queue, and a thread that writes events to a file or an HTTP endpoint.
 
 Packages above describe their own datasets. Nothing here blocks or fails the work that it reports.
 """
@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING
 from suiro.extras import on_first_use
 
 if TYPE_CHECKING:
-    from suiro.telemetry.columns import columns_of
-    from suiro.telemetry.openlineage import Column, ColumnOrigin, Dataset, Datasets, Job, kafka_namespace
+    from suiro.telemetry.openlineage import (
+        Column,
+        ColumnOrigin,
+        Dataset,
+        Datasets,
+        Job,
+        LineageRun,
+        columns_of,
+        job_namespace,
+        kafka_namespace,
+    )
     from suiro.telemetry.otlp import MetricsPush, push_metrics
-    from suiro.telemetry.runs import LineageRun, job_namespace
     from suiro.telemetry.sending import EventSender, sender_to
     from suiro.telemetry.tracing import (
         TRACEPARENT,
@@ -59,10 +67,8 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "columns": "columns_of",
-        "openlineage": "Column ColumnOrigin Dataset Datasets Job kafka_namespace",
+        "openlineage": "Column ColumnOrigin Dataset Datasets Job LineageRun columns_of job_namespace kafka_namespace",
         "otlp": "MetricsPush push_metrics",
-        "runs": "LineageRun job_namespace",
         "sending": "EventSender sender_to",
         "tracing": "TRACEPARENT Parent Span Traces Tracing parent_of span_id trace_id traces_to",
     },

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from suiro.clock import SystemClock
@@ -47,16 +47,6 @@ class RefusedError(Exception):
     """The target does not take this event."""
 
 
-class Target(Protocol):
-    name: str
-
-    def send(self, event: bytes) -> None:
-        """Raises `UnreachableError` and `RefusedError`."""
-        ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(slots=True, eq=False)
 class _Queued:
     make: Callable[[], bytes]
@@ -67,7 +57,9 @@ class _Queued:
 class EventSender:
     """Thread-safe. `sent` and `dropped` count events since the start."""
 
-    def __init__(self, target: Target, *, first_pause_s: float = FIRST_PAUSE_S, queue_max: int = QUEUE_MAX) -> None:
+    def __init__(
+        self, target: FileTarget | HttpTarget, *, first_pause_s: float = FIRST_PAUSE_S, queue_max: int = QUEUE_MAX
+    ) -> None:
         self._target = target
         self._queue_max = queue_max
         self._first_pause_s = first_pause_s
@@ -179,7 +171,8 @@ class EventSender:
 
 
 class FileTarget:
-    """Appends a line for each event. Several processes may write to one file."""
+    """Appends a line for each event. Several processes may write to one file. Like `HttpTarget`, it raises
+    `UnreachableError` and `RefusedError`."""
 
     def __init__(self, path: Path) -> None:
         self.name = f"OpenLineage events to {path}"

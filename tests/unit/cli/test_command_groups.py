@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 
-from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.command_groups import Group, argument, option, options
 
 found: dict[str, Any] = {}
-group = Group("things", "Things.")
+group = Group("things")
 
 
-@dataclass(frozen=True)
+@options
 class Place:
-    room: Annotated[str, Argument("ROOM")]
-    shelf: Annotated[int, Option("--shelf", min=1)] = 1
+    room: str = argument("ROOM")
+    shelf: int = option(1, min=1)
 
 
 @group.command
-def move(name: Annotated[str, Argument("NAME")], place: Place, quick: Annotated[bool, Option()] = False) -> None:
+def move(place: Place, name: str = argument("NAME"), quick: bool = option(False)) -> None:
     """Move a thing."""
     found.clear()
     found.update(locals())
@@ -29,17 +28,17 @@ def move(name: Annotated[str, Argument("NAME")], place: Place, quick: Annotated[
 
 @group.command
 def make(
-    name: Annotated[str, Argument("NAME")],
-    parts: Annotated[list[str] | None, Argument("[PART...]")] = None,
-    count: Annotated[int, Option(min=1)] = 1,
-    share: Annotated[float | None, Option("--share", also=("-s",))] = None,
-    file: Annotated[Path | None, Option(path="existing file")] = None,
-    folder: Annotated[Path | None, Option(path="folder")] = None,
-    kind: Annotated[str, Option(choices=("a", "b"))] = "a",
-    set_: Annotated[list[str] | None, Option("--set")] = None,
-    token: Annotated[str | None, Option(env="THINGS_TOKEN")] = None,
-    wait: Annotated[bool, Option()] = True,
-    dry_run: Annotated[bool, Option()] = False,
+    name: str = argument("NAME"),
+    parts: list[str] | None = argument("[PART...]", default=None),
+    count: int = option(1, min=1),
+    share: float | None = option(None, also=("-s",)),
+    file: Path | None = option(None, path="existing file"),
+    folder: Path | None = option(None, path="folder"),
+    kind: str = option("a", choices=("a", "b")),
+    set_: list[str] | None = option(None),
+    token: str | None = option(None, env="THINGS_TOKEN"),
+    wait: bool = option(True),
+    dry_run: bool = option(False),
 ) -> None:
     """Make a thing. It is 100 % done."""
     found.clear()
@@ -69,12 +68,12 @@ def test_options_and_arguments_come_in_any_order(tmp_path: Path) -> None:
 
 
 def test_options_that_several_commands_have_are_one_parameter(capsys: pytest.CaptureFixture[str]) -> None:
-    assert group.main(["move", "n", "hall", "--quick", "--shelf", "3"]) == 0
+    assert group.main(["move", "hall", "n", "--quick", "--shelf", "3"]) == 0
     assert found == {"name": "n", "place": Place("hall", 3), "quick": True}
-    assert group.main(["move", "n", "hall"]) == 0
+    assert group.main(["move", "hall", "n"]) == 0
     assert found["place"] == Place("hall", 1)
     with pytest.raises(SystemExit):
-        group.main(["move", "n", "hall", "--shelf", "0"])
+        group.main(["move", "hall", "n", "--shelf", "0"])
     assert "--shelf: 0: give at least 1" in capsys.readouterr().err
 
 

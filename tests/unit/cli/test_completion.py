@@ -11,7 +11,7 @@ import pytest
 from support.commands import suiro
 
 from suiro.cli import completion
-from suiro.cli.commands import COMMANDS
+from suiro.cli.command_groups import COMMANDS
 from suiro.cli.completion import SCRIPTS, candidates
 
 

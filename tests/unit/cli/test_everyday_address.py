@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from suiro.cli import everyday
-from suiro.cli.commands import COMMANDS, parsers_of
+from suiro.cli.command_groups import COMMANDS, group_of
 from suiro.cli.everyday import (
     DEFAULT_BOOTSTRAP,
     Connection,
@@ -68,7 +68,7 @@ def test_a_wait_for_the_first_answer_is_said_on_a_terminal(
 def test_one_option_names_the_cluster_in_all_commands() -> None:
     found = {}
     for group in COMMANDS:
-        for name, parser in parsers_of(group).items():
+        for name, parser in group_of(group).parsers().items():
             options = parser.format_help()
             if "--bootstrap" in options:
                 found[f"{group} {name}".strip()] = "--bootstrap-servers" in options
@@ -81,7 +81,7 @@ def test_services_read_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUIRO_REGISTRY", "http://registry:8081")
     capture = ["--dsn", "postgresql:///shop", "--topic-prefix", "shop"]
     for group, name, words in (("registry", "", []), ("capture", "postgres", capture)):
-        parsed = vars(parsers_of(group)[name].parse_args(words))
+        parsed = vars(group_of(group).parsers()[name].parse_args(words))
         assert parsed["bootstrap_servers"] == "kafka-1:9092"
         assert parsed.get("registry", "http://registry:8081") == "http://registry:8081"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.absence import ONLY_IN_EXTRAS, base_installation
 
-from suiro.cli.commands import COMMANDS, group_of
+from suiro.cli.command_groups import COMMANDS, group_of
 from suiro.errors import MissingExtraError
 from suiro.extras import EXTRAS, explained, require
 
@@ -93,7 +93,13 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_list_of_commands_is_what_they_say_themselves() -> None:
-    assert {name: group_of(name).summary for name in COMMANDS} == COMMANDS
+    said = {}
+    for name in COMMANDS:
+        if (parser := group_of(name).parsers().get("")) is not None:
+            first = (parser.description or "").split("\n\n")[0].replace("\n", " ").split(". ")[0]
+            said[name] = f"{first.rstrip('.')}."
+    assert said == {name: COMMANDS[name] for name in said}
+    assert {"node", "run", "demo"} <= said.keys()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)])

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from support.commands import suiro
 
-from suiro.cli.run import REPLACED, run, until_stopped
-from suiro.cli.topology_file import load_module, topology_of
+from suiro.cli.run import REPLACED, load_module, run, topology_of, until_stopped
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, ReplacedError
 from suiro.foundation.settings import assignments

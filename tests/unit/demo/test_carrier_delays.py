@@ -9,7 +9,7 @@ from suiro.demo.change import FIX, copy_view, fix_view
 from suiro.demo.dataset import flights
 from suiro.demo.expected import expected
 from suiro.demo.names import RAW, VIEW
-from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
+from suiro.demo.pipeline import FLIGHT, FLIGHT_KEY
 from suiro.demo.view_check import row_of
 from suiro.streams import explain, serdes
 from suiro.streams.dsl.registries import with_registry

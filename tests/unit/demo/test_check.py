@@ -8,6 +8,7 @@ import pytest
 
 from suiro.demo.check import Check
 from suiro.demo.expected import expected
+from suiro.demo.names import REJECTED, VALIDATED
 from suiro.demo.view_check import ViewAccount
 from suiro.errors import FatalError
 
@@ -22,7 +23,7 @@ def check() -> Iterator[Check]:
 def test_it_computes_what_must_come_out(check: Check) -> None:
     assert check.totals == expected(limit=2_000).totals
     assert check.is_computed
-    assert check.totals.validated + check.totals.rejected == 2_000
+    assert check.totals[VALIDATED] + check.totals[REJECTED] == 2_000
 
 
 def test_its_end_is_an_error(check: Check) -> None:

@@ -10,9 +10,8 @@ import psycopg
 import pytest
 from support.waiting import wait_until
 
-from suiro.demo.database import create_tables, insert
+from suiro.demo.database import ROWS, Feed, create_tables, insert
 from suiro.demo.dataset import REFERENCES, flights, references
-from suiro.demo.feed import ROWS, Feed
 from suiro.demo.processes import Child
 from suiro.errors import FatalError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from suiro.client import LATEST, ListedOffset
-from suiro.demo.faults import (
+from suiro.demo.processes import (
     finished_micro_batches,
     freeze_when,
     open_transaction,

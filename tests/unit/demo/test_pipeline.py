@@ -29,9 +29,8 @@ from suiro.demo.names import (
     WEATHER,
     WEATHER_REJECTED,
 )
-from suiro.demo.pipeline import build, flight_id
+from suiro.demo.pipeline import FLIGHT, FLIGHT_KEY, build, flight_id
 from suiro.demo.reading import Read
-from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
 from suiro.demo.verify import Noted, verify
 from suiro.streams import StreamsBuilder, serdes
 from suiro.testing import TopologyTestDriver
@@ -115,7 +114,7 @@ def test_the_first_flights_come_out_as_the_data_says(driver: TopologyTestDriver,
             noted.note(topic, record)
     counts, differences = verify(noted, delivered)
     assert differences == []
-    assert counts["validated"] == counts["enriched"] == wanted.totals.validated
+    assert counts["validated"] == counts["enriched"] == wanted.totals[VALIDATED]
     assert counts["rejected"] == len(wanted.rejected) > 0
     assert counts["carriers"] == len(wanted.carriers) == 15
     assert counts["alerts"] == len(wanted.alerts) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -55,7 +56,7 @@ def url(script: Script, asked: list[str]) -> Iterator[str]:
 
 
 def test_an_answer_is_that_of_the_caller(url: str, asked: list[str]) -> None:
-    with _Door(url) as door:
+    with closing(_Door(url)) as door:
         assert door.get("YV", "caller-7") == ANSWER
         assert door.get("HA", "caller-8") == ANSWER
     assert asked == [
@@ -66,12 +67,12 @@ def test_an_answer_is_that_of_the_caller(url: str, asked: list[str]) -> None:
 
 def test_a_host_that_starts_again_costs_time_not_an_error(url: str, script: Script, asked: list[str]) -> None:
     script += [503, -1, 502]
-    with _Door(url) as door:
+    with closing(_Door(url)) as door:
         assert door.get("YV", "caller-7") == ANSWER
     assert len(asked) == 4
 
 
 def test_any_other_status_is_an_error_and_says_why(url: str, script: Script) -> None:
     script += [404]
-    with _Door(url) as door, pytest.raises(FatalError, match=r"status 404: .*why"):
+    with closing(_Door(url)) as door, pytest.raises(FatalError, match=r"status 404: .*why"):
         door.get("YV", "caller-7")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from suiro.demo.receiver import LOSES_EVERY, AlertReceiver
+from suiro.demo.system import LOSES_EVERY, AlertReceiver
 
 
 @pytest.fixture

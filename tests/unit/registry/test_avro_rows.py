@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support import avro_schemas
 from support.avro_schemas import DECIMAL, WIDE, record
 
-from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
+from suiro.demo.pipeline import FLIGHT, FLIGHT_KEY
 from suiro.registry.codecs.avro_rows import rows_decoder
 from suiro.streams import serdes
 from suiro.streams.serdes import decode_rows

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from support import avro_schemas
 from support.avro_schemas import DECIMAL, record
 
-from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
+from suiro.demo.pipeline import FLIGHT, FLIGHT_KEY
 from suiro.registry.codecs import avro_rows
 from suiro.registry.codecs.avro_rows import rows_encoder
 from suiro.streams import serdes

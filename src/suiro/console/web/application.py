@@ -3,19 +3,28 @@
 Handlers run on threads, except those that answer from memory. Streams are produced step by step on separate threads, so
 a hundred of them share the time, and each ends within one step after its reader has disconnected. Every action that
 changes something is logged: user, action, result.
+
+The files of the page, about a hundred small ones, are read once: they do not change while the console runs. Browsers
+revalidate them by ETag at each load, so a new version of suiro is used at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
+import hashlib
 import json
 import logging
+import mimetypes
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -25,17 +34,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from suiro.console.web.api import ENDPOINTS
 from suiro.console.web.console import Console
-from suiro.console.web.endpoint import (
-    Call,
-    Download,
-    Endpoint,
-    Events,
-    Router,
-    names_in,
-    status_of,
-)
-from suiro.console.web.files import PageFiles
-from suiro.console.web.openapi import document
+from suiro.console.web.endpoint import Call, Download, Endpoint, Events, Router, document, names_in, status_of
 from suiro.errors import SuiroError, UsageError
 from suiro.foundation.http import Guard, Origins, Role, Users, error_json, is_let_in, watching_client
 
@@ -98,7 +97,6 @@ class ConsoleApplication:
         self._streaming = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="console-stream")
         self.streams = 0
         self._streams_of: Counter[str | None] = Counter()
-        self._document: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -112,7 +110,7 @@ class ConsoleApplication:
     async def _for_everybody(self, scope: Scope, receive: Receive, send: Send) -> None:
         """With a login: serves the login, and the files of the page, which have no data of the cluster."""
         path = scope["path"]
-        if self._login is not None and self._login.is_place(path):
+        if self._login is not None and path in self._login.places:
             answer = await self._login.answer(scope)
         else:
             answer = self._page_file(scope)
@@ -128,22 +126,22 @@ class ConsoleApplication:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        method = scope["method"]
-        if self._login is not None and path == LOGOUT and method == "POST":
-            await self._login.logout(scope)(scope, receive, send)
+        if self._login is not None and path == LOGOUT and scope["method"] == "POST":
+            answer = self._login.logout(scope)
+        elif not path.startswith("/api/"):
+            answer = self._page_file(scope)
+        elif _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
+            answer = _error(403, "the API is not for web pages of others")
+        elif path == f"{API}/openapi.json":
+            answer = _json(self._document)
+        else:
+            await self._api(scope, receive, send)
             return
-        if not path.startswith("/api/"):
-            await self._page_file(scope)(scope, receive, send)
-            return
-        if _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
-            await _error(403, "the API is not for web pages of others")(scope, receive, send)
-            return
-        if path == f"{API}/openapi.json":
-            if self._document is None:
-                self._document = msgspec.json.encode(document(self._router.endpoints))
-            await _json(self._document)(scope, receive, send)
-            return
-        await self._api(scope, receive, send)
+        await answer(scope, receive, send)
+
+    @cached_property
+    def _document(self) -> bytes:
+        return msgspec.json.encode(document(self._router.endpoints))
 
     async def _api(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
@@ -161,7 +159,8 @@ class ConsoleApplication:
         said = f"{method} {raw_path[:200]}"
         body = b""
         if method == "POST":
-            body = (await receive()).get("body", b"") if _has_body(scope) else b""
+            has_body = _header(scope, b"content-length") not in ("", "0") or _header(scope, b"transfer-encoding")
+            body = (await receive()).get("body", b"") if has_body else b""
             said = f"{said} {_noted(endpoint, body)}"
         if role < endpoint.role:
             text = f"that is for the role {endpoint.role.name.lower()}, and this is {role.name.lower()}"
@@ -183,8 +182,9 @@ class ConsoleApplication:
                 role=role,
                 gone=gone,
                 can_log_out=self._login is not None and not _header(scope, b"authorization"),
+                action=endpoint.path.rpartition("}")[2],
             )
-            return endpoint.handle(call)
+            return endpoint.answer_to(call)
 
         async with watching_client(receive, gone):
             status, answer = await self._run(run, from_memory=endpoint.from_memory)
@@ -194,7 +194,7 @@ class ConsoleApplication:
                 if scope["method"] == "HEAD":
                     # The client does not wait for an end: it would hold the connection and a stream until it leaves.
                     answer = replace(answer, parts=iter(()))
-                await self._stream(answer, scope, send, gone)
+                await self._stream(answer, scope, receive, send, gone)
             else:
                 await _json(answer, status)(scope, receive, send)
 
@@ -216,12 +216,14 @@ class ConsoleApplication:
             logger.exception("a request failed")
             return 500, error_json(500, f"the console failed: {type(error).__name__}; its log says more")
 
-    async def _stream(self, answer: Events | Download, scope: Scope, send: Send, gone: threading.Event) -> None:
+    async def _stream(
+        self, answer: Events | Download, scope: Scope, receive: Receive, send: Send, gone: threading.Event
+    ) -> None:
         user = scope.get("suiro.user")
         is_users = user is not None and self._streams_of[user] >= MAX_STREAMS_OF_USER
         if is_users or self.streams >= MAX_STREAMS:
             count = f"{MAX_STREAMS_OF_USER} of your" if is_users else str(MAX_STREAMS)
-            await _error(503, f"{count} streams are open; close some")({"type": "http"}, _never, send)
+            await _error(503, f"{count} streams are open; close some")(scope, receive, send)
             return
         self.streams += 1
         self._streams_of[user] += 1
@@ -290,17 +292,9 @@ def _closed(close: Callable[[], None]) -> None:
         logger.exception("a stream did not end well")
 
 
-async def _never() -> Message:
-    return {"type": "http.disconnect"}
-
-
 def _header(scope: Scope, name: bytes) -> str:
     found: bytes = next((value for key, value in scope["headers"] if key == name), b"")
     return found.decode("latin-1")
-
-
-def _has_body(scope: Scope) -> bool:
-    return _header(scope, b"content-length") not in ("", "0") or bool(_header(scope, b"transfer-encoding"))
 
 
 def _query(endpoint: Endpoint, query: bytes) -> Mapping[str, str]:
@@ -365,3 +359,65 @@ def _json(content: bytes, status: int = 200) -> Response:
 
 def _error(status: int, message: str) -> Response:
     return _json(error_json(status, message), status)
+
+
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".json": "application/json"}
+_PACKED_FROM_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    packed: bool
+    media_type: str
+    etag: str
+
+
+class PageFiles:
+    def __init__(self) -> None:
+        self._files: dict[str, _File] = {}
+        _collect(files("suiro.console.web").joinpath("page"), "/page/", self._files)
+        self._files["/"] = self._files["/page/index.html"]
+
+    def answer(self, method: str, path: str, known: str, accepted: str) -> Response:
+        """`known` is the ETag of the client (If-None-Match), `accepted` its Accept-Encoding."""
+        file = self._files.get(path)
+        if file is None:
+            return Response("there is no such page; the console is at /\n", status_code=404, media_type="text/plain")
+        if method not in ("GET", "HEAD"):
+            return Response("GET only\n", status_code=405, media_type="text/plain")
+        headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
+        if known == file.etag:
+            return Response(status_code=304, headers=headers)
+        content = file.content
+        if file.packed:
+            if _takes_gzip(accepted):
+                headers["content-encoding"] = "gzip"
+            else:  # all browsers accept gzip; curl and scripts may not
+                content = gzip.decompress(content)
+        return Response(content, headers=headers, media_type=file.media_type)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    for each in accepted.lower().split(","):
+        coding, _, weight = each.partition(";")
+        if coding.strip() in ("gzip", "x-gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _collect(folder: Traversable, path: str, found: dict[str, _File]) -> None:
+    for each in folder.iterdir():
+        if each.is_dir():
+            _collect(each, f"{path}{each.name}/", found)
+            continue
+        content = each.read_bytes()
+        suffix = "." + each.name.rpartition(".")[2]
+        kind = _TYPES.get(suffix) or mimetypes.guess_type(each.name)[0] or "application/octet-stream"
+        packed = len(content) >= _PACKED_FROM_BYTES
+        found[path + each.name] = _File(
+            content=gzip.compress(content, mtime=0) if packed else content,
+            packed=packed,
+            media_type=kind,
+            etag=f'"{hashlib.sha256(content).hexdigest()[:32]}"',
+        )

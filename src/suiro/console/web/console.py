@@ -19,7 +19,7 @@ from suiro.console.text import printable
 from suiro.console.web.masks import Masks
 from suiro.console.web.model import Model
 from suiro.errors import UsageError
-from suiro.foundation.http import Tls, is_loopback
+from suiro.foundation.http import Tls
 
 if TYPE_CHECKING:
     from suiro.console.web.oidc import OidcSettings
@@ -59,15 +59,6 @@ class ConsoleSettings:
     connect: tuple[Remote, ...] = ()
     views: tuple[Remote, ...] = ()
     apps: tuple[Remote, ...] = ()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether everyone who can connect has access."""
-        return self.users is None and self.oidc is None
-
-    @property
-    def is_loopback(self) -> bool:
-        return is_loopback(self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +121,12 @@ class Console:
         with self._lock:
             client = self._idle.pop() if self._idle else self._new_client()
             self._lent.add(client)
-        is_well = False
+        is_well = True
         try:
             yield client
-            is_well = True
+        except BaseException as error:
+            is_well = isinstance(error, UsageError)  # the request is wrong, and not the connection
+            raise
         finally:
             with self._lock:
                 self._lent.discard(client)

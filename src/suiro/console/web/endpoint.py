@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
 
+from suiro import __version__
 from suiro.errors import (
     IncompatibleSchemaError,
     OffsetOutOfRangeError,
@@ -44,6 +45,10 @@ _FORBIDDEN = frozenset(
     }
 )
 _NOT_FOUND = frozenset({"GROUP_ID_NOT_FOUND", "RESOURCE_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"})
+
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
 
 
 class NotFoundError(UsageError):
@@ -92,7 +97,8 @@ class Download:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One request, after the checks of login, role and body. `gone` is set when the client has disconnected.
-    `can_log_out`: the user has a session."""
+    `can_log_out`: the user has a session. `action` is what the path of the endpoint has behind its last name, such as
+    "/shift"."""
 
     console: Console
     path: Mapping[str, str]
@@ -102,6 +108,7 @@ class Call:
     role: Role
     gone: threading.Event
     can_log_out: bool = False
+    action: str = ""
 
     @property
     def is_masked(self) -> bool:
@@ -121,15 +128,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`path` has names in braces; each stands for one segment, which is split off before it is decoded. Parameters that
-    are not in `query` are refused. The OpenAPI document has the docstring and the return type of `handle`.
-    `from_memory`: it never waits, so it runs on the event loop, and works even while all threads wait for an
-    unreachable cluster."""
+    """`path` has names in braces; each stands for one segment, which is split off before it is decoded. `handle` takes
+    the call, and may take a client, which it borrows. Parameters that are not in `query` are refused. The OpenAPI
+    document has the docstring and the return type of `handle`. `from_memory`: it never waits, so it runs on the event
+    loop, and works even while all threads wait for an unreachable cluster."""
 
     method: str
     path: str
     role: Role
-    handle: Callable[[Call], Any]
+    handle: Handler
     _: KW_ONLY
     body: type[Body] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
@@ -141,6 +148,12 @@ class Endpoint:
             said = inspect.cleandoc(self.handle.__doc__ or "").partition("\n\n")[0]
             object.__setattr__(self, "summary", said.replace("\n", " ").removesuffix("."))
 
+    def answer_to(self, call: Call) -> Any:
+        if len(inspect.signature(self.handle).parameters) == 1:
+            return self.handle(call)
+        with call.console.client() as client:
+            return self.handle(call, client)
+
     @property
     def answer(self) -> Any:
         """The type of the JSON response; None if it has no type of its own, or is a stream."""
@@ -149,10 +162,31 @@ class Endpoint:
         return None if is_open else found
 
 
+ENDPOINTS: list[Endpoint] = []
+
+
+def get(path: str, role: Role = Role.VIEWER, **more: Any) -> Callable[[H], H]:
+    """Makes a function an endpoint. `more`: the other fields of `Endpoint`."""
+    return _registering("GET", path, role, **more)
+
+
+def post(path: str, role: Role, body: type[Body] = NothingBody, **more: Any) -> Callable[[H], H]:
+    """The same for a change, or for what takes a body."""
+    return _registering("POST", path, role, body=body, **more)
+
+
+def _registering(method: str, path: str, role: Role, **more: Any) -> Callable[[H], H]:
+    def register(handle: H) -> H:
+        ENDPOINTS.append(Endpoint(method, path, role, handle, **more))
+        return handle
+
+    return register
+
+
 class Router:
     """Finds endpoints by the segments of a path. Raises `ValueError` if two have the same path and method."""
 
-    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = endpoints
         self._by_shape: dict[tuple[str, ...], dict[str, Endpoint]] = {}
         for one in endpoints:
@@ -228,3 +262,68 @@ def status_of(error: SuiroError) -> int:
         case TransientError():
             return 503
     return 500
+
+
+_ERROR = {"$ref": "#/components/responses/Error"}
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    types = [one.body for one in endpoints if one.body is not None]
+    types += [one.answer for one in endpoints if one.answer is not None]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    by_type = dict(zip(map(str, types), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for one in endpoints:
+        operation: dict[str, Any] = {
+            "summary": one.summary,
+            "operationId": _name(one),
+            "description": f"For the role {one.role.name.lower()} and those above it.",
+            "parameters": [
+                *(
+                    {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+                    for part in one.path.split("/")
+                    if part.startswith("{")
+                ),
+                *(
+                    {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
+                    for name, text in one.query.items()
+                ),
+            ],
+            "responses": {
+                "200": {
+                    "description": "what was asked for",
+                    "content": {"application/json": {"schema": by_type.get(str(one.answer), {})}},
+                },
+                "default": _ERROR,
+            },
+        }
+        if one.body is not None:
+            content = {"application/json": {"schema": by_type[str(one.body)]}}
+            operation["requestBody"] = {"required": True, "content": content}
+        paths.setdefault(one.path, {})[one.method.lower()] = operation
+    components["Error"] = {
+        "type": "object",
+        "required": ["error_code", "message"],
+        "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "suiro console", "version": __version__},
+        "servers": [{"url": "/api/v1"}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {
+                "Error": {
+                    "description": "why not: 400 a wrong request, 401 who are you, 403 not with this role, 404 no such "
+                    "thing, 409 not as it stands, 503 try again",
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+                }
+            },
+        },
+    }
+
+
+def _name(endpoint: Endpoint) -> str:
+    parts = [part.strip("{}").replace("-", "_") for part in endpoint.path.split("/") if part]
+    return "_".join([endpoint.method.lower(), *parts])

@@ -6,6 +6,9 @@ fails. A state is valid once: used states are remembered until their cookies exp
 
 That cookie is `SameSite=Lax`, because the browser comes back from another site. The session cookie is
 `SameSite=Strict`: the files of the page are public, and the page's own requests come from this site.
+
+Sessions are in memory. A session expires, and keeps the role of its login. A restart of the console ends all sessions.
+Only hashes of cookies are kept, so that the contents of the memory do not allow a login.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ import logging
 import os
 import re
 import secrets
+import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -32,8 +37,8 @@ from starlette.types import Scope
 
 from suiro.clock import Clock
 from suiro.console.web.oidc import Identity, LoginRefusedError, NoRoleError, OidcSettings, Provider
-from suiro.console.web.sessions import LoginSessions, cookie_of
 from suiro.errors import SuiroError, TransientError
+from suiro.foundation.http import Verdict
 
 LOGIN, CALLBACK, LOGOUT = "/login", "/login/callback", "/logout"
 LOGIN_LASTS_S = 600
@@ -66,6 +71,8 @@ class Login:
     """`url` is the address of the console for browsers. `noted(user, what, status)` adds to the list of changes.
     Everything except `sessions` must run on the thread of the event loop. Raises `ConfigError`."""
 
+    places = (LOGIN, CALLBACK)
+
     def __init__(
         self, settings: OidcSettings, *, url: str, clock: Clock, noted: Callable[[str | None, str, int], None]
     ) -> None:
@@ -89,9 +96,6 @@ class Login:
 
     def close(self) -> None:
         self._provider.close()
-
-    def is_place(self, path: str) -> bool:
-        return path in (LOGIN, CALLBACK)
 
     async def answer(self, scope: Scope) -> Response:
         """Answers `/login` and `/login/callback`."""
@@ -128,7 +132,9 @@ class Login:
             lambda: self._provider.login_url(state=begun.state, nonce=begun.nonce, verifier=begun.verifier),
         )
         answer = _redirect(url)
-        self._set(answer, self._login_cookie, self._sealed(begun), LOGIN_LASTS_S, same_site="Lax")
+        payload = base64.urlsafe_b64encode(msgspec.json.encode(begun))
+        sealed = f"{payload.decode()}.{self._seal(payload)}"
+        self._set(answer, self._login_cookie, sealed, LOGIN_LASTS_S, same_site="Lax")
         return answer
 
     async def _end(self, said: dict[str, str], cookies: str, address: str) -> Response:
@@ -187,10 +193,6 @@ class Login:
             "set-cookie", f"{name}={value}; Max-Age={lasts_s}; Path=/; HttpOnly; SameSite={same_site}{secure}"
         )
 
-    def _sealed(self, begun: _Begun) -> str:
-        payload = base64.urlsafe_b64encode(msgspec.json.encode(begun))
-        return f"{payload.decode()}.{self._seal(payload)}"
-
     def _seal(self, payload: bytes) -> str:
         return hmac.digest(self._secret, payload, "sha256").hex()
 
@@ -242,3 +244,73 @@ def _page(status: int, title: str, text: str) -> Response:
         f'<p><a href="{LOGIN}">Log in again</a></p></div></body></html>'
     )
     return Response(content, status_code=status, media_type="text/html", headers={"cache-control": "no-store"})
+
+
+SESSIONS_MAX = 2_000
+SESSIONS_OF_USER_MAX = 20
+COOKIES_CHARS_MAX = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    identity: Identity
+    ends_ms: int  # monotonic time
+
+
+class LoginSessions:
+    """Thread-safe. If a user, or the console, has too many sessions, the oldest ends. Only users with a role have
+    sessions."""
+
+    def __init__(self, *, cookie: str, login_path: str, lasts_ms: int, clock: Clock) -> None:
+        self.login_path = login_path
+        self._cookie = cookie
+        self._lasts_ms = lasts_ms
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
+
+    def begin(self, identity: Identity) -> str:
+        """Starts a session and returns the value of its cookie."""
+        secret = secrets.token_urlsafe(32)
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            for key in [key for key, one in self._sessions.items() if one.ends_ms <= now_ms]:
+                del self._sessions[key]
+            mine = [key for key, one in self._sessions.items() if one.identity.user == identity.user]
+            for key in mine[: max(len(mine) - SESSIONS_OF_USER_MAX + 1, 0)]:
+                del self._sessions[key]
+            if len(self._sessions) >= SESSIONS_MAX:
+                self._sessions.popitem(last=False)
+            self._sessions[_hash(secret)] = _Session(identity, now_ms + self._lasts_ms)
+        return secret
+
+    def known(self, cookie: str) -> Verdict | None:
+        """Returns the user of a session. `cookie` is the header of a request."""
+        with self._lock:
+            found = self._sessions.get(_hash(cookie_of(cookie, self._cookie) or ""))
+        if found is None or found.ends_ms <= self._clock.monotonic_ms():
+            return None
+        return Verdict(found.identity.user, found.identity.role)
+
+    def end(self, cookie: str) -> Identity | None:
+        """Ends a session and returns its user."""
+        with self._lock:
+            found = self._sessions.pop(_hash(cookie_of(cookie, self._cookie) or ""), None)
+        return None if found is None else found.identity
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("latin-1", "replace")).digest()
+
+
+def cookie_of(header: str, name: str) -> str | None:
+    """Returns the value of a cookie. None also if it is there twice, because another site has set one of them."""
+    found = []
+    for part in header[:COOKIES_CHARS_MAX].split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            found.append(value)
+    return found[0] if len(found) == 1 else None

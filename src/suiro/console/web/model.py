@@ -15,7 +15,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -29,7 +29,7 @@ from suiro.console.dead_letters import is_named_as_dead_letters
 from suiro.console.groups import first_waits_since
 from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.topics import TopicRow, row_fields
-from suiro.console.web.events import event
+from suiro.console.web.streams import event
 from suiro.errors import KafkaError, SuiroError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
 
@@ -106,7 +106,6 @@ class _Group:
     """One group, as it was read last. `waits` is {place: (committed, timestamp of the first unread record)}."""
 
     now: GroupNow
-    committed: dict[TopicPartition, int] = field(default_factory=dict)
     waits: dict[TopicPartition, tuple[int, int | None]] = field(default_factory=dict)
     history: deque[tuple[int, int, int | None]] = field(default_factory=lambda: deque(maxlen=GROUP_HISTORY))
 
@@ -187,9 +186,6 @@ class Model:
             with self._lock:
                 self._subscribers.discard(subscriber)
 
-    def readers_of(self, topic: str) -> tuple[GroupNow, ...]:
-        return tuple(one for one in self.groups.values() if topic in one.topics)
-
     def topic_history(self, topic: str) -> tuple[tuple[int, float], ...]:
         return tuple(self._topic_history.get(topic, ()))
 
@@ -229,16 +225,14 @@ class Model:
 
     def _whole_round(self, client: Client) -> None:
         """Repeats a round if a topic was deleted, or a partition lost its leader, during it."""
-        for _ in range(ROUNDS_BEGUN - 1):
+        for left in reversed(range(ROUNDS_BEGUN)):
             try:
                 self._round(client)
+                return
             except KafkaError as error:
-                if not isinstance(error, UnknownTopicError) and error.code_name != NO_LEADER:
+                if not left or (not isinstance(error, UnknownTopicError) and error.code_name != NO_LEADER):
                     raise
                 logger.debug("a round is begun again: %s", error)
-            else:
-                return
-        self._round(client)
 
     def _round(self, client: Client) -> None:
         described = client.admin.describe_cluster()
@@ -249,20 +243,16 @@ class Model:
         ]
         now_ms, moment_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         if self._seldom_at_ms is None or moment_ms - self._seldom_at_ms >= SELDOM_S * 1_000:
-            self._seldom(client, led)
+            self._firsts = _offsets(client, led, EARLIEST)
+            self._sizes = None
+            with suppress(KafkaError):  # the user has no right to read sizes
+                self._sizes = client.admin.partition_sizes()
             self._seldom_at_ms = moment_ms
         ends = _offsets(client, led, LATEST)
         rates = self._rates(ends, now_ms, (moment_ms - self._ends_moment_ms) / 1_000)
         self._ends, self._ends_at_ms, self._ends_moment_ms = ends, now_ms, moment_ms
         self._look_at_groups(client)
         self._publish(rates)
-
-    def _seldom(self, client: Client, led: list[TopicPartition]) -> None:
-        self._firsts = _offsets(client, led, EARLIEST)
-        try:
-            self._sizes = client.admin.partition_sizes()
-        except KafkaError:  # the user has no right to read sizes
-            self._sizes = None
 
     def _rates(self, ends: dict[TopicPartition, int], now_ms: int, took_s: float) -> dict[str, float]:
         """Returns the offsets per second of each topic; nothing in the first round."""
@@ -343,7 +333,7 @@ class Model:
             lag_ms=lag_ms,
             trend=tuple(each[1] for each in history),
         )
-        self._known[listed.group] = _Group(now=now, committed=committed, waits=found_waits, history=history)
+        self._known[listed.group] = _Group(now=now, waits=found_waits, history=history)
 
     def _publish(self, rates: dict[str, float]) -> None:
         version = self.version + 1
@@ -449,7 +439,8 @@ class Model:
         for group in self.groups.values():
             # Groups without members, such as those of applications on Spark, are always empty.
             is_of_members = self._listed[group.group].protocol_type == "consumer"
-            if is_of_members and group.lag and group.state == "Empty" and _grows(group.trend):
+            grows = len(group.trend) >= STALE_ROUNDS and group.trend[-1] > group.trend[0]
+            if is_of_members and group.lag and group.state == "Empty" and grows:
                 yield Problem(
                     severity="warning",
                     text=f"Nobody reads for group {group.group}, and its lag grows: {group.lag:,} records",
@@ -473,10 +464,6 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]
     changed = [one for name, one in now.items() if before.get(name) != one]
     removed = [name for name in before if name not in now]
     return {"changed": changed, "removed": removed} if changed or removed else _NO_CHANGE
-
-
-def _grows(trend: tuple[int, ...]) -> bool:
-    return len(trend) >= STALE_ROUNDS and trend[-1] > trend[0]
 
 
 def _link(kind: str, name: str) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,46 +18,47 @@ Found = tuple[LogRecord, Decoded, Decoded]
 """A record, its key and its value, as the user may see them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFormat:
+class JsonLines:
     """`head` begins the file, `lines` are those of some records. `left_out` ends a file that lacks records of which the
     filter could not tell whether they belong to it."""
 
-    media_type: str
-    head: bytes
-    lines: Callable[[Iterable[Found], RecordView], bytes]
-    left_out: Callable[[Filter], bytes]
+    media_type = "application/x-ndjson"
+    head = b""
+
+    def lines(self, found: Iterable[Found], view: RecordView) -> bytes:
+        lines = []
+        for record, key, value in found:
+            fields = record_fields(record, key, value, headers=view.headers(record), exact=_raw)
+            lines.append(msgspec.json.encode(fields) + b"\n")
+        return b"".join(lines)
+
+    def left_out(self, wanted: Filter) -> bytes:
+        return msgspec.json.encode(wanted.left_out) + b"\n"
 
 
-def _json_lines(found: Iterable[Found], view: RecordView) -> bytes:
-    lines = []
-    for record, key, value in found:
-        fields = record_fields(record, key, value, headers=view.headers(record), exact=_raw)
-        lines.append(msgspec.json.encode(fields) + b"\n")
-    return b"".join(lines)
+class Csv:
+    media_type = "text/csv; charset=utf-8"
+    head = b"partition,offset,time,key,value,headers\r\n"
+
+    def lines(self, found: Iterable[Found], view: RecordView) -> bytes:
+        rows = []
+        for record, key, value in found:
+            headers = "; ".join(
+                f"{name}={(data or b'').decode(errors='backslashreplace')}" for name, data in view.headers(record)
+            )
+            texts = map(_no_formula, (key.text, value.text, headers))
+            rows.append((record.partition, record.offset, iso_time(record.timestamp), *texts))
+        return _csv(rows)
+
+    def left_out(self, wanted: Filter) -> bytes:
+        return _csv([(f"# {wanted.said()}",)])
+
+
+FILE_FORMATS: dict[str, JsonLines | Csv] = {"jsonl": JsonLines(), "csv": Csv()}
 
 
 def _raw(text: str) -> msgspec.Raw:
     return msgspec.Raw(text.encode())
-
-
-def _json_left_out(wanted: Filter) -> bytes:
-    return msgspec.json.encode(wanted.left_out) + b"\n"
-
-
-def _csv_lines(found: Iterable[Found], view: RecordView) -> bytes:
-    rows = []
-    for record, key, value in found:
-        headers = "; ".join(
-            f"{name}={(data or b'').decode(errors='backslashreplace')}" for name, data in view.headers(record)
-        )
-        texts = map(_no_formula, (key.text, value.text, headers))
-        rows.append((record.partition, record.offset, iso_time(record.timestamp), *texts))
-    return _csv(rows)
-
-
-def _csv_left_out(wanted: Filter) -> bytes:
-    return _csv([(f"# {wanted.said()}",)])
 
 
 def _csv(rows: Sequence[Sequence[Any]]) -> bytes:
@@ -78,14 +78,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-FILE_FORMATS: Mapping[str, FileFormat] = {
-    "jsonl": FileFormat(media_type="application/x-ndjson", head=b"", lines=_json_lines, left_out=_json_left_out),
-    "csv": FileFormat(
-        media_type="text/csv; charset=utf-8",
-        head=b"partition,offset,time,key,value,headers\r\n",
-        lines=_csv_lines,
-        left_out=_csv_left_out,
-    ),
-}

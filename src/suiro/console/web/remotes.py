@@ -3,6 +3,9 @@
 Each server is called separately, within limits. A server that is down or slow appears in a list as an entry with an
 error. Only the first list waits for it: until it answers again, it is called in the background, and lists show its last
 error at once. It uses few of the console's threads, and none that other servers need.
+
+Errors that these servers report may quote a record, so with masks only admins see them. Others see that there is an
+error. Errors of the console itself quote no records.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
@@ -50,16 +52,6 @@ class RemoteError(SuiroError):
     """Another server failed in a way that the user cannot fix here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The part of one server in a list: its number, its address, and its answer or error."""
-
-    number: int
-    url: str
-    answer: Any
-    error: str | None
-
-
 class Peer:
     """One of the servers. Thread-safe."""
 
@@ -82,22 +74,10 @@ class Peer:
             timeout=httpx.Timeout(CONNECT_TIMEOUT_S, read=read_timeout_s),
         )
 
-    def get(self, path: str, gone: threading.Event) -> bytes:
-        """Returns JSON as the server sent it. Raises an error of `endpoint`, `TransientError` or `RemoteError`."""
-        with self._turns.taken(gone):
-            return _json(self, self._ask(self._http, "GET", path))
-
-    def change(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        gone: threading.Event,
-        *,
-        user: str | None = None,
-    ) -> bytes:
-        """`user` is named to a server at which the console has its own login. The request is sent once, because it may
-        have been executed without an answer. It is not cancelled when the caller disconnects."""
+    def ask(self, method: str, path: str, gone: threading.Event, body: Any = None, *, user: str | None = None) -> bytes:
+        """Returns JSON as the server sent it. `user` is named to a server at which the console has its own login. The
+        request is sent once, because it may have been executed without an answer. It is not cancelled when the caller
+        disconnects. Raises an error of `endpoint`, `TransientError` or `RemoteError`."""
         with self._turns.taken(gone):
             return _json(self, self._ask(self._http, method, path, body, self._for(user)))
 
@@ -181,25 +161,26 @@ class Peer:
             if self._clock.monotonic_ms() - at_ms >= FAILURE_KEPT_MS:
                 failure = None
             found = self._asking[path] = Future()
-        threading.Thread(target=self._answer, args=(path, found), name="console-list", daemon=True).start()
+        threading.Thread(
+            target=settle, args=(found, lambda: self._answer(path)), name="console-list", daemon=True
+        ).start()
         return found, failure
 
-    def _answer(self, path: str, future: Future[bytes]) -> None:
-        content, failure = b"", None
+    def _answer(self, path: str) -> bytes:
+        failure = None
         try:
             content = _json(self, self._ask(self._http, "GET", path))
             require_few_values(self.url, content)
-        except BaseException as error:  # noqa: BLE001 - the callers that wait get it
-            failure = error
-        with self._lock:
-            self._asking.pop(path, None)
-            self._failures.pop(path, None)
-            if isinstance(failure, TransientError):
-                self._failures[path] = str(failure), self._clock.monotonic_ms()
-        if failure is None:
-            future.set_result(content)
-        else:
-            future.set_exception(failure)
+            return content
+        except TransientError as error:
+            failure = str(error), self._clock.monotonic_ms()
+            raise
+        finally:
+            with self._lock:
+                self._asking.pop(path, None)
+                self._failures.pop(path, None)
+                if failure is not None:
+                    self._failures[path] = failure
 
     def note_failure(self, path: str, error: str) -> None:
         with self._lock:
@@ -228,8 +209,10 @@ def _peer(console: Console, remote: Remote) -> Peer:
         return mine[remote]
 
 
-def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[bytes], Any]) -> list[Listed]:
-    """Asks all servers at the same time and returns their answers."""
+def listed(
+    call: Call, remotes: Sequence[Remote], path: str, read: Callable[[bytes], T]
+) -> list[tuple[dict[str, Any], T | None]]:
+    """Asks all servers at the same time. Returns the `host` (its number), `url` and `error` of each, and its answer."""
     clock = SystemClock()  # the waits are real
     peers = [_peer(call.console, remote) for remote in remotes]
     begun = [peer.asking(path) for peer in peers]
@@ -237,7 +220,7 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
     found = []
     for number, (peer, (future, failure)) in enumerate(zip(peers, begun, strict=True)):
         wait_s = max(ends_ms - clock.monotonic_ms(), 0) / 1_000 if failure is None else 0.0
-        answer: Any = None
+        answer: T | None = None
         error: str | None = None
         try:
             answer = read(future.result(wait_s))
@@ -248,7 +231,7 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
             error = str(refused)
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as wrong:
             error = f"{peer.url} answers with something else than what was asked for: {wrong}"
-        found.append(Listed(number, remotes[number].url, answer, error))
+        found.append(({"host": number, "url": remotes[number].url, "error": error}, answer))
     return found
 
 
@@ -285,12 +268,42 @@ def _error(url: str, response: httpx.Response) -> SuiroError:
         return RemoteError(f"{url} does not take the console's login: {said}")
     if status == 403:
         return ForbiddenError(f"{url} refuses: {said}")
-    if status == 404:
-        return NotFoundError(said)
-    if status == 409:
-        return ConflictError(said)
+    if status in (404, 409):
+        return (NotFoundError if status == 404 else ConflictError)(said)
     if status in ERROR_BODY:
         return UsageError(said)
     if is_temporary(response) and status != 500:
         return TransientError(f"{url}: {said}")
     return RemoteError(f"{url} answers {status}: {said}")
+
+
+HIDDEN_ERROR = "an error that may quote records; this console masks fields (--mask), so only admins can read it"
+_NAMES = frozenset({"error", "follower_error", "guard_error", "trace", "reason"})
+"""The fields with which servers report errors."""
+
+
+def without_errors(call: Call, value: Any) -> Any:
+    """`value` is decoded JSON."""
+    return _hidden(value) if call.is_masked else value
+
+
+def json_without_errors(call: Call, content: bytes) -> bytes:
+    """Returns the content unchanged, with all digits, if the user may see errors."""
+    if not call.is_masked:
+        return content
+    require_few_values("a server", content)
+    try:
+        return msgspec.json.encode(_hidden(msgspec.json.decode(content)))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RemoteError(f"a server answers with what cannot be read: {error}") from None
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: HIDDEN_ERROR if name in _NAMES and isinstance(one, str) and one else _hidden(one)
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_hidden(one) for one in value]
+    return value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from suiro.console.web.application import ConsoleApplication
 from suiro.console.web.console import Console, ConsoleSettings
 from suiro.errors import ConfigError
-from suiro.foundation.http import HttpServer, Users, listen_on, url_of
+from suiro.foundation.http import HttpServer, Users, is_loopback, listen_on, url_of
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
 
@@ -29,12 +29,13 @@ class ConsoleServer:
         if listener is not None:
             host, port = listener.getsockname()[:2]
             settings = replace(settings, host=host, port=port)
-        if settings.is_open and not settings.is_loopback:
+        is_local = is_loopback(settings.host)
+        if settings.users is None and settings.oidc is None and not is_local:
             raise ConfigError(
                 f"--listen {settings.host}: whoever reaches the console may change the cluster, so beyond 127.0.0.1 it "
                 "answers users only; name them with --auth-file (lines of name:password), or --oidc-issuer"
             )
-        if settings.tls is None and not settings.is_loopback:
+        if settings.tls is None and not is_local:
             raise ConfigError(
                 f"--listen {settings.host}: passwords and records would travel in the clear; beyond 127.0.0.1 give "
                 "--tls-certificate and --tls-key"

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from suiro.errors import TransientError
+from suiro.foundation.threads import settle
 
 LOOK_S = 0.2
 """The interval between checks whether a waiting caller is still connected."""
@@ -42,36 +43,28 @@ class Turns:
         result or error. The work continues if the first caller disconnects, because others may wait for it."""
         with self._place():
             with self._lock:
-                others = self._running.get(key)
-                if others is None:
-                    mine = self._running[key] = Future[Any]()
-            if others is not None:
-                shared: T = self._answer_of(others, gone)
-                return shared
-            try:
-                with self._turn(threading.Event()):
-                    made = work()
-            except BaseException as error:
-                self._end(key)
-                mine.set_exception(error)
-                raise
-            self._end(key)
-            mine.set_result(made)
-            return made
+                answer: Future[T] | None = self._running.get(key)
+                is_first = answer is None
+                if answer is None:
+                    answer = self._running[key] = Future()
+            if is_first:
+                settle(answer, lambda: self._worked(key, work))
+            while True:
+                try:
+                    return answer.result(LOOK_S)
+                except TimeoutError:
+                    if answer.done():  # the work itself raised TimeoutError
+                        raise
+                    _look(gone)
 
-    def _answer_of(self, others: Future[Any], gone: threading.Event) -> Any:
-        while True:
-            try:
-                return others.result(LOOK_S)
-            except TimeoutError:
-                if others.done():  # the work itself raised TimeoutError
-                    raise
-                _look(gone)
-
-    def _end(self, key: Hashable) -> None:
-        """Ends the sharing, before the result is set: later callers start new work."""
-        with self._lock:
-            del self._running[key]
+    def _worked(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Ends the sharing before the result is set: later callers start new work."""
+        try:
+            with self._turn(threading.Event()):
+                return work()
+        finally:
+            with self._lock:
+                del self._running[key]
 
     @contextmanager
     def _place(self) -> Iterator[None]:

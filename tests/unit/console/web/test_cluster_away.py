@@ -13,9 +13,9 @@ import pytest
 from support.console_api import console_api
 from support.waiting import wait_until
 
-from suiro.console.web import Console
+from suiro.console.web import Console, ConsoleSettings
 from suiro.console.web.application import CALL_THREADS
-from suiro.errors import TransientError
+from suiro.errors import TransientError, UsageError
 
 
 def test_what_is_in_memory_is_answered_while_all_threads_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,3 +49,17 @@ def test_what_is_in_memory_is_answered_while_all_threads_wait(tmp_path: Path, mo
             over.set()
             for one in threads:
                 one.join()
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_kept"), [(UsageError("that is no topic"), True), (OSError("it is gone"), False)]
+)
+def test_a_wrong_request_costs_no_connection(failure: Exception, is_kept: bool) -> None:
+    console = Console(ConsoleSettings(bootstrap_servers="127.0.0.1:1"))
+    try:
+        with pytest.raises(type(failure)), console.client() as first:
+            raise failure
+        with console.client() as second:
+            assert (second is first) == is_kept
+    finally:
+        console.stop()

@@ -25,10 +25,10 @@ from support.oidc_provider import CLIENT_ID, OidcProvider
 from suiro.clock import ShiftedClock
 from suiro.console.web import ConsoleServer, ConsoleSettings
 from suiro.console.web import login as login_module
-from suiro.console.web import sessions as sessions_module
+from suiro.console.web import login as sessions_module
 from suiro.console.web.api import overview
+from suiro.console.web.login import LoginSessions
 from suiro.console.web.oidc import KEYS_AGAIN_MS, Identity, OidcSettings
-from suiro.console.web.sessions import LoginSessions
 from suiro.errors import ConfigError
 from suiro.foundation.http import Role, Users
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import suiro
-from suiro.cli.commands import parsers_of
-from suiro.console.web.files import PageFiles
+from suiro.cli.command_groups import group_of
+from suiro.console.web.application import PageFiles
 
 PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
 VENDOR = PAGE / "vendor"
@@ -136,6 +136,6 @@ def test_commands_of_the_page_are_commands() -> None:
     assert len(texts) > 10
     for text in texts:
         _, group, *words = re.sub(r"\$\{.+\}", "orders", text).split()
-        parsers = parsers_of(group)
+        parsers = group_of(group).parsers()
         parser = parsers[""] if "" in parsers else parsers[words.pop(0)]
         parser.parse_intermixed_args(words)  # an error ends the test

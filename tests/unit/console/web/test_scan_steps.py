@@ -21,11 +21,11 @@ from suiro.clock import ManualClock
 from suiro.console import formats, pages, registry_waits
 from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.records import read_records
-from suiro.console.web import Masks, shared
+from suiro.console.web import Masks, streams
 from suiro.console.web.api import records, tails
 from suiro.console.web.api.records import _Scan
 from suiro.console.web.endpoint import Call
-from suiro.console.web.events import KEEP_ALIVE
+from suiro.console.web.streams import KEEP_ALIVE
 from suiro.errors import (
     OffsetOutOfRangeError,
     RegistryRefusedError,
@@ -74,6 +74,16 @@ class Markers:
                 log_start_offset=0,
             )
         }
+
+
+def page(call: Call) -> records.RecordsPage:
+    with call.console.client() as client:
+        return records._page(call, client)
+
+
+def tailed(call: Call) -> Any:
+    with call.console.client() as client:
+        return tails._tail(call, client)
 
 
 def test_steps_through_what_has_nothing_to_show() -> None:
@@ -176,12 +186,12 @@ def asking(of: OneLed | None = None, registry: str | None = None, **query: str) 
 
 def test_a_partition_without_a_leader_hides_no_record_of_the_others() -> None:
     """Pages and tails of the whole topic failed after 20 s, until it had a leader again."""
-    assert records._page(asking()).ranges == {0: (0, 0)}
-    assert records._page(asking(positions="0:0,1:5")).ranges == {0: (0, 0)}
-    assert next(iter(tails._tail(asking()).parts)) is not None  # type: ignore[arg-type]
+    assert page(asking()).ranges == {0: (0, 0)}
+    assert page(asking(positions="0:0,1:5")).ranges == {0: (0, 0)}
+    assert next(iter(tailed(asking()).parts)) is not None
 
 
-@pytest.mark.parametrize("endpoint", [records._page, tails._tail])
+@pytest.mark.parametrize("endpoint", [page, tailed])
 def test_a_topic_without_any_leader_is_not_shown_as_empty(endpoint: Any) -> None:
     """Its page said that it has no records, and its tail asked for nothing, without a pause."""
     with pytest.raises(TransientError, match="2 of 2 partitions of t have no leader"):
@@ -191,7 +201,7 @@ def test_a_topic_without_any_leader_is_not_shown_as_empty(endpoint: Any) -> None
 def test_a_tail_follows_a_partition_once_it_has_a_leader() -> None:
     """It left that partition out until it was started again."""
     cluster = OneLed(1, -1)
-    parts: Any = iter(tails._tail(asking(cluster)).parts)
+    parts: Any = iter(tailed(asking(cluster)).parts)
     next(parts)
     next(parts)
     assert cluster.fetched == [[("t", 0)]]
@@ -205,7 +215,7 @@ def test_a_tail_of_one_partition_stays_with_it() -> None:
     """A fetch that waits costs the node time at each write."""
     cluster = OneLed(1, 1, 1)
     call = asking(cluster, partition="1")
-    parts: Any = iter(tails._tail(call).parts)
+    parts: Any = iter(tailed(call).parts)
     next(parts)
     next(parts)
     cluster.leaders.append(1)
@@ -220,7 +230,7 @@ def test_tabs_that_follow_the_same_ask_the_cluster_once() -> None:
     """Each asked four times a second: with twenty, producers waited behind them."""
     cluster = OneLed(1)
     call = asking(cluster)
-    tabs: list[Any] = [iter(tails._tail(call).parts) for _ in range(20)]
+    tabs: list[Any] = [iter(tailed(call).parts) for _ in range(20)]
     for tab in tabs:
         assert b'"dropped":0' in next(tab)
     for tab in (*tabs, *tabs):
@@ -237,7 +247,7 @@ def test_a_tab_gets_all_that_comes_behind_its_first_event() -> None:
     """What another tab had fetched before it asked for the next event was lost."""
     cluster = OneLed(1)
     call = asking(cluster)
-    tabs: list[Any] = [iter(tails._tail(call).parts) for _ in range(2)]
+    tabs: list[Any] = [iter(tailed(call).parts) for _ in range(2)]
     for tab in (tabs[0], *tabs):
         next(tab)
     cluster._records = 1
@@ -247,11 +257,11 @@ def test_a_tab_gets_all_that_comes_behind_its_first_event() -> None:
 def test_what_a_tab_is_too_slow_for_is_counted() -> None:
     cluster = OneLed(1)
     call = asking(cluster)
-    quick, slow = iter(tails._tail(call).parts), iter(tails._tail(call).parts)
+    quick, slow = iter(tailed(call).parts), iter(tailed(call).parts)
     for tab in (quick, slow, quick, slow):
         next(tab)  # type: ignore[call-overload]
     cluster._records = 1
-    for _ in range(shared.KEPT + 2):
+    for _ in range(streams.KEPT + 2):
         next(quick)  # type: ignore[call-overload]
     assert b'"records":[],"dropped":1' in next(slow)  # type: ignore[call-overload]
     assert next(slow) == KEEP_ALIVE  # type: ignore[call-overload]
@@ -262,7 +272,7 @@ def test_tabs_that_follow_something_else_have_their_own_tail() -> None:
     call = asking(cluster)
     others = [{"partition": "1"}, {"value": "hex"}, {"filter": "a == 1"}, {"filter": "a == 1"}]
     calls = [call, *(replace(call, query=query) for query in others), replace(call, role=Role.VIEWER)]
-    tabs: list[Any] = [iter(tails._tail(one).parts) for one in calls]
+    tabs: list[Any] = [iter(tailed(one).parts) for one in calls]
     for tab in tabs:
         next(tab)
         next(tab)
@@ -274,14 +284,14 @@ def test_tabs_that_follow_something_else_have_their_own_tail() -> None:
 def test_a_tail_that_fails_ends_for_all_tabs() -> None:
     cluster = OneLed(1)
     call = asking(cluster)
-    tabs: list[Any] = [iter(tails._tail(call).parts) for _ in range(2)]
+    tabs: list[Any] = [iter(tailed(call).parts) for _ in range(2)]
     for tab in (*tabs, *tabs, tabs[0]):
         next(tab)
     cluster.leaders.clear()
     assert all(b"event: failed" in next(tab) for tab in tabs)
     assert [next(tab, None) for tab in tabs] == [None, None]
     cluster.leaders.append(1)
-    again: Any = iter(tails._tail(call).parts)
+    again: Any = iter(tailed(call).parts)
     assert [b"dropped" in next(again), next(again)] == [True, KEEP_ALIVE]
 
 
@@ -289,7 +299,7 @@ def test_a_tail_follows_new_partitions_from_their_first_record() -> None:
     """Their records never came."""
     cluster = OneLed(1, records=1)
     call = asking(cluster)
-    parts: Any = iter(tails._tail(call).parts)
+    parts: Any = iter(tailed(call).parts)
     next(parts)
     next(parts)
     cluster.leaders += [1, -1]
@@ -310,7 +320,7 @@ def test_a_look_at_the_topic_takes_no_time_from_the_records(monkeypatch: pytest.
         return found
 
     monkeypatch.setattr(cluster, "metadata", slow)
-    parts: Any = iter(tails._tail(call).parts)
+    parts: Any = iter(tailed(call).parts)
     next(parts)
     monkeypatch.setattr(cluster, "_records", 1)
     assert b'"partition":0,"offset":0' in next(parts)
@@ -322,7 +332,7 @@ def test_a_tail_begins_anew_in_a_topic_that_is_created_again(is_behind: bool, be
     """It failed, or left out as many records as the topic before had."""
     cluster = OneLed(*before, records=1)
     call = asking(cluster)
-    parts: Any = iter(tails._tail(call).parts)
+    parts: Any = iter(tailed(call).parts)
     next(parts)
     assert b"keep-alive" in next(parts)
     cluster.topic_id = uuid4()
@@ -346,15 +356,15 @@ def events_of(answer: Any) -> list[tuple[str, Any]]:
 def test_a_page_lacks_the_partition_that_loses_its_leader_and_says_so() -> None:
     """It failed after 20 s."""
     cluster = OneLed(1, 1, records=1, loses=0)
-    page = records._page(asking(cluster, **{"from": "earliest"}))
-    assert [one.partition for one in page.records] == [1]
-    assert (page.leaderless, list(page.positions)) == ((0,), [1])
+    shown = page(asking(cluster, **{"from": "earliest"}))
+    assert [one.partition for one in shown.records] == [1]
+    assert (shown.leaderless, list(shown.positions)) == ((0,), [1])
     assert cluster.waits == {LEADER_WAIT_MS}
 
 
 def test_a_page_of_the_partition_that_loses_its_leader_fails_and_names_it() -> None:
     with pytest.raises(RetriableKafkaError, match="t-0"):
-        records._page(asking(OneLed(1, 1, records=1, loses=0), partition="0"))
+        page(asking(OneLed(1, 1, records=1, loses=0), partition="0"))
 
 
 def test_a_search_goes_on_in_the_other_partitions_and_does_not_look_whole() -> None:
@@ -437,12 +447,12 @@ def test_a_page_and_a_tail_hold_few_large_records(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tails, "TAIL_BYTES", 1_500)
     cluster = OneLed(1, 1, 1, 1, records=1)
     cluster.value = b"x" * 1_000
-    page = records._page(asking(cluster, **{"from": "earliest"}))
-    assert [one.partition for one in page.records] == [0, 1]
-    assert {number: edges.after for number, edges in page.positions.items()} == {0: 1, 1: 1, 2: 0, 3: 0}
+    shown = page(asking(cluster, **{"from": "earliest"}))
+    assert [one.partition for one in shown.records] == [0, 1]
+    assert {number: edges.after for number, edges in shown.positions.items()} == {0: 1, 1: 1, 2: 0, 3: 0}
     cluster = OneLed(1, 1, 1, 1, records=0)
     cluster.value = b"x" * 1_000
-    parts: Any = iter(tails._tail(asking(cluster)).parts)
+    parts: Any = iter(tailed(asking(cluster)).parts)
     next(parts)
     cluster._records = 1
     told = next(parts)
@@ -535,7 +545,7 @@ def test_a_search_that_is_left_leaves_no_thread() -> None:
 
 
 def test_retention_does_not_end_a_tail() -> None:
-    parts: Any = iter(tails._tail(asking(Shortened(1, records=1))).parts)
+    parts: Any = iter(tailed(asking(Shortened(1, records=1))).parts)
     told = [next(parts) for _ in range(3)]
     assert b'"offset":2' in told[-1]
 
@@ -545,7 +555,7 @@ def test_a_tail_does_not_wait_for_records_that_are_there() -> None:
     cluster = Shortened(1, records=1)
     cluster.end = 5
     call = asking(cluster)
-    parts: Any = iter(tails._tail(call).parts)
+    parts: Any = iter(tailed(call).parts)
     told = [next(parts) for _ in range(5)]
     assert b'"offset":4' in told[-1]
     assert call.console.clock.monotonic_ms() <= 2 * tails.TAIL_WAIT_MS
@@ -618,7 +628,7 @@ def test_a_file_does_not_wait_for_a_schema_that_the_registry_refuses(
 def test_a_tail_goes_on_without_the_partition_that_loses_its_leader_and_then_where_it_was() -> None:
     """It failed after 20 s. To begin at the end once there is a leader again would leave records out."""
     cluster = OneLed(1, 1)
-    tail = tails._tail(asking(cluster))
+    tail = tailed(asking(cluster))
     parts: Any = iter(tail.parts)
     next(parts)
     next(parts)
@@ -637,7 +647,7 @@ def test_a_tail_goes_on_without_the_partition_that_loses_its_leader_and_then_whe
 def test_a_tail_of_a_partition_without_a_leader_waits_for_it() -> None:
     cluster = OneLed(1, 1, 1)
     call = asking(cluster, partition="1")
-    parts: Any = iter(tails._tail(call).parts)
+    parts: Any = iter(tailed(call).parts)
     next(parts)
     cluster.leaders[1] = -1
     next(parts)

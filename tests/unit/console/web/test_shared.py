@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from suiro.console.web.shared import KEPT, SharedStreams
+from suiro.console.web.streams import KEPT, SharedStreams
 
 READERS = 8
 LAST = 2_000

@@ -1,12 +1,11 @@
-"""The endpoints of the console's API, a module for each page."""
+"""The endpoints of the console's API, a module for each page, which registers its own."""
 
-from suiro.console.web.api import (
+from suiro.console.web.api import (  # noqa: F401 - they register
     applications,
     connectors,
     dead_letters,
     groups,
     overview,
-    problems,
     records,
     schemas,
     security,
@@ -15,22 +14,6 @@ from suiro.console.web.api import (
     views,
     writing,
 )
-from suiro.console.web.endpoint import Endpoint
+from suiro.console.web.endpoint import ENDPOINTS
 
 __all__ = ["ENDPOINTS"]
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    *overview.ENDPOINTS,
-    *problems.ENDPOINTS,
-    *topics.ENDPOINTS,
-    *records.ENDPOINTS,
-    *tails.ENDPOINTS,
-    *writing.ENDPOINTS,
-    *groups.ENDPOINTS,
-    *schemas.ENDPOINTS,
-    *dead_letters.ENDPOINTS,
-    *security.ENDPOINTS,
-    *connectors.ENDPOINTS,
-    *views.ENDPOINTS,
-    *applications.ENDPOINTS,
-)

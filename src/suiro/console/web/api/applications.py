@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from suiro.console.web.endpoint import Body, Call, Endpoint
-from suiro.console.web.errors_of_others import json_without_errors, without_errors
-from suiro.console.web.remotes import Peer, listed, peer_of
+from suiro.console.web.endpoint import Body, Call, get, post
+from suiro.console.web.remotes import Peer, json_without_errors, listed, peer_of, without_errors
 from suiro.foundation.http import Role, segment
 
 PATH = "/api/v1/application"
@@ -60,16 +59,17 @@ class _Topology(msgspec.Struct, frozen=True):
     stores: list[_Store] = []
 
 
+@get("/apps")
 def list_applications(call: Call) -> Mapping[str, Any]:
     """The applications that were named, and how they stand.
 
     Each as it tells of itself, with its number and address; `error`: why it tells nothing, or what ended it.
     """
     apps = []
-    for one in listed(call, call.console.settings.apps, PATH, _application):
-        told = without_errors(call, one.answer or {})
-        error = one.error if one.error is not None else told.get("error")
-        apps.append({**told, "app": one.number, "url": one.url, "error": error})
+    for host, answer in listed(call, call.console.settings.apps, PATH, _application):
+        told = without_errors(call, answer or {})
+        error = told.get("error") if host["error"] is None else host["error"]
+        apps.append({**told, "app": host["host"], "url": host["url"], "error": error})
     return {"apps": apps}
 
 
@@ -92,18 +92,21 @@ def related_to(call: Call, topic: str) -> Iterator[Related]:
             yield Related(kind="application", name=name, direction="writes", link=link)
 
 
+@get("/apps/{app}")
 def _one(call: Call) -> bytes:
     """An application: graph with rates, micro-batches, lag, stores."""
-    return json_without_errors(call, _peer(call).get(PATH, call.gone))
+    return json_without_errors(call, _peer(call).ask("GET", PATH, call.gone))
 
 
+@get("/apps/{app}/stores/{store}", query=_ROWS)
 def _rows(call: Call) -> bytes:
     """Rows of a store."""
     call.require_unmasked("rows of stores")
     query = "&".join(f"{name}={segment(value)}" for name, value in call.query.items())
-    return _peer(call).get(f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
+    return _peer(call).ask("GET", f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
 
 
+@post("/apps/{app}/stores/{store}/explain", Role.VIEWER, RowBody)
 def _explain(call: Call) -> bytes:
     """The input records that a row of a store is made of."""
     call.require_unmasked("rows of stores")
@@ -114,11 +117,3 @@ def _explain(call: Call) -> bytes:
 
 def _peer(call: Call) -> Peer:
     return peer_of(call, call.console.settings.apps, "application", named="app")
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/apps", Role.VIEWER, list_applications),
-    Endpoint("GET", "/apps/{app}", Role.VIEWER, _one),
-    Endpoint("GET", "/apps/{app}/stores/{store}", Role.VIEWER, _rows, query=_ROWS),
-    Endpoint("POST", "/apps/{app}/stores/{store}/explain", Role.VIEWER, _explain, body=RowBody),
-)

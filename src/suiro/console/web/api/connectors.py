@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from suiro.console.web.endpoint import Call, Endpoint, NothingBody
-from suiro.console.web.errors_of_others import without_errors
-from suiro.console.web.remotes import listed, peer_of
+from suiro.console.web.endpoint import Call, get, post
+from suiro.console.web.remotes import listed, peer_of, without_errors
 from suiro.foundation.http import Role, segment
 
 LIST = "/connectors?expand=status"
@@ -32,18 +31,12 @@ class ConnectHosts:
     hosts: tuple[ConnectHost, ...]
 
 
+@get("/connectors")
 def list_connectors(call: Call) -> ConnectHosts:
     """All connectors, by the process that runs them."""
+    found = listed(call, call.console.settings.connect, LIST, _statuses)
     return ConnectHosts(
-        hosts=tuple(
-            ConnectHost(
-                host=one.number,
-                url=one.url,
-                error=one.error,
-                connectors=without_errors(call, one.answer or []),
-            )
-            for one in listed(call, call.console.settings.connect, LIST, _statuses)
-        )
+        hosts=tuple(ConnectHost(**host, connectors=without_errors(call, answer or [])) for host, answer in found)
     )
 
 
@@ -70,27 +63,11 @@ def _status(name: str, status: Any) -> dict[str, Any]:
     }
 
 
-def _doing(action: str) -> Callable[[Call], Mapping[str, Any]]:
-    def do(call: Call) -> Mapping[str, Any]:
-        peer = peer_of(call, call.console.settings.connect, "process of connect")
-        name = call.path["name"]
-        peer.change(METHODS[action], f"/connectors/{segment(name)}/{action}", None, call.gone, user=call.user)
-        return {"name": name}
-
-    return do
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/connectors", Role.VIEWER, list_connectors),
-    *(
-        Endpoint(
-            "POST",
-            f"/connectors/{{host}}/{{name}}/{action}",
-            Role.OPERATOR,
-            _doing(action),
-            summary=f"{action.capitalize()} a connector; its state follows",
-            body=NothingBody,
-        )
-        for action in METHODS
-    ),
-)
+@post("/connectors/{host}/{name}/pause", Role.OPERATOR, summary="Pause a connector; its state follows")
+@post("/connectors/{host}/{name}/resume", Role.OPERATOR, summary="Resume a connector; its state follows")
+@post("/connectors/{host}/{name}/restart", Role.OPERATOR, summary="Restart a connector; its state follows")
+def _do(call: Call) -> Mapping[str, Any]:
+    peer, name = peer_of(call, call.console.settings.connect, "process of connect"), call.path["name"]
+    method = METHODS[call.action.removeprefix("/")]
+    peer.ask(method, f"/connectors/{segment(name)}{call.action}", call.gone, user=call.user)
+    return {"name": name}

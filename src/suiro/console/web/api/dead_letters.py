@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from suiro.client import Client
 from suiro.console import dead_letters, redrives
 from suiro.console.dead_letters import (
     SHOWN,
@@ -25,8 +26,8 @@ from suiro.console.dead_letters import (
 )
 from suiro.console.records import LogRecord
 from suiro.console.redrives import Plan, Redriven
-from suiro.console.web.api.records import place_of
-from suiro.console.web.endpoint import Body, Call, ConflictError, Endpoint, NotFoundError
+from suiro.console.web.api.records import FORMATS, place_of
+from suiro.console.web.endpoint import Body, Call, ConflictError, NotFoundError, get, post
 from suiro.console.web.masks import MASKED
 from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.console.web.turns import Turns
@@ -39,6 +40,13 @@ TEXT_CHARS_MAX = 4 * 1024
 """The longest reason of one dead letter. Its headers have all of it."""
 PLACES_MAX = 10_000
 NUMBER_MAX = (1 << 63) - 1
+
+_CHOSEN: Mapping[str, str] = {
+    "origin_topic": "only what comes from this topic; empty: what names none",
+    "exception": "only this exception, all of it",
+    "reason": "only those with this in exception or reason",
+    "group_reason": "only those that are counted under this reason",
+}
 
 _readings = Turns("readings of dead letters", at_once=2, waiting=4)
 _redrives = Turns("redrives", at_once=2, waiting=0)
@@ -137,12 +145,13 @@ class RedriveBody(Body):
     only_to: list[str] | None = None
 
 
-def _topics(call: Call) -> TopicList:
+@get("/dead-letters")
+def _topics(call: Call, client: Client) -> TopicList:
     """Topics with dead or dlq in their names."""
-    with call.console.client() as client:
-        return TopicList(topics=dead_letters.count_topics(client))
+    return TopicList(topics=dead_letters.count_topics(client))
 
 
+@get("/dead-letters/{topic}", summary=f"Dead letters counted by origin and reason; at most the newest {SHOWN.records}")
 def _groups(call: Call) -> Summary:
     topic = call.path["topic"]
 
@@ -153,6 +162,7 @@ def _groups(call: Call) -> Summary:
     return _readings.shared((call.console, topic, call.role >= Role.ADMIN), read, call.gone)
 
 
+@get("/dead-letters/{topic}/records", query={**_CHOSEN, **FORMATS, "limit": f"at most {LETTERS_MAX}"})
 def _records(call: Call) -> LetterList:
     """Dead letters with why and whence."""
     topic = call.path["topic"]
@@ -199,26 +209,31 @@ def _seen_by(call: Call) -> Seen:
     return seen if call.role < Role.ADMIN and masks.rules else (lambda letter: letter)
 
 
-def _origin(call: Call) -> OriginRecord:
+@get(
+    "/dead-letters/{topic}/origin",
+    query={"partition": "of the dead letter", "offset": "of the dead letter", **FORMATS},
+)
+def _origin(call: Call, client: Client) -> OriginRecord:
     """The record that a dead letter was made of."""
     topic = call.path["topic"]
     partition, offset = place_of(call)
-    with call.console.client() as client:
-        letter = dead_letters.dead_letter_at(client, topic, partition, offset)
-        if letter is None:
-            raise NotFoundError(f"{topic}-{partition} has no record at offset {offset}")
-        found = dead_letters.origin_record(client, letter)
+    letter = dead_letters.dead_letter_at(client, topic, partition, offset)
+    if letter is None:
+        raise NotFoundError(f"{topic}-{partition} has no record at offset {offset}")
+    found = dead_letters.origin_record(client, letter)
     if found is None:
         return OriginRecord(record=None)
     return OriginRecord(record=_shown(RecordView(call, found.topic), found, whole=True))
 
 
+@get("/dead-letters/{topic}/history")
 def _history(call: Call) -> tuple[Redriven, ...]:
     """The last redrives of a topic, the newest first: when, who, how many, where to."""
     with _readings.taken(call.gone), call.console.client() as client:
         return redrives.history(client, call.path["topic"])
 
 
+@post("/dead-letters/{topic}/redrive", Role.OPERATOR, RedriveBody)
 def _redrive(call: Call) -> PlanJson:
     """Send dead letters back, each once; with dry_run only say what would go where."""
     topic, body = call.path["topic"], call.body
@@ -261,48 +276,3 @@ def _places(body: RedriveBody) -> frozenset[tuple[int, int]]:
         if not (0 <= partition <= NUMBER_MAX and 0 <= offset <= NUMBER_MAX):
             raise UsageError(f'"places": [{partition}, {offset}] is no partition and offset')
     return frozenset(body.places)
-
-
-_CHOSEN: Mapping[str, str] = {
-    "origin_topic": "only what comes from this topic; empty: what names none",
-    "exception": "only this exception, all of it",
-    "reason": "only those with this in exception or reason",
-    "group_reason": "only those that are counted under this reason",
-}
-
-ENDPOINTS = (
-    Endpoint("GET", "/dead-letters", Role.VIEWER, _topics),
-    Endpoint(
-        "GET",
-        "/dead-letters/{topic}",
-        Role.VIEWER,
-        _groups,
-        summary=f"Dead letters counted by origin and reason; at most the newest {SHOWN.records}",
-    ),
-    Endpoint(
-        "GET",
-        "/dead-letters/{topic}/records",
-        Role.VIEWER,
-        _records,
-        query={
-            **_CHOSEN,
-            "limit": f"at most {LETTERS_MAX}",
-            "key": "the format of keys: auto, string, json, avro, long, hex",
-            "value": "the format of values",
-        },
-    ),
-    Endpoint(
-        "GET",
-        "/dead-letters/{topic}/origin",
-        Role.VIEWER,
-        _origin,
-        query={
-            "partition": "of the dead letter",
-            "offset": "of the dead letter",
-            "key": "the format of keys",
-            "value": "the format of values",
-        },
-    ),
-    Endpoint("GET", "/dead-letters/{topic}/history", Role.VIEWER, _history),
-    Endpoint("POST", "/dead-letters/{topic}/redrive", Role.OPERATOR, _redrive, body=RedriveBody),
-)

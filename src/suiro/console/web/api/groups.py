@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from suiro.console.groups import (
-    GroupDetails,
-    NewOffset,
-    Reset,
-    describe_group,
-    plan_reset,
-    reset_offsets,
-)
-from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, fields_of, require_confirmed
+from suiro.client import Client
+from suiro.console.groups import GroupDetails, NewOffset, Reset, describe_group, plan_reset, reset_offsets
+from suiro.console.web.endpoint import Body, Call, ConfirmBody, fields_of, get, post, require_confirmed
 from suiro.foundation.http import Role
 
 
@@ -32,16 +26,17 @@ class ResetBody(Body):
     topics: dict[str, list[int] | None] | None = None
 
 
+@get("/groups", from_memory=True)
 def _list(call: Call) -> bytes:
     """All groups."""
     return call.console.model.groups_json
 
 
-def _one(call: Call) -> GroupPage:
+@get("/groups/{group}")
+def _one(call: Call, client: Client) -> GroupPage:
     """A group: members, committed offsets, lag in records and in time."""
     name = call.path["group"]
-    with call.console.client() as client:
-        found = describe_group(client, name, now_ms=call.console.clock.wall_ms())
+    found = describe_group(client, name, now_ms=call.console.clock.wall_ms())
     waits = [one.lag_ms for one in found.partitions if one.lag_ms is not None]
     return GroupPage(
         **fields_of(found),
@@ -51,31 +46,23 @@ def _one(call: Call) -> GroupPage:
     )
 
 
-def _reset(call: Call) -> tuple[NewOffset, ...]:
+@post("/groups/{group}/reset", Role.OPERATOR, ResetBody)
+def _reset(call: Call, client: Client) -> tuple[NewOffset, ...]:
     """Set committed offsets; with dry_run only say which."""
     body: ResetBody = call.body
     name = call.path["group"]
-    with call.console.client() as client:
-        planned = plan_reset(client, name, Reset(to=body.to, value=body.value), body.topics)
-        if not body.dry_run:
-            reset_offsets(client, name, planned)
-            call.console.model.look_again()
+    planned = plan_reset(client, name, Reset(to=body.to, value=body.value), body.topics)
+    if not body.dry_run:
+        reset_offsets(client, name, planned)
+        call.console.model.look_again()
     return planned
 
 
-def _delete(call: Call) -> Mapping[str, Any]:
+@post("/groups/{group}/delete", Role.ADMIN, ConfirmBody)
+def _delete(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete a group and what it committed."""
     name = call.path["group"]
     require_confirmed(call.body.confirm, name)
-    with call.console.client() as client:
-        client.admin.delete_group(name)
+    client.admin.delete_group(name)
     call.console.model.look_again()
     return {"group": name}
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/groups", Role.VIEWER, _list, from_memory=True),
-    Endpoint("GET", "/groups/{group}", Role.VIEWER, _one),
-    Endpoint("POST", "/groups/{group}/reset", Role.OPERATOR, _reset, body=ResetBody),
-    Endpoint("POST", "/groups/{group}/delete", Role.ADMIN, _delete, body=ConfirmBody),
-)

@@ -13,19 +13,12 @@ from suiro.client import NO_LEADER, Client, Fetched, TopicInfo
 from suiro.clock import Clock
 from suiro.console.formats import Decoded, Filter
 from suiro.console.pages import LEADER_WAIT_MS, read_page
-from suiro.console.records import (
-    LogRecord,
-    Start,
-    behind_deleted,
-    chosen_of,
-    parse_start,
-    start_offsets,
-)
+from suiro.console.records import LogRecord, Start, behind_deleted, chosen_of, parse_start, start_offsets
 from suiro.console.topics import ranges_of, require_partition, topic_info
-from suiro.console.web.endpoint import Call, Download, Endpoint, Events, NotFoundError, number_of
-from suiro.console.web.events import event
-from suiro.console.web.record_files import FILE_FORMATS, FileFormat, Found
+from suiro.console.web.endpoint import Call, Download, Events, NotFoundError, get, number_of
+from suiro.console.web.record_files import FILE_FORMATS, Csv, Found, JsonLines
 from suiro.console.web.record_json import RecordJson, RecordView
+from suiro.console.web.streams import event
 from suiro.errors import (
     CorruptRecordError,
     DeadlineExceededError,
@@ -36,7 +29,6 @@ from suiro.errors import (
     TransientError,
     UsageError,
 )
-from suiro.foundation.http import Role
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.record_batch import iter_headers
 
@@ -56,11 +48,8 @@ EMPTY_FETCHES_MAX = 80
 """The most fetches of a search without records, each of `SCAN_WAIT_MS`, although there were some when it began."""
 SCAN_WAIT_MS = 250
 
-WHERE = {
-    "partition": "one partition; all, where it is not said",
-    "key": "the format of keys: auto, string, json, avro, long, hex",
-    "value": "the format of values",
-}
+FORMATS = {"key": "the format of keys: auto, string, json, avro, long, hex", "value": "the format of values"}
+WHERE = {"partition": "one partition; all, where it is not said", **FORMATS}
 FILTER = {"filter": "a rule, as connectors have them: late > 15 and carrier != 'XX'"}
 _FROM = {"from": "earliest, latest, an offset, -N, or a time in ISO 8601"}
 
@@ -83,17 +72,26 @@ class RecordsPage:
     leaderless: tuple[int, ...]
 
 
-def _page(call: Call) -> RecordsPage:
+@get(
+    "/topics/{topic}/records",
+    query={
+        **_FROM,
+        **WHERE,
+        "positions": "PARTITION:OFFSET,... of the page before, in place of from",
+        "direction": "forward or backward",
+        "limit": f"at most {PAGE_RECORDS_MAX}",
+    },
+)
+def _page(call: Call, client: Client) -> RecordsPage:
     """A page of records around a place, those of aborted and open transactions, too."""
-    with call.console.client() as client:
-        info = topic_info(client, call.path["topic"])
-        try:
-            return _page_of(call, client, info)
-        except RetriableKafkaError as error:
-            if error.code_name != NO_LEADER:
-                raise
-        # A partition has lost its leader meanwhile. The page shows the others.
-        return _page_of(call, client, topic_info(client, info.name))
+    info = topic_info(client, call.path["topic"])
+    try:
+        return _page_of(call, client, info)
+    except RetriableKafkaError as error:
+        if error.code_name != NO_LEADER:
+            raise
+    # A partition has lost its leader meanwhile. The page shows the others.
+    return _page_of(call, client, topic_info(client, info.name))
 
 
 def _page_of(call: Call, client: Client, info: TopicInfo) -> RecordsPage:
@@ -179,13 +177,13 @@ def _positions(text: str, known: Sequence[int]) -> dict[int, int]:
     return found
 
 
-def _one(call: Call) -> RecordJson:
+@get("/topics/{topic}/record", query={**WHERE, "offset": "its offset"})
+def _one(call: Call, client: Client) -> RecordJson:
     """One record, whole."""
     topic = call.path["topic"]
     view = RecordView(call, topic)
     partition, offset = place_of(call)
-    with call.console.client() as client:
-        return view.of(entry_at(client, topic, partition, offset), whole=True)
+    return view.of(entry_at(client, topic, partition, offset), whole=True)
 
 
 def place_of(call: Call) -> tuple[int, int]:
@@ -393,6 +391,7 @@ class _Scan:
             self._clock.sleep_ms(SCAN_STEP_MS)
 
 
+@get("/topics/{topic}/scan", query={**_FROM, **WHERE, **FILTER, "limit": f"at most {SCAN_RECORDS_MAX}"})
 def _scan(call: Call) -> Events:
     """Server-sent events: the records that a filter lets through, to the end that the topic has now."""
     limit = call.number("limit", SCAN_RECORDS, most=SCAN_RECORDS_MAX) or 1
@@ -418,6 +417,10 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
         yield event("failed", {"message": str(error)})
 
 
+@get(
+    "/topics/{topic}/export",
+    query={**_FROM, **WHERE, **FILTER, "format": "jsonl or csv", "limit": "how many; all, where it is not said"},
+)
 def _export(call: Call) -> Download:
     """Records as a file."""
     topic = call.path["topic"]
@@ -429,7 +432,7 @@ def _export(call: Call) -> Download:
     return Download(name=f"{topic}.{kind}", media_type=form.media_type, parts=_exported(scan, form))
 
 
-def _exported(scan: _Scan, form: FileFormat) -> Iterator[bytes]:
+def _exported(scan: _Scan, form: Csv | JsonLines) -> Iterator[bytes]:
     yield form.head
     for found in scan.steps():
         if scan.leaderless:  # a file without these records must not look whole
@@ -438,41 +441,3 @@ def _exported(scan: _Scan, form: FileFormat) -> Iterator[bytes]:
     wanted = scan.matching.filter
     if wanted is not None and wanted.unclear:
         yield form.left_out(wanted)
-
-
-ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/topics/{topic}/records",
-        Role.VIEWER,
-        _page,
-        query={
-            **_FROM,
-            **WHERE,
-            "positions": "PARTITION:OFFSET,... of the page before, in place of from",
-            "direction": "forward or backward",
-            "limit": f"at most {PAGE_RECORDS_MAX}",
-        },
-    ),
-    Endpoint("GET", "/topics/{topic}/record", Role.VIEWER, _one, query={**WHERE, "offset": "its offset"}),
-    Endpoint(
-        "GET",
-        "/topics/{topic}/scan",
-        Role.VIEWER,
-        _scan,
-        query={**_FROM, **WHERE, **FILTER, "limit": f"at most {SCAN_RECORDS_MAX}"},
-    ),
-    Endpoint(
-        "GET",
-        "/topics/{topic}/export",
-        Role.VIEWER,
-        _export,
-        query={
-            **_FROM,
-            **WHERE,
-            **FILTER,
-            "format": "jsonl or csv",
-            "limit": "how many; all, where it is not said",
-        },
-    ),
-)

@@ -6,11 +6,10 @@ as many new rows as a user would wait for. Later lists fetch the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -18,7 +17,7 @@ import msgspec
 from suiro.console import schemas
 from suiro.console.schemas import Checked, SubjectDetails, SubjectRow
 from suiro.console.web.console import Console
-from suiro.console.web.endpoint import Body, Call, Endpoint, fields_of, number_of
+from suiro.console.web.endpoint import Body, Call, fields_of, get, number_of, post
 from suiro.console.web.turns import Turns
 from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.foundation.http import Role
@@ -74,18 +73,12 @@ class SchemaBody(Body):
     references: list[ReferenceBody] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Known:
-    """The cached rows of one console, with the times at which they were fetched."""
-
-    lock: Lock = field(default_factory=Lock)
-    rows: dict[str, tuple[SubjectRow, int]] = field(default_factory=dict)
+_rows: WeakKeyDictionary[Console, dict[str, tuple[SubjectRow, int]]] = WeakKeyDictionary()
+"""The cached rows of a console, with the times at which they were fetched."""
+_lock = Lock()
 
 
-_known: WeakKeyDictionary[Console, _Known] = WeakKeyDictionary()
-_known_lock = Lock()
-
-
+@get("/schemas")
 def _list(call: Call) -> SubjectList:
     """All subjects; of many those that are not known yet come with the next lists."""
     console = call.console
@@ -94,24 +87,21 @@ def _list(call: Call) -> SubjectList:
 
 
 def _listed(console: Console, registry: RegistryClient) -> SubjectList:
-    with _known_lock:
-        known = _known.setdefault(console, _Known())
     there = set(registry.subjects())
     names = sorted(there)
     now_ms = console.clock.monotonic_ms()
-    with known.lock:
-        known.rows = {name: row for name, row in known.rows.items() if name in there}
-        old = [name for name in names if name in known.rows and now_ms - known.rows[name][1] >= ROW_KEPT_MS]
-        wanted = [name for name in names if name not in known.rows]
-    asked = (wanted + sorted(old, key=lambda name: known.rows[name][1]))[:ROWS_ASKED_MAX]
+    with _lock:
+        known = _rows[console] = {name: row for name, row in _rows.get(console, {}).items() if name in there}
+        old = [name for name, (_, at_ms) in known.items() if now_ms - at_ms >= ROW_KEPT_MS]
+        old.sort(key=lambda name: known[name][1])
+        asked = ([name for name in names if name not in known] + old)[:ROWS_ASKED_MAX]
     found = dict(zip(asked, _asking.map(lambda name: _row(registry, name), asked), strict=True))
-    with known.lock:
+    with _lock:
         for name, row in found.items():
+            known.pop(name, None)
             if row is not None:
-                known.rows[name] = row, now_ms
-            else:
-                known.rows.pop(name, None)
-        rows = {name: row for name, (row, _) in known.rows.items()}
+                known[name] = row, now_ms
+        rows = {name: row for name, (row, _) in known.items()}
     gone = {name for name, row in found.items() if row is None}
     return SubjectList(
         subjects=tuple(rows.get(name) or SubjectRow(subject=name) for name in names if name not in gone),
@@ -127,6 +117,7 @@ def _row(registry: RegistryClient, subject: str) -> SubjectRow | None:
         return None
 
 
+@get("/schemas/{subject}")
 def _one(call: Call) -> SubjectPage:
     """A subject with the text of its versions."""
     registry, subject = call.console.registry(), call.path["subject"]
@@ -139,6 +130,7 @@ def _one(call: Call) -> SubjectPage:
     )
 
 
+@get("/schemas/{subject}/diff", query={"old": "a version", "new": "another version"})
 def _diff(call: Call) -> Difference:
     """What changed between two versions, as a unified diff."""
     registry, subject = call.console.registry(), call.path["subject"]
@@ -157,6 +149,7 @@ def _version(call: Call, name: str) -> int:
     return found
 
 
+@post("/schemas/{subject}/check", Role.VIEWER, SchemaBody)
 def _check(call: Call) -> Checked:
     """Whether a schema could be registered now, by the subject's level; nothing is registered."""
     registry, schema = call.console.registry(), _schema(call.body)
@@ -164,17 +157,15 @@ def _check(call: Call) -> Checked:
         return schemas.check(registry, call.path["subject"], schema)
 
 
+@post("/schemas/{subject}/register", Role.OPERATOR, SchemaBody)
 def _register(call: Call) -> RegisteredVersion:
     """Register a schema as a version."""
     registry, schema = call.console.registry(), _schema(call.body)
     subject = call.path["subject"]
     with _turns.taken(call.gone):
         made = schemas.register(registry, subject, schema)
-    with _known_lock:
-        known = _known.get(call.console)
-    if known is not None:
-        with known.lock:
-            known.rows.pop(subject, None)
+    with _lock:
+        _rows.get(call.console, {}).pop(subject, None)
     return RegisteredVersion(id=made.id, version=made.version)
 
 
@@ -187,14 +178,3 @@ def _schema(body: SchemaBody) -> Schema:
         body.type,
         tuple(Reference(name=one.name, subject=one.subject, version=one.version) for one in references),
     )
-
-
-_VERSIONS: Mapping[str, Any] = {"old": "a version", "new": "another version"}
-
-ENDPOINTS = (
-    Endpoint("GET", "/schemas", Role.VIEWER, _list),
-    Endpoint("GET", "/schemas/{subject}", Role.VIEWER, _one),
-    Endpoint("GET", "/schemas/{subject}/diff", Role.VIEWER, _diff, query=_VERSIONS),
-    Endpoint("POST", "/schemas/{subject}/check", Role.VIEWER, _check, body=SchemaBody),
-    Endpoint("POST", "/schemas/{subject}/register", Role.OPERATOR, _register, body=SchemaBody),
-)

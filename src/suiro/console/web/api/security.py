@@ -8,17 +8,9 @@ from typing import Any
 
 import msgspec
 
-from suiro.client import Acl, ScramUser
-from suiro.console.security import (
-    Resource,
-    Rules,
-    list_rules,
-    remove_rule,
-    remove_user,
-    rules_of,
-    set_quotas,
-)
-from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
+from suiro.client import Acl, Client, ScramUser
+from suiro.console.security import Resource, Rules, list_rules, remove_rule, remove_user, rules_of, set_quotas
+from suiro.console.web.endpoint import Body, Call, get, post, require_confirmed
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
@@ -97,13 +89,14 @@ class QuotaBody(Body):
     remove: list[str] = msgspec.field(default_factory=list)
 
 
-def _acls(call: Call) -> Rules:
+@get("/acls")
+def _acls(call: Call, client: Client) -> Rules:
     """All access rules; off says why there are none where the brokers ask nobody."""
-    with call.console.client() as client:
-        return list_rules(client)
+    return list_rules(client)
 
 
-def _add_acls(call: Call) -> RulesMade:
+@post("/acls", Role.ADMIN, RulesBody)
+def _add_acls(call: Call, client: Client) -> RulesMade:
     """Add a rule for each resource, principal, host and operation."""
     body: RulesBody = call.body
     if not body.operations:
@@ -115,66 +108,53 @@ def _add_acls(call: Call) -> RulesMade:
         hosts=body.hosts,
         permission=body.permission,
     )
-    with call.console.client() as client:
-        client.admin.create_acls(made)
+    client.admin.create_acls(made)
     return RulesMade(acls=made)
 
 
-def _remove_acl(call: Call) -> RulesMade:
+@post("/acls/delete", Role.ADMIN, RuleBody)
+def _remove_acl(call: Call, client: Client) -> RulesMade:
     """Remove one rule, and none but this."""
     acl = Acl(**msgspec.structs.asdict(call.body))
-    with call.console.client() as client:
-        remove_rule(client, acl)
+    remove_rule(client, acl)
     return RulesMade(acls=(acl,))
 
 
-def _users(call: Call) -> UserList:
+@get("/users")
+def _users(call: Call, client: Client) -> UserList:
     """SCRAM users, with the iterations of each mechanism."""
-    with call.console.client() as client:
-        return UserList(users=client.admin.describe_scram_users())
+    return UserList(users=client.admin.describe_scram_users())
 
 
-def _add_user(call: Call) -> Mapping[str, Any]:
+@post("/users", Role.ADMIN, UserBody)
+def _add_user(call: Call, client: Client) -> Mapping[str, Any]:
     """Give a SCRAM user a password, a new one or another."""
     body: UserBody = call.body
     if len(body.password) > PASSWORD_CHARS_MAX:
         raise UsageError(f'"password" has more than {PASSWORD_CHARS_MAX} characters')
-    with call.console.client() as client:
-        client.admin.upsert_scram_user(body.name, body.password, mechanism=body.mechanism, iterations=body.iterations)
+    client.admin.upsert_scram_user(body.name, body.password, mechanism=body.mechanism, iterations=body.iterations)
     return {"name": body.name, "mechanism": body.mechanism}
 
 
-def _remove_user(call: Call) -> Mapping[str, Any]:
+@post("/users/delete", Role.ADMIN, DeleteUserBody)
+def _remove_user(call: Call, client: Client) -> Mapping[str, Any]:
     """Take a SCRAM user's passwords away."""
     body: DeleteUserBody = call.body
     require_confirmed(body.confirm, body.name)
-    with call.console.client() as client:
-        remove_user(client, body.name, body.mechanism)
+    remove_user(client, body.name, body.mechanism)
     return {"name": body.name}
 
 
-def _quotas(call: Call) -> QuotaList:
+@get("/quotas")
+def _quotas(call: Call, client: Client) -> QuotaList:
     """All quotas."""
-    with call.console.client() as client:
-        found = client.admin.describe_quotas()
+    found = client.admin.describe_quotas()
     return QuotaList(quotas=tuple(QuotaRow(entity=dict(one.entity), values=one.values) for one in found))
 
 
-def _set_quotas(call: Call) -> Mapping[str, Any]:
+@post("/quotas", Role.ADMIN, QuotaBody)
+def _set_quotas(call: Call, client: Client) -> Mapping[str, Any]:
     """Set quotas of a user, a client id, both together or an address; take others away."""
     body: QuotaBody = call.body
-    with call.console.client() as client:
-        set_quotas(client, body.entity, body.set, body.remove)
+    set_quotas(client, body.entity, body.set, body.remove)
     return {"entity": body.entity}
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/acls", Role.VIEWER, _acls),
-    Endpoint("POST", "/acls", Role.ADMIN, _add_acls, body=RulesBody),
-    Endpoint("POST", "/acls/delete", Role.ADMIN, _remove_acl, body=RuleBody),
-    Endpoint("GET", "/users", Role.VIEWER, _users),
-    Endpoint("POST", "/users", Role.ADMIN, _add_user, body=UserBody),
-    Endpoint("POST", "/users/delete", Role.ADMIN, _remove_user, body=DeleteUserBody),
-    Endpoint("GET", "/quotas", Role.VIEWER, _quotas),
-    Endpoint("POST", "/quotas", Role.ADMIN, _set_quotas, body=QuotaBody),
-)

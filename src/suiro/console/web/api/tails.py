@@ -21,9 +21,8 @@ from suiro.console.web.api.records import (
     partitions_of,
     start_offsets_soon,
 )
-from suiro.console.web.endpoint import Call, Endpoint, Events
-from suiro.console.web.events import KEEP_ALIVE, event
-from suiro.console.web.shared import SharedStreams
+from suiro.console.web.endpoint import Call, Events, get
+from suiro.console.web.streams import KEEP_ALIVE, SharedStreams, event
 from suiro.errors import OffsetOutOfRangeError, RetriableKafkaError, SuiroError, UnknownTopicError
 from suiro.foundation.http import Role
 from suiro.foundation.types import TopicPartition
@@ -42,13 +41,13 @@ TAIL_LOOKS_MS = 10_000
 """The time after which a tail looks for new partitions."""
 
 
-def _tail(call: Call) -> Events:
+@get("/topics/{topic}/tail", query={**WHERE, **FILTER})
+def _tail(call: Call, client: Client) -> Events:
     """Server-sent events: records as they come, so many as a person reads."""
     topic = call.path["topic"]
     matching = Matching(call, topic)
-    with call.console.client() as client:
-        info = topic_info(client, topic)
-        positions = start_offsets_soon(client, topic, partitions_of(call, info), Start(kind="latest"))
+    info = topic_info(client, topic)
+    positions = start_offsets_soon(client, topic, partitions_of(call, info), Start(kind="latest"))
     followed = _Followed(info, positions, leaderless_of(call, info), is_whole="partition" not in call.query)
     return Events(parts=_tailed(call, matching, followed))
 
@@ -201,6 +200,3 @@ def _steps(call: Call, matching: Matching, followed: _Followed) -> Iterator[_Ste
             yield _Step(event("records", told) if has_news else KEEP_ALIVE, before, count, sorted(followed.leaderless))
     except SuiroError as error:
         yield _Step(event("failed", {"message": str(error)}), count, count, [])
-
-
-ENDPOINTS = (Endpoint("GET", "/topics/{topic}/tail", Role.VIEWER, _tail, query={**WHERE, **FILTER}),)

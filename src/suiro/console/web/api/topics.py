@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from suiro.client import Client
 from suiro.console.topics import (
     DEFAULT,
     TopicDetails,
@@ -18,15 +19,7 @@ from suiro.console.topics import (
     describe_topic,
 )
 from suiro.console.web.api.applications import Related, related_to
-from suiro.console.web.endpoint import (
-    Body,
-    Call,
-    ConfirmBody,
-    Endpoint,
-    fields_of,
-    number_of,
-    require_confirmed,
-)
+from suiro.console.web.endpoint import Body, Call, ConfirmBody, fields_of, get, number_of, post, require_confirmed
 from suiro.console.web.model import GroupNow
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
@@ -58,46 +51,48 @@ class DeleteRecordsBody(Body):
     before: dict[str, int] | None = None
 
 
+@get("/topics", from_memory=True)
 def _list(call: Call) -> bytes:
     """All topics."""
     return call.console.model.topics_json
 
 
-def _one(call: Call) -> TopicPage:
+@get("/topics/{topic}")
+def _one(call: Call, client: Client) -> TopicPage:
     """A topic: partitions, settings, who reads it."""
     name = call.path["topic"]
-    with call.console.client() as client:
-        found = describe_topic(client, name)
+    found = describe_topic(client, name)
     model = call.console.model
     return TopicPage(
         **fields_of(found),
-        groups=model.readers_of(name),
+        groups=tuple(one for one in model.groups.values() if name in one.topics),
         related=tuple(related_to(call, name)),
         history=model.topic_history(name),
     )
 
 
-def _create(call: Call) -> Mapping[str, Any]:
+@post("/topics", Role.OPERATOR, NewTopicBody)
+def _create(call: Call, client: Client) -> Mapping[str, Any]:
     """Create a topic; what is not said is as the brokers have it."""
     body: NewTopicBody = call.body
-    with call.console.client() as client:
-        create_topic(client, **msgspec.structs.asdict(body))
+    create_topic(client, **msgspec.structs.asdict(body))
     call.console.model.look_again()
     return {"name": body.name}
 
 
-def _alter(call: Call) -> Mapping[str, Any]:
+@post("/topics/{topic}/alter", Role.OPERATOR, AlterBody)
+def _alter(call: Call, client: Client) -> Mapping[str, Any]:
     """Add partitions, change settings; null takes a setting away."""
     body: AlterBody = call.body
     if body.partitions is None and not body.configs:
         raise UsageError('nothing is to be changed; give "partitions" or "configs"')
-    with call.console.client() as client:
-        alter_topic(client, call.path["topic"], partitions=body.partitions, configs=body.configs)
+    alter_topic(client, call.path["topic"], partitions=body.partitions, configs=body.configs)
     call.console.model.look_again()
     return {"name": call.path["topic"]}
 
 
-def _delete_records(call: Call) -> Mapping[str, Any]:
+@post("/topics/{topic}/delete-records", Role.ADMIN, DeleteRecordsBody)
+def _delete_records(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete the records before an offset of each partition, or all."""
     name, body = call.path["topic"], call.body
     require_confirmed(body.confirm, name)
@@ -108,27 +103,16 @@ def _delete_records(call: Call) -> Mapping[str, Any]:
             if offset < 0:
                 raise UsageError(f'"before" has offsets by partition, not {partition[:80]!r}: {offset}')
             before[number_of("before", partition)] = offset
-    with call.console.client() as client:
-        found = delete_records(client, name, before)
+    found = delete_records(client, name, before)
     call.console.model.look_again()
     return {"name": name, "first_offsets": {str(partition): offset for partition, offset in found.items()}}
 
 
-def _delete(call: Call) -> Mapping[str, Any]:
+@post("/topics/{topic}/delete", Role.ADMIN, ConfirmBody)
+def _delete(call: Call, client: Client) -> Mapping[str, Any]:
     """Delete a topic."""
     name = call.path["topic"]
     require_confirmed(call.body.confirm, name)
-    with call.console.client() as client:
-        delete_topics(client, [name])
+    delete_topics(client, [name])
     call.console.model.look_again()
     return {"name": name}
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/topics", Role.VIEWER, _list, from_memory=True),
-    Endpoint("POST", "/topics", Role.OPERATOR, _create, body=NewTopicBody),
-    Endpoint("GET", "/topics/{topic}", Role.VIEWER, _one),
-    Endpoint("POST", "/topics/{topic}/alter", Role.OPERATOR, _alter, body=AlterBody),
-    Endpoint("POST", "/topics/{topic}/delete-records", Role.ADMIN, _delete_records, body=DeleteRecordsBody),
-    Endpoint("POST", "/topics/{topic}/delete", Role.ADMIN, _delete, body=ConfirmBody),
-)

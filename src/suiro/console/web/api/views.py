@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from suiro.console.web.endpoint import Body, Call, Endpoint, NothingBody
-from suiro.console.web.errors_of_others import json_without_errors
-from suiro.console.web.remotes import Peer, listed, peer_of
+from suiro.console.web.endpoint import Body, Call, get, post
+from suiro.console.web.remotes import Peer, json_without_errors, listed, peer_of
 from suiro.errors import UsageError
 from suiro.foundation.http import Role, segment
 
@@ -91,14 +89,11 @@ class RetireBody(Body):
     last: bool | UnsetType = UNSET
 
 
+@get("/views")
 def list_views(call: Call) -> ViewsHosts:
     """All views, by the host that serves them."""
-    return ViewsHosts(
-        hosts=tuple(
-            ViewsHost(host=one.number, url=one.url, error=one.error, views=one.answer or [])
-            for one in listed(call, call.console.settings.views, "/views", partial(_views, call))
-        )
-    )
+    found = listed(call, call.console.settings.views, "/views", partial(_views, call))
+    return ViewsHosts(hosts=tuple(ViewsHost(**host, views=answer or []) for host, answer in found))
 
 
 def _views(call: Call, content: bytes) -> list[Any]:
@@ -107,15 +102,16 @@ def _views(call: Call, content: bytes) -> list[Any]:
     return [msgspec.Raw(json_without_errors(call, bytes(one))) for one in views]
 
 
-def _looking(what: str) -> Callable[[Call], bytes]:
-    def look(call: Call) -> bytes:
-        if what == "/comparisons":
-            call.require_unmasked(ROWS)
-        return json_without_errors(call, _peer(call).get(_path(call, what), call.gone))
+@get("/views/{host}/{view}", summary="A view: versions, routing, lag, progress, processes")
+@get("/views/{host}/{view}/history", summary="The last changes of a view: when, who, what")
+@get("/views/{host}/{view}/comparisons", summary="The last comparisons of a view's versions, by id")
+def _look(call: Call) -> bytes:
+    if call.action == "/comparisons":
+        call.require_unmasked(ROWS)
+    return json_without_errors(call, _peer(call).ask("GET", _path(call), call.gone))
 
-    return look
 
-
+@post("/views/{host}", Role.ADMIN, DeployBody)
 def _deploy(call: Call) -> bytes:
     """Deploy a version of a view: its code runs on the host."""
     from suiro.views.pipeline.archive import archive_of_files
@@ -128,64 +124,39 @@ def _deploy(call: Call) -> bytes:
     return _peer(call).long("/views", said, call.gone, user=call.user, timeout_s=DEPLOY_TIMEOUT_S)
 
 
-def _doing(what: str) -> Callable[[Call], bytes]:
-    def do(call: Call) -> bytes:
-        told = _peer(call).change("POST", _path(call, what), _said(call), call.gone, user=call.user)
-        return json_without_errors(call, told)
+@post("/views/{host}/{view}/shift", Role.OPERATOR, ShiftBody, summary="Move readers to the other version by steps")
+@post("/views/{host}/{view}/rollback", Role.OPERATOR, summary="Give all readers the version before")
+@post(
+    "/views/{host}/{view}/forward", Role.OPERATOR, ForwardBody, summary="Give all readers the version after a rollback"
+)
+@post("/views/{host}/{view}/throttle", Role.OPERATOR, ThrottleBody, summary="Records a second of a version being built")
+@post("/views/{host}/{view}/retire", Role.ADMIN, RetireBody, summary="End a version and what it stores")
+def _do(call: Call) -> bytes:
+    told = _peer(call).ask("POST", _path(call), call.gone, _said(call), user=call.user)
+    return json_without_errors(call, told)
 
-    return do
 
-
-def _working(what: str) -> Callable[[Call], bytes]:
+@post("/views/{host}/{view}/compare", Role.VIEWER, CompareBody, summary="Compare two versions row by row")
+@post("/views/{host}/{view}/explain", Role.VIEWER, ExplainBody, summary="Why rows of two versions differ")
+def _work(call: Call) -> bytes:
     """A request that may take minutes. It ends when its caller disconnects."""
-
-    def work(call: Call) -> bytes:
-        call.require_unmasked(ROWS)
-        peer = _peer(call)
-        said = {"timeout_ms": LONG_TIMEOUT_MS, **_said(call)}
-        timeout_ms = said["timeout_ms"]
-        if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
-            raise UsageError(f'"timeout_ms" is {timeout_ms}: expected more than 0, at most {LONGEST_TIMEOUT_MS}')
-        timeout_s = timeout_ms / 1_000 + SLACK_S
-        return peer.long(_path(call, what), said, call.gone, user=call.user, timeout_s=timeout_s)
-
-    return work
+    call.require_unmasked(ROWS)
+    peer = _peer(call)
+    said = {"timeout_ms": LONG_TIMEOUT_MS, **_said(call)}
+    timeout_ms = said["timeout_ms"]
+    if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
+        raise UsageError(f'"timeout_ms" is {timeout_ms}: expected more than 0, at most {LONGEST_TIMEOUT_MS}')
+    return peer.long(_path(call), said, call.gone, user=call.user, timeout_s=timeout_ms / 1_000 + SLACK_S)
 
 
 def _peer(call: Call) -> Peer:
     return peer_of(call, call.console.settings.views, "host of views")
 
 
-def _path(call: Call, what: str) -> str:
-    return f"/views/{segment(call.path['view'])}{what}"
+def _path(call: Call) -> str:
+    return f"/views/{segment(call.path['view'])}{call.action}"
 
 
 def _said(call: Call) -> dict[str, Any]:
     said: dict[str, Any] = msgspec.to_builtins(call.body)
     return {**said, "who": call.user or "console"}
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/views", Role.VIEWER, list_views),
-    Endpoint("POST", "/views/{host}", Role.ADMIN, _deploy, body=DeployBody),
-    *(
-        Endpoint("GET", f"/views/{{host}}/{{view}}{what}", Role.VIEWER, _looking(what), summary=summary)
-        for what, summary in (
-            ("", "A view: versions, routing, lag, progress, processes"),
-            ("/history", "The last changes of a view: when, who, what"),
-            ("/comparisons", "The last comparisons of a view's versions, by id"),
-        )
-    ),
-    *(
-        Endpoint("POST", f"/views/{{host}}/{{view}}{what}", role, kind(what), summary=summary, body=body)
-        for what, role, kind, body, summary in (
-            ("/compare", Role.VIEWER, _working, CompareBody, "Compare two versions row by row"),
-            ("/explain", Role.VIEWER, _working, ExplainBody, "Why rows of two versions differ"),
-            ("/shift", Role.OPERATOR, _doing, ShiftBody, "Move readers to the other version by steps"),
-            ("/rollback", Role.OPERATOR, _doing, NothingBody, "Give all readers the version before"),
-            ("/forward", Role.OPERATOR, _doing, ForwardBody, "Give all readers the version after a rollback"),
-            ("/throttle", Role.OPERATOR, _doing, ThrottleBody, "Records a second of a version being built"),
-            ("/retire", Role.ADMIN, _doing, RetireBody, "End a version and what it stores"),
-        )
-    ),
-)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from suiro.client import Client
 from suiro.console.formats import encoder
 from suiro.console.records import OutgoingRecord, produce_one
 from suiro.console.topics import topic_info
 from suiro.console.web.api.records import entry_at
-from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.endpoint import Body, Call, post
 from suiro.console.web.record_json import RecordView
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
@@ -32,7 +33,8 @@ class CopyBody(Body):
     to: str
 
 
-def _produce(call: Call) -> Mapping[str, int]:
+@post("/topics/{topic}/records", Role.OPERATOR, ProduceBody)
+def _produce(call: Call, client: Client) -> Mapping[str, int]:
     """Write a record."""
     topic, body = call.path["topic"], call.body
     registry = call.console.settings.registry
@@ -43,34 +45,27 @@ def _produce(call: Call) -> Mapping[str, int]:
         partition=body.partition,
         timestamp=body.timestamp,
     )
-    return _written(call, topic, record)
+    return _written(call, client, topic, record)
 
 
-def _copy(call: Call) -> Mapping[str, int]:
+@post("/topics/{topic}/copy", Role.OPERATOR, CopyBody)
+def _copy(call: Call, client: Client) -> Mapping[str, int]:
     """Copy a record to another topic, as it stands.
 
     As it stands: bytes, headers, timestamp; the partition by its key.
     """
     topic, body = call.path["topic"], call.body
-    with call.console.client() as client:
-        record = entry_at(client, topic, body.partition, body.offset).record
+    record = entry_at(client, topic, body.partition, body.offset).record
     if RecordView(call, topic).hidden_paths(record):
         raise UsageError(f"this record of {topic!r} has masked fields: only an admin copies it")
     outgoing = OutgoingRecord(
         key=record.key, value=record.value, headers=record.headers, timestamp=max(record.timestamp, 0)
     )
-    return _written(call, body.to, outgoing)
+    return _written(call, client, body.to, outgoing)
 
 
-def _written(call: Call, topic: str, record: OutgoingRecord) -> Mapping[str, int]:
-    with call.console.client() as client:
-        if topic_info(client, topic).internal:
-            raise UsageError(f"topic {topic!r} is internal to Kafka: nobody but the brokers writes to it")
-        partition, offset = produce_one(client, topic, record, clock=call.console.clock)
+def _written(call: Call, client: Client, topic: str, record: OutgoingRecord) -> Mapping[str, int]:
+    if topic_info(client, topic).internal:
+        raise UsageError(f"topic {topic!r} is internal to Kafka: nobody but the brokers writes to it")
+    partition, offset = produce_one(client, topic, record, clock=call.console.clock)
     return {"partition": partition, "offset": offset}
-
-
-ENDPOINTS = (
-    Endpoint("POST", "/topics/{topic}/records", Role.OPERATOR, _produce, body=ProduceBody),
-    Endpoint("POST", "/topics/{topic}/copy", Role.OPERATOR, _copy, body=CopyBody),
-)

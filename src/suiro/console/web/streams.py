@@ -1,4 +1,5 @@
-"""Streams that several readers follow: each part is made once, on the thread of the reader who needs it first."""
+"""Server-sent events as bytes, and streams that several readers follow: each part is made once, on the thread of the
+reader who needs it first."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 KEPT = 8
 """The number of parts for a reader that is behind. What it has not read then is left out."""
@@ -57,3 +60,12 @@ class SharedStreams(Generic[T]):
                 del stream.waiting[id(mine)]
                 if self._streams.get(key) is stream and (stream.is_over or not stream.waiting):
                     del self._streams[key]
+
+
+KEEP_ALIVE = b": keep-alive\n\n"
+_encode = msgspec.json.Encoder().encode
+
+
+def event(name: str, data: Any) -> bytes:
+    """Encoded JSON has no line ends, so an event is one line of data."""
+    return b"event: " + name.encode() + b"\ndata: " + _encode(data) + b"\n\n"
