@@ -351,15 +351,11 @@ def _closing(graph: Graph, node: str) -> tuple[int, bool]:
     waiting = [node]
     while waiting:
         above = graph.nodes[waiting.pop()]
-        match above.operator:
-            case nodes.TimeWindowAggregate(windows=windows):
-                found.append((windows.closing_delay_ms, False))
-            case nodes.SlidingAggregate(windows=sliding):
-                found.append((sliding.closing_delay_ms, True))
-            case nodes.SessionAggregate(windows=sessions):
-                found.append((sessions.closing_delay_ms, True))
-            case _:
-                waiting.extend(above.parents)
+        operator = above.operator
+        if isinstance(operator, nodes.WindowedAggregate):
+            found.append((operator.windows.closing_delay_ms, not isinstance(operator, nodes.TimeWindowAggregate)))
+        else:
+            waiting.extend(above.parents)
     if not found:
         raise TopologyError(
             f"suppress waits for windows of {node} to close, but it has none; use windowed_by() above, or "

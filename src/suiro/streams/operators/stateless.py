@@ -5,16 +5,7 @@ from __future__ import annotations
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of, pair_of, pairs_of, values_of
 from suiro.streams.records import Record
-from suiro.streams.topology.nodes import (
-    Branch,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    Map,
-    MapValues,
-    Peek,
-    SelectKey,
-)
+from suiro.streams.topology import nodes
 
 
 class PassOn:
@@ -26,7 +17,7 @@ class PassOn:
 
 
 class FilterRule:
-    def __init__(self, operator: Filter, context: Context) -> None:
+    def __init__(self, operator: nodes.Filter, context: Context) -> None:
         self._predicate = callable_of(operator.predicate, "key_value")
         self._wanted = not operator.negated
         self._forward = context.forward
@@ -37,7 +28,7 @@ class FilterRule:
 
 
 class MapRule:
-    def __init__(self, operator: Map, context: Context) -> None:
+    def __init__(self, operator: nodes.Map, context: Context) -> None:
         self._mapper = callable_of(operator.mapper, "key_value")
         self._forward = context.forward
 
@@ -47,7 +38,7 @@ class MapRule:
 
 
 class MapValuesRule:
-    def __init__(self, operator: MapValues, context: Context) -> None:
+    def __init__(self, operator: nodes.MapValues, context: Context) -> None:
         self._mapper = callable_of(operator.mapper, "value")
         self._forward = context.forward
 
@@ -56,7 +47,7 @@ class MapValuesRule:
 
 
 class FlatMapRule:
-    def __init__(self, operator: FlatMap, context: Context) -> None:
+    def __init__(self, operator: nodes.FlatMap, context: Context) -> None:
         self._mapper = callable_of(operator.mapper, "key_value")
         self._forward = context.forward
 
@@ -66,7 +57,7 @@ class FlatMapRule:
 
 
 class FlatMapValuesRule:
-    def __init__(self, operator: FlatMapValues, context: Context) -> None:
+    def __init__(self, operator: nodes.FlatMapValues, context: Context) -> None:
         self._mapper = callable_of(operator.mapper, "value")
         self._forward = context.forward
 
@@ -76,7 +67,7 @@ class FlatMapValuesRule:
 
 
 class SelectKeyRule:
-    def __init__(self, operator: SelectKey, context: Context) -> None:
+    def __init__(self, operator: nodes.SelectKey, context: Context) -> None:
         self._mapper = callable_of(operator.mapper, "key_value")
         self._forward = context.forward
 
@@ -85,7 +76,7 @@ class SelectKeyRule:
 
 
 class PeekRule:
-    def __init__(self, operator: Peek, context: Context) -> None:
+    def __init__(self, operator: nodes.Peek, context: Context) -> None:
         self._action = operator.action
         self._forward = context.forward
 
@@ -97,7 +88,7 @@ class PeekRule:
 class BranchRule:
     """Drops a record for which no predicate holds and does not count it, as Kafka Streams does."""
 
-    def __init__(self, operator: Branch, context: Context) -> None:
+    def __init__(self, operator: nodes.Branch, context: Context) -> None:
         self._branches = [
             (None if predicate is None else callable_of(predicate, "key_value"), child)
             for predicate, child in operator.predicates

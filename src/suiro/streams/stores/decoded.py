@@ -20,17 +20,7 @@ from typing import Any
 import msgspec
 
 from suiro.foundation.nesting import MAX_NESTING
-from suiro.streams.serdes import (
-    BooleanSerde,
-    BytesSerde,
-    DoubleSerde,
-    IntSerde,
-    JsonSerde,
-    LongSerde,
-    Serde,
-    StringSerde,
-    TaggedSerde,
-)
+from suiro.streams import serdes
 from suiro.streams.serdes.block_forms import encode_block
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
@@ -54,7 +44,7 @@ class Cells:
         self._start = _TIMESTAMP.size if stamped else 0
         self._keeps = keeps
         self._form = reader_of(spec.value) if keeps else None
-        self._is_json = type(spec.value) is JsonSerde  # what it reads, msgspec copies in C
+        self._is_json = type(spec.value) is serdes.JsonSerde  # what it reads, msgspec copies in C
         self.own_copy: Copy = msgspec.to_builtins if self._form in (_json, _tagged) else _same
         """Copies what `self._form` gave."""
         if keeps:
@@ -208,7 +198,7 @@ class _NotExact(Exception):
     """The serde might give back another value, or refuse this one."""
 
 
-def reader_of(serde: Serde) -> Copy | None:
+def reader_of(serde: serdes.Serde) -> Copy | None:
     """Returns a function that returns what the serde would read from the bytes it writes for a value, or raises
     `_NotExact`. None: there is no such function for this serde."""
     return _FORMS.get(type(serde))
@@ -287,12 +277,12 @@ def _tagged(value: Any) -> Any:
 _write, _read = msgspec.json.Encoder(order="sorted").encode, msgspec.json.Decoder().decode
 
 _FORMS: dict[type, Copy] = {
-    LongSerde: _integers_of(64),
-    IntSerde: _integers_of(32),
-    DoubleSerde: _only(float),
-    BooleanSerde: _only(bool),
-    BytesSerde: _only(bytes),
-    StringSerde: _string,
-    JsonSerde: _json,
-    TaggedSerde: _tagged,
+    serdes.LongSerde: _integers_of(64),
+    serdes.IntSerde: _integers_of(32),
+    serdes.DoubleSerde: _only(float),
+    serdes.BooleanSerde: _only(bool),
+    serdes.BytesSerde: _only(bytes),
+    serdes.StringSerde: _string,
+    serdes.JsonSerde: _json,
+    serdes.TaggedSerde: _tagged,
 }

@@ -13,23 +13,7 @@ from itertools import pairwise
 
 from suiro.errors import UsageError
 from suiro.streams.dsl.naming import moves_with_its_place
-from suiro.streams.topology.nodes import (
-    ForeignKeyResolve,
-    ForeignKeyRespond,
-    GlobalTableSource,
-    Node,
-    Repartition,
-    SessionAggregate,
-    Sink,
-    SlidingAggregate,
-    Source,
-    StreamAggregate,
-    StreamGlobalTableJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableTableJoin,
-    TimeWindowAggregate,
-)
+from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
 
@@ -84,7 +68,7 @@ def unstable_names(topology: Topology) -> list[tuple[str, str]]:
             # A global table's rows come from its topic, whatever its store is called.
             if moves_with_its_place(store) and topology.store(store).kind != "global":
                 found.setdefault(store, node.name)
-        if isinstance(node.operator, Repartition) and moves_with_its_place(node.operator.topic):
+        if isinstance(node.operator, nodes.Repartition) and moves_with_its_place(node.operator.topic):
             found[node.operator.topic] = node.name
     return [(operator, name) for name, operator in found.items()]
 
@@ -106,7 +90,7 @@ def _text(topology: Topology) -> str:
     parts += [
         (place, _global(topology, node), " for global store (will not generate tasks)", [])
         for place, node in enumerate(topology.nodes)
-        if isinstance(node.operator, GlobalTableSource)
+        if isinstance(node.operator, nodes.GlobalTableSource)
     ]
     lines = ["Topologies:"]
     for number, (_, processors, about, end) in enumerate(sorted(parts, key=lambda part: part[0])):
@@ -141,7 +125,7 @@ def _processors(topology: Topology, sub: SubTopology) -> list[_Processor]:
     found: list[_Processor] = [processor for part in parts.values() for processor in part.processors]
     readers: dict[str, _Processor] = {}
     for node in sub.inputs:
-        if isinstance(node.operator, Repartition):
+        if isinstance(node.operator, nodes.Repartition):
             source = _Processor("Source", node.aliases[-1], f"topics: [{node.operator.topic}]")
             readers[node.name] = source
             found.append(source)
@@ -154,51 +138,52 @@ def _processors(topology: Topology, sub: SubTopology) -> list[_Processor]:
     return found
 
 
-def _part(topology: Topology, node: Node) -> _Part:
+def _part(topology: Topology, node: nodes.Node) -> _Part:
     operator = node.operator
     match operator:
-        case Source():
+        case nodes.Source():
             return _alone(_Processor("Source", node.name, f"topics: [{', '.join(operator.topics)}]"), node)
-        case Sink():
+        case nodes.Sink():
             about = (
                 f"topic: {operator.topic}"
                 if isinstance(operator.topic, str)
                 else f"extractor class: {_called(operator.topic)}"
             )
             return _alone(_Processor("Sink", node.name, about), node)
-        case Repartition():
+        case nodes.Repartition():
             sink = _Processor("Sink", node.aliases[-2], f"topic: {operator.topic}")
             nulls = [_processor(name) for name in node.aliases[:-2]]
             return _chain([*nulls, sink])
-        case StreamStreamJoin():
+        case nodes.StreamStreamJoin():
             return _stream_stream(node, operator)
-        case TableTableJoin():
+        case nodes.TableTableJoin():
             this = _processor(node.aliases[0], operator.right_store)
             other = _processor(node.aliases[1], operator.left_store)
             merge = _processor(node.name, *(() if operator.store is None else (operator.store,)))
             return _merged([this, other], merge)
-        case StreamTableJoin():
+        case nodes.StreamTableJoin():
             part = _alone(_processor(node.name, *stores_of(node)), node)
             part.inputs[1] = None
             return part
-        case StreamGlobalTableJoin():
+        case nodes.StreamGlobalTableJoin():
             return _alone(_processor(node.name), node)
-        case ForeignKeyRespond():
+        case nodes.ForeignKeyRespond():
             receive = _processor(node.name, operator.subscription_store)
             answer = _processor(node.aliases[0], operator.right_store)
             update = _processor(node.aliases[1], operator.subscription_store)
             _arrow(receive, answer)
             return _Part([receive, answer, update], [receive, update], [answer, update])
-        case ForeignKeyResolve():
+        case nodes.ForeignKeyResolve():
             resolver = _processor(node.aliases[0], operator.left_store)
             result = _processor(node.name, *(() if operator.store is None else (operator.store,)))
             return _chain([resolver, result])
-        case StreamAggregate() | TimeWindowAggregate() | SlidingAggregate() | SessionAggregate() if node.aliases:
-            return _merged([_processor(name, operator.store) for name in node.aliases], _processor(node.name))
+    if node.aliases:  # a co-group
+        (store,) = stores_of(node)
+        return _merged([_processor(name, store) for name in node.aliases], _processor(node.name))
     return _alone(_processor(node.name, *stores_of(node)), node)
 
 
-def _stream_stream(node: Node, operator: StreamStreamJoin) -> _Part:
+def _stream_stream(node: nodes.Node, operator: nodes.StreamStreamJoin) -> _Part:
     """Each side goes into its own store, then looks into the other one's."""
     outer = () if operator.outer_store is None else (operator.outer_store,)
     this_windowed, other_windowed, this, other = node.aliases
@@ -217,7 +202,7 @@ def _processor(name: str, *stores: str) -> _Processor:
     return _Processor("Processor", name, f"stores: [{', '.join(sorted(stores))}]", stores)
 
 
-def _alone(processor: _Processor, node: Node) -> _Part:
+def _alone(processor: _Processor, node: nodes.Node) -> _Part:
     return _Part([processor], [processor for _ in node.parents], [processor])
 
 
@@ -238,7 +223,7 @@ def _arrow(above: _Processor, below: _Processor) -> None:
     below.before.append(above)
 
 
-def _global(topology: Topology, node: Node) -> list[_Processor]:
+def _global(topology: Topology, node: nodes.Node) -> list[_Processor]:
     part = _part(topology, topology.node(node.parents[0]))
     rows = _processor(node.name, *stores_of(node))
     _arrow(part.outputs[0], rows)
@@ -267,17 +252,19 @@ def _mermaid(topology: Topology) -> str:
         return place("topic", name)
 
     for node in topology.nodes:
-        for name in node.operator.topics if isinstance(node.operator, Source) else ():
+        for name in node.operator.topics if isinstance(node.operator, nodes.Source) else ():
             topic(name)
     for sub in topology.described_sub_topologies:
         lines.append(f'  subgraph sub{sub.number} ["Sub-topology {sub.number}"]')
-        shown = [node for node in sub.nodes if not isinstance(node.operator, Source | Sink | Repartition)]
+        shown = [
+            node for node in sub.nodes if not isinstance(node.operator, nodes.Source | nodes.Sink | nodes.Repartition)
+        ]
         lines.extend(f'    {place("node", node.name)}["{_quoted(node.name)}"]' for node in shown)
         lines.extend(f'    {place("store", spec.name)}[("{_quoted(spec.name)}")]' for spec in sub.stores)
         lines.append("  end")
         arrows.extend(f"  {place('node', n.name)} -.- {place('store', s)}" for n in shown for s in stores_of(n))
     for node in topology.nodes:
-        if isinstance(node.operator, GlobalTableSource):
+        if isinstance(node.operator, nodes.GlobalTableSource):
             lines.append(f'  {place("store", node.operator.store)}[("{_quoted(node.operator.store)} (global)")]')
         for parent in node.parents:
             for above in _left_from(topology.node(parent), topic, place):
@@ -285,22 +272,22 @@ def _mermaid(topology: Topology) -> str:
     return "\n".join([*lines, *dict.fromkeys(arrows)]) + "\n"
 
 
-def _left_from(node: Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> list[str]:
+def _left_from(node: nodes.Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> list[str]:
     match node.operator:
-        case Source(topics=topics):
+        case nodes.Source(topics=topics):
             return [topic(name) for name in topics]
-        case Repartition(topic=name):
+        case nodes.Repartition(topic=name):
             return [topic(name)]
     return [place("node", node.name)]
 
 
-def _entered(node: Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> str:
+def _entered(node: nodes.Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> str:
     match node.operator:
-        case Sink(topic=name):
+        case nodes.Sink(topic=name):
             return topic(name if isinstance(name, str) else f"{_called(name)}()")
-        case Repartition(topic=name):
+        case nodes.Repartition(topic=name):
             return topic(name)
-        case GlobalTableSource(store=store):
+        case nodes.GlobalTableSource(store=store):
             return place("store", store)
     return place("node", node.name)
 
