@@ -15,7 +15,7 @@ from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
 from suiro.streams.dsl.named import Joined, Materialized, Name, StreamJoined, name_of, options_of
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
-from suiro.streams.operators.foreign_key_messages import ResponseSerde, SubscriptionSerde, response_partition
+from suiro.streams.operators.foreign_key_join import ResponseSerde, SubscriptionSerde, response_partition
 from suiro.streams.serdes import Serde
 from suiro.streams.topology import nodes
 from suiro.streams.topology.nodes import Function, JoinType

@@ -56,6 +56,22 @@ class _Task(Protocol):
         ...
 
 
+class _SubTopologyTask(Protocol):
+    sub_topology: SubTopology
+
+
+class OperatorContext(Protocol):
+    """The members of `Context` and of `BlockContext` that the common parts of operators use."""
+
+    time: OperatorTime
+
+    @property
+    def task(self) -> _SubTopologyTask: ...
+    @property
+    def drop(self) -> Callable[[str], None]: ...
+    def store(self, name: str) -> Any: ...
+
+
 class Context:
     """An operator in its task. Users see it through the Processor API (`processor_api`)."""
 

@@ -10,11 +10,11 @@ that would make a session that is closed already is late.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from suiro.streams.operators.aggregate import Update
+from suiro.streams.operators.context import OperatorContext
 from suiro.streams.operators.functions import callable_of
-from suiro.streams.operators.row_expiry import OperatorContext
 from suiro.streams.operators.windowing import Give, Windowing
 from suiro.streams.records import Change, Windowed
 from suiro.streams.topology.nodes import SessionAggregate
@@ -24,7 +24,16 @@ class SessionWindowing(Windowing):
     def __init__(self, operator: SessionAggregate, context: OperatorContext, *, reads_old: bool) -> None:
         self._windows = operator.windows
         super().__init__(operator, context, delay_ms=operator.windows.closing_delay_ms, reads_old=reads_old)
-        self._merge = _merger_of(operator)
+        self._initializer = operator.aggregation.initializer
+        merger, (update,) = operator.merger, self._updates[:1]
+        self._merge: Update
+        """(key, aggregate, aggregate of a further session) -> that of both."""
+        if operator.aggregation.kind == "count":
+            self._merge = lambda key, count, further: (count or 0) + further
+        elif merger is None:
+            self._merge = lambda key, found, further: update(key, further, found)
+        else:
+            self._merge = callable_of(merger, "key_value_aggregate")
 
     def take(self, key: Any, raw: bytes | None, value: Any, timestamp: int, port: int, give: Give) -> None:
         gap, delay, store = self._windows.gap_ms, self._windows.closing_delay_ms, self._store
@@ -45,7 +54,10 @@ class SessionWindowing(Windowing):
         if self._windows.is_closed(end, time):
             self._drop("late")
             return
-        new = self._updates[port](key, value, self._merge(key, [found for _, _, found in merged]))
+        total = self._initializer() if merged and self._initializer is not None else None
+        for _, _, found in merged:
+            total = self._merge(key, total, found)
+        new = self._updates[port](key, value, total)
         # Merging may have changed the values in place, so the old values are read again, before the new row replaces
         # one of them.
         replaced = [] if start == end else [(one, other) for one, other, _ in merged]
@@ -69,36 +81,3 @@ class SessionWindowing(Windowing):
         delay = self._windows.closing_delay_ms
         for session, value in self._store.ending_between(before - delay, now - delay - 1):
             give(session, Change(value), session.end)
-
-
-def _merger_of(operator: SessionAggregate) -> Callable[[Any, list[Any]], Any]:
-    """(key, values of sessions) -> the value of the sessions together; None for no sessions."""
-    aggregation = operator.aggregation
-    match aggregation.kind:
-        case "count":
-            return lambda key, values: sum(values) or None
-        case "reduce":
-            reducer = callable_of(aggregation.aggregators[0], "left_right")
-
-            def reduced(key: Any, values: list[Any]) -> Any:
-                found = None
-                for value in values:
-                    found = value if found is None else reducer(found, value)
-                return found
-
-            return reduced
-        case "aggregate":
-            initializer = aggregation.initializer
-            assert operator.merger is not None
-            assert initializer is not None
-            merger = callable_of(operator.merger, "key_value_aggregate")
-
-            def merged(key: Any, values: list[Any]) -> Any:
-                if not values:
-                    return None
-                found = initializer()
-                for value in values:
-                    found = merger(key, found, value)
-                return found
-
-            return merged

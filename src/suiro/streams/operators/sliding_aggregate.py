@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from suiro.streams.operators.aggregate import Update
-from suiro.streams.operators.row_expiry import OperatorContext
+from suiro.streams.operators.context import OperatorContext
 from suiro.streams.operators.windowing import Give, Windowing
 from suiro.streams.records import Change, Windowed
 from suiro.streams.topology.nodes import SlidingAggregate

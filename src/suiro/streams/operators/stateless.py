@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from suiro.streams.operators.context import Context
-from suiro.streams.operators.functions import callable_of, pair_of, pairs_of, values_of
+from suiro.streams.operators.functions import FunctionKind, callable_of, pair_of, pairs_of, values_of
 from suiro.streams.records import Record
 from suiro.streams.topology import nodes
 
@@ -14,6 +16,9 @@ class PassOn:
 
     def process(self, record: Record, port: int) -> None:
         self._forward(record)
+
+
+SourceRule = MergeRule = PassOn
 
 
 class FilterRule:
@@ -28,8 +33,10 @@ class FilterRule:
 
 
 class MapRule:
-    def __init__(self, operator: nodes.Map, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
+    takes: ClassVar[FunctionKind] = "key_value"
+
+    def __init__(self, operator: Any, context: Context) -> None:
+        self._mapper = callable_of(operator.mapper, self.takes)
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
@@ -37,40 +44,28 @@ class MapRule:
         self._forward(Record(key, value, record.timestamp, record.headers))
 
 
-class MapValuesRule:
-    def __init__(self, operator: nodes.MapValues, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "value")
-        self._forward = context.forward
+class MapValuesRule(MapRule):
+    takes = "value"
 
     def process(self, record: Record, port: int) -> None:
         self._forward(record.with_value(self._mapper(record.value)))
 
 
-class FlatMapRule:
-    def __init__(self, operator: nodes.FlatMap, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
-        self._forward = context.forward
-
+class FlatMapRule(MapRule):
     def process(self, record: Record, port: int) -> None:
         for key, value in pairs_of(self._mapper(record.key, record.value)):
             self._forward(Record(key, value, record.timestamp, record.headers))
 
 
-class FlatMapValuesRule:
-    def __init__(self, operator: nodes.FlatMapValues, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "value")
-        self._forward = context.forward
+class FlatMapValuesRule(MapRule):
+    takes = "value"
 
     def process(self, record: Record, port: int) -> None:
         for value in values_of(self._mapper(record.value)):
             self._forward(record.with_value(value))
 
 
-class SelectKeyRule:
-    def __init__(self, operator: nodes.SelectKey, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
-        self._forward = context.forward
-
+class SelectKeyRule(MapRule):
     def process(self, record: Record, port: int) -> None:
         self._forward(record.with_key(self._mapper(record.key, record.value)))
 

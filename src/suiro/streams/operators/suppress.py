@@ -14,10 +14,9 @@ from typing import Any
 
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import Context
-from suiro.streams.operators.payloads import framed, read_framed
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
-from suiro.streams.stores.buffer import TimeOrderedBuffer
+from suiro.streams.stores.buffer import TimeOrderedBuffer, framed, read_framed
 from suiro.streams.topology.nodes import StoreSpec, Suppress
 
 _TIMESTAMP = struct.Struct(">q")

@@ -43,7 +43,7 @@ class TableSourceRule:
         self._forward(record.with_value(Change(new, old, is_latest)))
 
 
-class TableStepRule:
+class TableFilterRule:
     """A filter or a mapper of a table.
 
     A store that a user named is asked for the old row, and says whether an update is its latest or beyond its history.
@@ -79,6 +79,9 @@ class TableStepRule:
             if self._is_named:
                 is_latest = bool(put) if self._store.spec.kind == "versioned" else True
         self._forward(record.with_value(Change(new, old, is_latest)))
+
+
+TableMapValuesRule = TableFilterRule
 
 
 def made_by(operator: TableFilter | TableMapValues) -> Callable[[Any, Any], Any]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from suiro.streams.operators.context import Context
-from suiro.streams.operators.row_expiry import OperatorContext
+from suiro.streams.operators.context import Context, OperatorContext
 from suiro.streams.operators.session_aggregate import SessionWindowing
 from suiro.streams.operators.sliding_aggregate import SlidingWindowing
-from suiro.streams.operators.time_window_aggregate import TimeWindowing
-from suiro.streams.operators.windowing import Windowing
+from suiro.streams.operators.windowing import TimeWindowing, Windowing
 from suiro.streams.records import Change, Headers, Record, Windowed
-from suiro.streams.topology.nodes import SessionAggregate, SlidingAggregate, TimeWindowAggregate
-
-WindowedAggregate = TimeWindowAggregate | SlidingAggregate | SessionAggregate
+from suiro.streams.topology.nodes import SessionAggregate, SlidingAggregate, TimeWindowAggregate, WindowedAggregate
 
 
 def windowing_of(operator: WindowedAggregate, context: OperatorContext, *, reads_old: bool = True) -> Windowing:
@@ -28,7 +24,7 @@ def windowing_of(operator: WindowedAggregate, context: OperatorContext, *, reads
             assert_never(operator)
 
 
-class WindowedAggregateRule:
+class TimeWindowAggregateRule:
     """A record with a null key is dropped and does not advance time; in sliding windows also a record with a null
     value."""
 
@@ -52,3 +48,6 @@ class WindowedAggregateRule:
 
     def _give(self, key: Windowed, change: Change, timestamp: int) -> None:
         self._forward(Record(key, change, timestamp, self._headers))
+
+
+SlidingAggregateRule = SessionAggregateRule = TimeWindowAggregateRule

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
+from suiro.streams.records import Headers
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
@@ -21,6 +22,9 @@ Entry = tuple[int, bytes, bytes]
 _MIDDLE = 1 << 63
 _TIME = struct.Struct(">Q")
 _SEQUENCE = struct.Struct(">I")
+_COUNT = struct.Struct(">H")
+_LENGTH = struct.Struct(">i")
+_NULL = -1
 
 
 class TimeOrderedBuffer:
@@ -161,3 +165,35 @@ def _row(time: int, key: bytes, sequence: int) -> bytes:
 
 def _time(row: bytes) -> int:
     return int(_TIME.unpack_from(row)[0]) - _MIDDLE
+
+
+# Records as payloads: value and headers
+
+
+def pack(value: bytes, headers: Headers) -> bytes:
+    parts = [_COUNT.pack(len(headers))]
+    for name, content in headers:
+        parts += framed(name.encode()), framed(content)
+    return b"".join((*parts, value))
+
+
+def unpack(payload: bytes) -> tuple[bytes, Headers]:
+    (count,) = _COUNT.unpack_from(payload)
+    place, headers = _COUNT.size, []
+    for _ in range(count):
+        name, place = read_framed(payload, place)
+        content, place = read_framed(payload, place)
+        headers.append(((name or b"").decode(), content))
+    return payload[place:], tuple(headers)
+
+
+def framed(data: bytes | None) -> bytes:
+    """The length of the data, and the data."""
+    return _LENGTH.pack(_NULL) if data is None else _LENGTH.pack(len(data)) + data
+
+
+def read_framed(payload: bytes, place: int) -> tuple[bytes | None, int]:
+    """The framed data at this place, and the place behind it."""
+    (length,) = _LENGTH.unpack_from(payload, place)
+    place += _LENGTH.size
+    return (None, place) if length < 0 else (payload[place : place + length], place + length)

@@ -14,6 +14,7 @@ import marshal
 import struct
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -143,13 +144,9 @@ Snapshot = _Row | bytes | None
 
 # Copies of values that were read
 
-_ATOMS = frozenset(
-    {
-        *(str, int, bool, float, bytes, type(None)),
-        *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta),
-        *(decimal.Decimal, uuid.UUID),
-    }
-)
+_NO_JSON = (bytes, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, decimal.Decimal, uuid.UUID)
+_ATOMS = frozenset({str, int, bool, float, type(None), *_NO_JSON})
+_copied = partial(msgspec.to_builtins, builtin_types=_NO_JSON)
 
 
 def copier_of(value: Any) -> Copy | None:
@@ -178,17 +175,6 @@ def _is_known(value: Any) -> bool:
     if kind is list or kind is tuple:
         return all(map(_is_known, value))
     return kind in _ATOMS
-
-
-def _copied(value: Any) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    if kind is list:
-        return [_copied(item) for item in value]
-    if kind is tuple:
-        return tuple(_copied(item) for item in value)
-    return value
 
 
 # Values as they are read back

@@ -19,6 +19,7 @@ from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, Sli
 
 Function = Callable[..., Any] | Expression
 JoinType = Literal["inner", "left", "outer"]
+AggregationKind = Literal["count", "reduce", "aggregate"]
 StoreKind = Literal["key-value", "versioned", "window", "session", "stream-join", "buffer", "global"]
 
 
@@ -226,7 +227,7 @@ class Aggregation:
     aggregate. "aggregate": `initializer()` and aggregators (key, value, aggregate).
     """
 
-    kind: Literal["count", "reduce", "aggregate"]
+    kind: AggregationKind
     initializer: Callable[[], Any] | None = None
     aggregators: tuple[Function, ...] = ()
 
@@ -302,7 +303,7 @@ class TableGroupBy(Operator):
 class TableAggregate(Operator):
     """Takes the old row out, then puts the new row in."""
 
-    kind: Literal["count", "reduce", "aggregate"]
+    kind: AggregationKind
     store: str
     initializer: Callable[[], Any] | None = None
     adder: Function | None = None  # as `Aggregation`'s
