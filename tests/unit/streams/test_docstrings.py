@@ -17,14 +17,15 @@ import pytest
 
 import suiro.streams
 from suiro.streams import KStream, KTable, StreamsBuilder, serdes
-from suiro.streams.dsl.kstream_async import AsyncOperators
-from suiro.streams.dsl.kstream_batches import BatchOperators
+from suiro.streams.dsl.kstream_calls import AsyncOperators, BatchOperators
+from suiro.streams.windows import _Windows
 from suiro.testing import TopologyTestDriver
 
 CLASSES = [
     *(getattr(suiro.streams, name) for name in suiro.streams.__all__ if name != "KafkaStreams"),
     AsyncOperators,
     BatchOperators,
+    _Windows,
     TopologyTestDriver,
 ]
 OF_THE_DSL = (
@@ -45,9 +46,9 @@ OF_THE_DSL = (
         "StreamsBuilder",
         "Suppressed",
     ),
-    *("TimeWindows", "WindowedCogroupedKStream", "WindowedKStream"),
+    *("TimeWindows", "WindowedCogroupedKStream", "WindowedKStream", "_Windows"),
 )
-NOT_FOR_USERS = {"by_key", "is_closed", "starts_for"}
+NOT_FOR_USERS = {"by_key", "with_serdes", "is_closed", "starts_for"}
 RECORD = tuple[Any, Any, int]
 
 

@@ -130,16 +130,7 @@ class StreamsBuilder:
         above = graph.names.processor("KSTREAM-SOURCE-", given, "-source")
         node = graph.names.processor("KTABLE-SOURCE-", given)
         graph.add(above, source, named=given is not None)
-        graph.add_store(
-            nodes.StoreSpec(
-                name=store,
-                kind="global",
-                key=source.key,
-                value=source.value,
-                logged=False,
-                named_by_user=user_store is not None,
-            )
-        )
+        graph.add_store(store, "global", source.key, source.value, logged=False, named_by_user=user_store is not None)
         graph.add(node, nodes.GlobalTableSource(store=store), [above], named=given is not None)
         return GlobalKTable(graph, node, store, key=source.key, value=source.value)
 
@@ -152,16 +143,7 @@ class StreamsBuilder:
         >>> builder.add_state_store("seen", key=serdes.string, value=serdes.long) is builder
         True
         """
-        self._graph.add_store(
-            nodes.StoreSpec(
-                name=name,
-                kind="key-value",
-                key=key or serdes.tagged,
-                value=value or serdes.tagged,
-                logged=logged,
-                named_by_user=True,
-            )
-        )
+        self._graph.add_store(name, "key-value", key, value, logged=logged, named_by_user=True)
         return self
 
     def build(self) -> Topology:

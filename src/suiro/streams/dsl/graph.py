@@ -80,7 +80,11 @@ class Graph:
         node = self.nodes[name]
         self.nodes[name] = replace(node, operator=replace(node.operator, **fields))
 
-    def add_store(self, spec: nodes.StoreSpec) -> str:
+    def add_store(self, name: str, kind: nodes.StoreKind, key: Serde | None, value: Serde | None, **more: Any) -> str:
+        """Adds a store and returns its name. `more`: further fields of its `StoreSpec`."""
+        return self._add_store(nodes.StoreSpec(name=name, kind=kind, key=known(key), value=known(value), **more))
+
+    def _add_store(self, spec: nodes.StoreSpec) -> str:
         if spec.name in self.stores:
             raise TopologyError(f"two stores have the name {spec.name!r}; give each its own")
         legal_name(spec.name)
@@ -186,11 +190,11 @@ class Graph:
             copy = f"{node}-rows"
             if copy not in self.nodes:
                 self.add(copy, nodes.TableMapValues(mapper=_same, sends_old=True, store=f"{copy}-store"), [node])
-                self.add_store(replace(spec, name=f"{copy}-store"))
+                self._add_store(replace(spec, name=f"{copy}-store"))
             return copy, f"{copy}-store"
         if self.is_versioned(node):
             spec = replace(spec, kind="versioned", retention_ms=self._history_of(node))
-        self.add_store(spec)
+        self._add_store(spec)
         self.replace(node, store=spec.name)
         return node, spec.name
 

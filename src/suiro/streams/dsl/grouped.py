@@ -6,9 +6,8 @@ Windows, retention and serdes of an aggregate's store are settled here; the fold
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, python_function
@@ -69,7 +68,8 @@ class KGroupedStream:
         >>> results(last, delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
         [('UA', [3], 0), ('UA', [3, 9], 1), ('UA', [9, 4], 2)]
         """
-        return _table([self], _aggregation(initializer, aggregator), value, materialized, name)
+        aggregation = _aggregation(initializer, _aggregator(aggregator, "aggregate"))
+        return _table([self], aggregation, value, materialized, name)
 
     def windowed_by(self, windows: Windows) -> WindowedKStream:
         """Each window for itself: `TimeWindows`, `SlidingWindows` or `SessionWindows`. A record that comes after its
@@ -90,9 +90,7 @@ class KGroupedStream:
         >>> results(total, delays=[("UA", 9, 0)], fees=[("UA", 4, 1)])
         [('UA', 9, 0), ('UA', 5, 1)]
         """
-        return CogroupedKStream(
-            ((self, function(aggregator, "the aggregator of cogroup", "key", "value", "aggregate")),)
-        )
+        return CogroupedKStream(((self, _aggregator(aggregator, "cogroup")),))
 
     def by_key(self, store: str) -> KStream:
         """The group with the records of each key together. A named group has one repartition for all its uses."""
@@ -173,18 +171,44 @@ class WindowedKStream:
         [(Windowed(key='UA', start=0, end=0), 3, 0), (Windowed(key='UA', start=0, end=0), None, 0),
          (Windowed(key='UA', start=0, end=4), 7, 4)]
         """
-        aggregation = _aggregation(initializer, aggregator)
+        aggregation = _aggregation(initializer, _aggregator(aggregator, "aggregate"))
         return self._table(aggregation, value, materialized, name, merger=_merger(self._windows, merger))
 
 
-class CogroupedKStream:
+class _Cogrouped:
+    __slots__ = ("_parts", "_windows")
+
+    def __init__(self, parts: tuple[tuple[KGroupedStream, Function], ...], windows: Windows | None = None) -> None:
+        """Made by `cogroup` and its `windowed_by`."""
+        self._parts = parts
+        self._windows = windows
+
+    def _table(
+        self,
+        initializer: Callable[[], Any],
+        merger: Function | None,
+        value: Serde | None,
+        materialized: Materialized | None,
+        name: Name,
+    ) -> KTable:
+        groups = [group for group, _ in self._parts]
+        unnamed = [group.stream.node for group in groups if group.stream.rekeyed and group.name is None]
+        if len(unnamed) > 1:
+            raise TopologyError(
+                f"cogroup of {' and '.join(unnamed)}: their repartition topics would have one name; name the groups "
+                "(group_by(..., name=...))"
+            )
+        aggregation = _aggregation(initializer, *(aggregator for _, aggregator in self._parts))
+        merge = _merger(self._windows, merger)
+        return _table(
+            groups, aggregation, value, materialized, name, windows=self._windows, merger=merge, is_cogroup=True
+        )
+
+
+class CogroupedKStream(_Cogrouped):
     """Several groups with one kind of key, to be aggregated into one table."""
 
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: tuple[tuple[KGroupedStream, Function], ...]) -> None:
-        """Made by `cogroup`."""
-        self._parts = parts
+    __slots__ = ()
 
     def cogroup(self, grouped: KGroupedStream, aggregator: Function) -> CogroupedKStream:
         """Adds a group. Its topic needs as many partitions as the others'.
@@ -197,9 +221,7 @@ class CogroupedKStream:
         if not isinstance(grouped, KGroupedStream):
             raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}; group_by_key() makes one")
         check_one_builder(self._parts[0][0].stream, grouped.stream, "cogroup")
-        return CogroupedKStream(
-            (*self._parts, (grouped, function(aggregator, "the aggregator of cogroup", "key", "value", "aggregate")))
-        )
+        return CogroupedKStream((*self._parts, (grouped, _aggregator(aggregator, "cogroup"))))
 
     def aggregate(
         self,
@@ -215,7 +237,7 @@ class CogroupedKStream:
         >>> results(counted.aggregate(int), delays=[("UA", 3, 0), ("UA", 4, 1)])
         [('UA', 1, 0), ('UA', 2, 1)]
         """
-        return _cogroup(self._parts, None, initializer, None, value, materialized, name)
+        return self._table(initializer, None, value, materialized, name)
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream:
         """Each window for itself.
@@ -227,15 +249,10 @@ class CogroupedKStream:
         return WindowedCogroupedKStream(self._parts, _windows(windows))
 
 
-class WindowedCogroupedKStream:
+class WindowedCogroupedKStream(_Cogrouped):
     """Several groups in windows."""
 
-    __slots__ = ("_parts", "_windows")
-
-    def __init__(self, parts: tuple[tuple[KGroupedStream, Function], ...], windows: Windows) -> None:
-        """Made by `CogroupedKStream.windowed_by`."""
-        self._parts = parts
-        self._windows = windows
+    __slots__ = ()
 
     def aggregate(
         self,
@@ -253,7 +270,7 @@ class WindowedCogroupedKStream:
         >>> results(sessions.aggregate(int, lambda carrier, one, other: one + other), delays=[("UA", 3, 1)])
         [(Windowed(key='UA', start=1, end=1), 1, 1)]
         """
-        return _cogroup(self._parts, self._windows, initializer, merger, value, materialized, name)
+        return self._table(initializer, merger, value, materialized, name)
 
 
 class KGroupedTable:
@@ -334,7 +351,7 @@ class KGroupedTable:
 
     def _table(
         self,
-        kind: Literal["count", "reduce", "aggregate"],
+        kind: nodes.AggregationKind,
         value: Serde | None,
         materialized: Materialized | None,
         name: Name,
@@ -349,16 +366,11 @@ class KGroupedTable:
             names.processor("KSTREAM-SOURCE-", name, "-source"),
         )
         if self._name is None or self._repartition is None:
-            self._repartition = graph.add(
-                topic,
-                nodes.Repartition(topic=topic, key=known(self._key), value=known(self._value), is_change=True),
-                [self._node],
-                named=self._name is not None,
-                aliases=aliases,
-            )
+            cut = nodes.Repartition(topic=topic, key=known(self._key), value=known(self._value), is_change=True)
+            self._repartition = graph.add(topic, cut, [self._node], named=self._name is not None, aliases=aliases)
         prefix = "KTABLE-REDUCE-" if kind == "reduce" else "KTABLE-AGGREGATE-"
         key, value = stored.key or self._key, stored.value or value
-        graph.add_store(_spec(store, stored, None, key, value))
+        _add_store(graph, store, stored, None, key, value)
         operator = nodes.TableAggregate(kind=kind, store=store, **functions)
         node = graph.add_processor(prefix, name, operator, [self._repartition])
         return KTable(graph, node, key=key, value=value)
@@ -368,49 +380,17 @@ _COUNT = nodes.Aggregation(kind="count")
 
 
 def _reduction(reducer: Function) -> nodes.Aggregation:
-    return nodes.Aggregation(
-        kind="reduce", aggregators=(function(reducer, "the reducer of reduce", "aggregate", "value"),)
-    )
+    aggregator = function(reducer, "the reducer of reduce", "aggregate", "value")
+    return nodes.Aggregation(kind="reduce", aggregators=(aggregator,))
 
 
-def _aggregation(initializer: Callable[[], Any], aggregator: Function) -> nodes.Aggregation:
-    return nodes.Aggregation(
-        kind="aggregate",
-        initializer=python_function(initializer, "the initializer of aggregate"),
-        aggregators=(function(aggregator, "the aggregator of aggregate", "key", "value", "aggregate"),),
-    )
+def _aggregation(initializer: Callable[[], Any], *aggregators: Function) -> nodes.Aggregation:
+    first = python_function(initializer, "the initializer of aggregate")
+    return nodes.Aggregation(kind="aggregate", initializer=first, aggregators=aggregators)
 
 
-def _cogroup(
-    parts: tuple[tuple[KGroupedStream, Function], ...],
-    windows: Windows | None,
-    initializer: Callable[[], Any],
-    merger: Function | None,
-    value: Serde | None,
-    materialized: Materialized | None,
-    name: Name,
-) -> KTable:
-    unnamed = [group.stream.node for group, _ in parts if group.stream.rekeyed and group.name is None]
-    if len(unnamed) > 1:
-        raise TopologyError(
-            f"cogroup of {' and '.join(unnamed)}: their repartition topics would have one name; name the groups "
-            "(group_by(..., name=...))"
-        )
-    aggregation = nodes.Aggregation(
-        kind="aggregate",
-        initializer=python_function(initializer, "the initializer of aggregate"),
-        aggregators=tuple(aggregator for _, aggregator in parts),
-    )
-    return _table(
-        [group for group, _ in parts],
-        aggregation,
-        value,
-        materialized,
-        name,
-        windows=windows,
-        merger=_merger(windows, merger),
-        is_cogroup=True,
-    )
+def _aggregator(given: Function, operator: str) -> Function:
+    return function(given, f"the aggregator of {operator}", "key", "value", "aggregate")
 
 
 def _table(
@@ -440,15 +420,13 @@ def _table(
         node = names.processor("COGROUPKSTREAM-MERGE-", name, "-cogroup-merge")
     key = stored.key or common_key(group.stream.key for group in groups)
     value = stored.value or value
-    graph.add_store(_spec(store, stored, windows, key, value))
-    graph.add(
-        node,
-        _operator(aggregation, windows, store, emit, merger),
-        inputs,
-        named=name_of(name) is not None,
-        aliases=aliases,
-    )
-    return KTable(graph, node, key=_windowed_key(key, windows), value=value)
+    _add_store(graph, store, stored, windows, key, value)
+    operator = _operator(aggregation, windows, store, emit, merger)
+    graph.add(node, operator, inputs, named=name_of(name) is not None, aliases=aliases)
+    if windows is not None:
+        size_ms, inner = _size_ms(windows), known(key)
+        key = serdes.session_windowed(inner) if size_ms is None else serdes.time_windowed(inner, size_ms)
+    return KTable(graph, node, key=key, value=value)
 
 
 def _operator(
@@ -461,44 +439,27 @@ def _operator(
             return nodes.TimeWindowAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
         case SlidingWindows():
             return nodes.SlidingAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
-        case SessionWindows():
-            return nodes.SessionAggregate(
-                aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit
+    return nodes.SessionAggregate(aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit)
+
+
+def _add_store(
+    graph: Graph, store: str, stored: Materialized, windows: Windows | None, key: Serde | None, value: Serde | None
+) -> None:
+    options: dict[str, Any] = {"logged": stored.logged, "named_by_user": stored.name is not None}
+    kind: StoreKind = "key-value"
+    if windows is not None:
+        if stored.history_ms is not None:
+            raise TopologyError(f"store {store} holds windows and cannot be versioned; use Materialized.as_")
+        open_ms, size_ms = windows.retention_ms, _size_ms(windows)
+        retention_ms = open_ms if stored.retention_ms is None else stored.retention_ms
+        if retention_ms < open_ms:
+            raise TopologyError(
+                f"store {store} would keep windows for {retention_ms} ms, but they are open for {open_ms} ms; "
+                "give a longer retention, or shorter windows or grace"
             )
-
-
-def _spec(
-    store: str, stored: Materialized, windows: Windows | None, key: Serde | None, value: Serde | None
-) -> nodes.StoreSpec:
-    spec = nodes.StoreSpec(
-        name=store,
-        kind="key-value",
-        key=known(key),
-        value=known(value),
-        logged=stored.logged,
-        named_by_user=stored.name is not None,
-    )
-    if windows is None:
-        return spec
-    if stored.history_ms is not None:
-        raise TopologyError(f"store {store} holds windows and cannot be versioned; use Materialized.as_")
-    retention_ms = windows.retention_ms if stored.retention_ms is None else stored.retention_ms
-    if retention_ms < windows.retention_ms:
-        raise TopologyError(
-            f"store {store} would keep windows for {retention_ms} ms, but they are open for {windows.retention_ms} ms; "
-            "give a longer retention, or shorter windows or grace"
-        )
-    size_ms = _size_ms(windows)
-    kind: StoreKind = "session" if size_ms is None else "window"
-    return replace(spec, kind=kind, retention_ms=retention_ms, window_size_ms=size_ms)
-
-
-def _windowed_key(key: Serde | None, windows: Windows | None) -> Serde | None:
-    if windows is None:
-        return key
-    size_ms = _size_ms(windows)
-    inner = known(key)
-    return serdes.session_windowed(inner) if size_ms is None else serdes.time_windowed(inner, size_ms)
+        kind = "session" if size_ms is None else "window"
+        options |= {"retention_ms": retention_ms, "window_size_ms": size_ms}
+    graph.add_store(store, kind, key, value, **options)
 
 
 def _size_ms(windows: Windows) -> int | None:

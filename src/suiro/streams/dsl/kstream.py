@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, partitioner_function, processor_supplier, python_function
 from suiro.streams.dsl.graph import check_one_builder
-from suiro.streams.dsl.kstream_async import AsyncOperators
-from suiro.streams.dsl.kstream_batches import BatchOperators
+from suiro.streams.dsl.kstream_calls import AsyncOperators, BatchOperators
 from suiro.streams.dsl.named import (
     Grouped,
     Joined,
@@ -333,13 +332,7 @@ class KStream(AsyncOperators, BatchOperators):
         from suiro.streams.dsl.grouped import KGroupedStream
 
         grouped = options_of(grouped, Grouped)
-        stream = KStream(
-            self.graph,
-            self.node,
-            key=key or grouped.key or self.key,
-            value=value or grouped.value or self.value,
-            rekeyed=self.rekeyed,
-        )
+        stream = self.with_serdes(key or grouped.key, value or grouped.value)
         return KGroupedStream(stream, name_of(name) or grouped.name)
 
     def to_table(
@@ -360,19 +353,16 @@ class KStream(AsyncOperators, BatchOperators):
 
         graph = self.graph
         stored = options_of(materialized, Materialized)
-        key, value = key or stored.key or self.key, value or stored.value or self.value
         node = graph.names.processor("KSTREAM-TOTABLE-", name)
         store = "" if stored.name is not None else graph.names.store("KSTREAM-TOTABLE-")
-        stream = KStream(graph, self.node, key=key, value=value, rekeyed=self.rekeyed).by_key(
-            node, named=name is not None
-        )
+        stream = self.with_serdes(key or stored.key, value or stored.value).by_key(node, named=name is not None)
         return add_table(
             graph,
             node,
             nodes.TableSource(store=None),
             [stream.node],
-            key=key,
-            value=value,
+            key=stream.key,
+            value=stream.value,
             materialized=materialized,
             reserved=store,
             logged=True,
@@ -513,6 +503,10 @@ class KStream(AsyncOperators, BatchOperators):
         )
 
     # For the other modules of the DSL
+
+    def with_serdes(self, key: Serde | None, value: Serde | None) -> KStream:
+        """This stream with other serdes; None: the serde that it has."""
+        return KStream(self.graph, self.node, key=key or self.key, value=value or self.value, rekeyed=self.rekeyed)
 
     def by_key(self, base: str, *, named: bool) -> KStream:
         """This stream with records of one key together: itself, or behind a repartition named after `base`."""

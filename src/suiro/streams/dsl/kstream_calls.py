@@ -1,17 +1,20 @@
-"""Operators on streams that take `async def` functions, and what all operators build on: parts of `KStream`."""
+"""Operators on streams that take async functions, or functions of batches, and what all operators build on: parts of
+`KStream`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
-from suiro.streams.dsl.checks import async_function
+from suiro.extras import is_installed, require
+from suiro.streams.batches import KEY, TIMESTAMP, VALUE, arrow_type
+from suiro.streams.dsl.checks import async_function, python_function
 from suiro.streams.dsl.graph import Graph
 from suiro.streams.dsl.named import Name
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import AsyncCall, CallKind, CallSettings, Operator
+from suiro.streams.topology.nodes import AsyncCall, BatchFormat, CallKind, CallSettings, Columns, MapBatches, Operator
 from suiro.streams.windows import Duration
 
 if TYPE_CHECKING:
@@ -55,18 +58,28 @@ class StreamNode:
         return KStream(self.graph, node, key=key, value=value, rekeyed=rekeyed or self.rekeyed)
 
 
-class AsyncOperators(StreamNode):
-    """All take the same options.
+class CallOptions(TypedDict, total=False):
+    """The options of operators with async functions.
 
-    `concurrency`: calls of the operator under way at a time in a process, at most. `timeout`: of an attempt; None for
-    no limit. `retries`: further attempts after one that fails, the first after about `backoff`, each next one after
-    twice as long, up to 30 seconds. `retry_on`: exceptions after which to try again; by default all but those that say
-    that the program or the record is wrong (`TypeError`, `ValueError`, `KeyError` and their like). `order`: `"key"` has
-    the calls of one key one after the other, in the order of the records; `"none"` lets them overlap.
-
-    Results go on in the order of the records, whatever is done first. A call may be made again after a failure, also
-    one that had succeeded.
+    `concurrency`: calls of the operator under way at a time in a process, at most; 100. `timeout`: of an attempt; 30
+    seconds; None for no limit. `retries`: further attempts after one that fails, 3; the first after about `backoff`,
+    100 ms, each next one after twice as long, up to 30 seconds. `retry_on`: exceptions after which to try again; by
+    default all but those that say that the program or the record is wrong (`TypeError`, `ValueError`, `KeyError` and
+    their like). `order`: `"key"`, the default, has the calls of one key one after the other, in the order of the
+    records; `"none"` lets them overlap.
     """
+
+    concurrency: int
+    timeout: Duration | None
+    retries: int
+    backoff: Duration
+    retry_on: RetryOn
+    order: CallOrder
+
+
+class AsyncOperators(StreamNode):
+    """All take the same options, `CallOptions`. Results go on in the order of the records, whatever is done first. A
+    call may be made again after a failure, also one that had succeeded."""
 
     __slots__ = ()
 
@@ -74,14 +87,9 @@ class AsyncOperators(StreamNode):
         self,
         mapper: Callable[[Any], Coroutine[Any, Any, Any]],
         *,
-        concurrency: int = 100,
-        timeout: Duration | None = "30 seconds",
-        retries: int = 3,
-        backoff: Duration = "100 ms",
-        retry_on: RetryOn = None,
-        order: CallOrder = "key",
         value: Serde | None = None,
         name: Name = None,
+        **options: Unpack[CallOptions],
     ) -> KStream:
         """`await mapper(value)` gives the new value; keys stay, so nothing has to be repartitioned.
 
@@ -90,22 +98,17 @@ class AsyncOperators(StreamNode):
         >>> results(delays.map_values_async(hours, concurrency=200, timeout="2 seconds"), delays=[("UA", 90, 0)])
         [('UA', 1.5, 0)]
         """
-        operator = _operator("map_values", "mapper", mapper, concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("map_values", "mapper", mapper, **options)
         return self._next(operator, "KSTREAM-MAPVALUES-ASYNC-", name, key=self.key, value=value)
 
     def map_async(
         self,
         mapper: Callable[[Any, Any], Coroutine[Any, Any, tuple[Any, Any]]],
         *,
-        concurrency: int = 100,
-        timeout: Duration | None = "30 seconds",
-        retries: int = 3,
-        backoff: Duration = "100 ms",
-        retry_on: RetryOn = None,
-        order: CallOrder = "key",
         key: Serde | None = None,
         value: Serde | None = None,
         name: Name = None,
+        **options: Unpack[CallOptions],
     ) -> KStream:
         """`await mapper(key, value)` gives the new (key, value).
 
@@ -114,20 +117,15 @@ class AsyncOperators(StreamNode):
         >>> results(delays.map_async(swapped), delays=[("UA", 3, 0)])
         [(3, 'UA', 0)]
         """
-        operator = _operator("map", "mapper", mapper, concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("map", "mapper", mapper, **options)
         return self._next(operator, "KSTREAM-MAP-ASYNC-", name, key=key, value=value, rekeyed=True)
 
     def filter_async(
         self,
         predicate: Callable[[Any, Any], Coroutine[Any, Any, Any]],
         *,
-        concurrency: int = 100,
-        timeout: Duration | None = "30 seconds",
-        retries: int = 3,
-        backoff: Duration = "100 ms",
-        retry_on: RetryOn = None,
-        order: CallOrder = "key",
         name: Name = None,
+        **options: Unpack[CallOptions],
     ) -> KStream:
         """Keeps the records for which `await predicate(key, value)` holds.
 
@@ -136,20 +134,15 @@ class AsyncOperators(StreamNode):
         >>> results(delays.filter_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('AA', 20, 1)]
         """
-        operator = _operator("filter", "predicate", predicate, concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("filter", "predicate", predicate, **options)
         return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
     def filter_not_async(
         self,
         predicate: Callable[[Any, Any], Coroutine[Any, Any, Any]],
         *,
-        concurrency: int = 100,
-        timeout: Duration | None = "30 seconds",
-        retries: int = 3,
-        backoff: Duration = "100 ms",
-        retry_on: RetryOn = None,
-        order: CallOrder = "key",
         name: Name = None,
+        **options: Unpack[CallOptions],
     ) -> KStream:
         """Leaves out the records for which `await predicate(key, value)` holds.
 
@@ -158,23 +151,16 @@ class AsyncOperators(StreamNode):
         >>> results(delays.filter_not_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('UA', 3, 0)]
         """
-        operator = _operator(
-            "filter_not", "predicate", predicate, concurrency, timeout, retries, backoff, retry_on, order
-        )
+        operator = _operator("filter_not", "predicate", predicate, **options)
         return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
     def flat_map_values_async(
         self,
         mapper: Callable[[Any], Coroutine[Any, Any, Any]],
         *,
-        concurrency: int = 100,
-        timeout: Duration | None = "30 seconds",
-        retries: int = 3,
-        backoff: Duration = "100 ms",
-        retry_on: RetryOn = None,
-        order: CallOrder = "key",
         value: Serde | None = None,
         name: Name = None,
+        **options: Unpack[CallOptions],
     ) -> KStream:
         """`await mapper(value)` gives any number of values (a list, say), each under the record's key.
 
@@ -183,22 +169,15 @@ class AsyncOperators(StreamNode):
         >>> results(delays.flat_map_values_async(twice), delays=[("UA", 3, 0)])
         [('UA', 3, 0), ('UA', 3, 0)]
         """
-        operator = _operator(
-            "flat_map_values", "mapper", mapper, concurrency, timeout, retries, backoff, retry_on, order
-        )
+        operator = _operator("flat_map_values", "mapper", mapper, **options)
         return self._next(operator, "KSTREAM-FLATMAPVALUES-ASYNC-", name, key=self.key, value=value)
 
     def peek_async(
         self,
         action: Callable[[Any, Any], Coroutine[Any, Any, Any]],
         *,
-        concurrency: int = 100,
-        timeout: Duration | None = "30 seconds",
-        retries: int = 3,
-        backoff: Duration = "100 ms",
-        retry_on: RetryOn = None,
-        order: CallOrder = "key",
         name: Name = None,
+        **options: Unpack[CallOptions],
     ) -> KStream:
         """Awaits `action(key, value)` and passes the record on.
 
@@ -208,20 +187,72 @@ class AsyncOperators(StreamNode):
         UA
         [('UA', 3, 0)]
         """
-        operator = _operator("peek", "action", action, concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("peek", "action", action, **options)
         return self._next(operator, "KSTREAM-PEEK-ASYNC-", name, key=self.key, value=self.value)
+
+
+class BatchOperators(StreamNode):
+    __slots__ = ()
+
+    def map_batches(
+        self,
+        mapper: Callable[[Any], Any],
+        *,
+        reads: Any,
+        schema: Any,
+        format: BatchFormat = "pyarrow",
+        key_type: Any = "string",
+        value: Serde | None = None,
+        name: Name = None,
+    ) -> KStream:
+        """`mapper(table)` gives a table with a row for each of the same records, whose fields are the new values.
+
+        `reads`: fields of the values and their Arrow types, which become columns; one type, where a value has no
+        fields: the column `value`. The other columns are `record_key`, of `key_type` (None: without), and
+        `record_timestamp`, in ms. `schema`: the same for the result. The boundaries of batches are not defined. The
+        result must not depend on them; `TopologyTestDriver(cuts=...)` tests that.
+
+        >>> def hours(table):
+        ...     minutes = table["value"].to_pylist()
+        ...     return table.select([]).append_column("hours", [[each / 60 for each in minutes]])
+        >>> results(delays.map_batches(hours, reads="int64", schema={"hours": "float64"}), delays=[("UA", 90, 0)])
+        [('UA', {'hours': 1.5}, 0)]
+        """
+        if format not in get_args(BatchFormat):
+            raise TopologyError(f'format of map_batches is {format!r}; give "pyarrow", "pandas" or "polars"')
+        if not is_installed("pyarrow"):
+            require("spark")
+        if format == "polars" and not is_installed("polars"):
+            raise TopologyError(
+                "map_batches with format polars needs polars, which is not installed: pip install polars"
+            )
+        columns = _columns(reads, "reads")
+        if taken := [each for each, _ in columns.fields if each in (KEY, TIMESTAMP)]:
+            raise TopologyError(
+                f"reads of map_batches names the column {taken[0]!r}, which is of the record itself; rename the field "
+                "above, with map_values"
+            )
+        operator = MapBatches(
+            function=python_function(mapper, "the mapper of map_batches", "table"),
+            format=format,
+            reads=columns,
+            gives=_columns(schema, "schema"),
+            key_type=None if key_type is None else _type(key_type, "key_type"),
+        )
+        return self._next(operator, "KSTREAM-MAPBATCHES-", name, key=self.key, value=value)
 
 
 def _operator(
     kind: CallKind,
     role: str,
     function: Any,
-    concurrency: int,
-    timeout: Duration | None,
-    retries: int,
-    backoff: Duration,
-    retry_on: RetryOn,
-    order: CallOrder,
+    *,
+    concurrency: int = 100,
+    timeout: Duration | None = "30 seconds",
+    retries: int = 3,
+    backoff: Duration = "100 ms",
+    retry_on: RetryOn = None,
+    order: CallOrder = "key",
 ) -> AsyncCall:
     """`role`: what the function is to the operator."""
     operator = f"{kind}_async"
@@ -252,3 +283,28 @@ def _operator(
     parameters = ("value",) if kind in ("map_values", "flat_map_values") else ("key", "value")
     awaited = async_function(function, f"the {role} of {operator}", *parameters)
     return AsyncCall(kind=kind, function=awaited, calls=calls)
+
+
+def _columns(given: Any, what: str) -> Columns:
+    """A mapping of names to types, a schema of Arrow, or one type."""
+    if hasattr(given, "names") and hasattr(given, "types"):
+        given = dict(zip(given.names, given.types, strict=True))
+    if not isinstance(given, Mapping):
+        return Columns(((VALUE, _type(given, what)),), is_value=True)
+    if not given:
+        raise TopologyError(f"{what} of map_batches names no column")
+    for name in given:
+        if not isinstance(name, str):
+            raise TopologyError(f"{what} of map_batches names the column {name!r}; names are strings")
+    return Columns(tuple((name, _type(kind, f"{what}[{name!r}]")) for name, kind in given.items()))
+
+
+def _type(given: Any, what: str) -> Any:
+    try:
+        arrow_type(given)
+    except ValueError:
+        raise TopologyError(
+            f'{what} of map_batches is {given!r}, which is no type: give a name of Arrow, such as "float64", "int64", '
+            '"string", "bool" or "timestamp[ms]", or a type of pyarrow'
+        ) from None
+    return given
