@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from types import NoneType
 from typing import Any
@@ -67,19 +66,12 @@ def write_block(
     found: list[bytes | None] = []
     for start in range(0, len(values), _AT_ONCE):
         part = values[start : start + _AT_ONCE]
-        write: Callable[[Any], bytes]
-        if not are_exact(part):
-            write = other or write_json
-        elif before:
-            write = partial(_with, before)
+        if are_exact(part):
+            found += [None if value is None else before + write_text(value) for value in part]
         else:
-            write = write_text
-        found += [None if value is None else write(value) for value in part]
+            write = other or write_json
+            found += [None if value is None else write(value) for value in part]
     return found
-
-
-def _with(before: bytes, value: Any) -> bytes:
-    return before + write_text(value)
 
 
 def are_exact(values: Sequence[Any]) -> bool:

@@ -280,30 +280,21 @@ def _decode_fixed(name: str, topic: str, data: pa.Array, layout: str) -> pa.Arra
     """A column of fixed-width numbers. `layout` is NumPy's, big-endian."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     dtype = np.dtype(layout)
-    native = pa.from_numpy_dtype(dtype.newbyteorder("="))
+    own = dtype.newbyteorder("=")
+    size, rows = dtype.itemsize, len(data)
     column = data.cast(pa.binary())
-    rows = len(column)
     if rows == column.null_count:
-        return pa.nulls(rows, native)
-    valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
-    _, offsets_buffer, bytes_buffer = column.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1, 4 * column.offset).astype(np.int64)
-    lengths = np.diff(offsets)
-    wrong = valid & (lengths != dtype.itemsize)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise DeserializationError(name, topic, f"it takes {dtype.itemsize} bytes, not {int(lengths[row])}", row)
-    # A null row may own bytes, so rows are gathered by their offsets; without nulls they lie side by side.
-    if column.null_count == 0:
-        numbers = np.frombuffer(bytes_buffer, dtype, rows, int(offsets[0]))
-    else:
-        starts = np.where(valid, offsets[:-1], offsets[:-1][valid][0])
-        cells = np.frombuffer(bytes_buffer, np.uint8)[starts[:, None] + np.arange(dtype.itemsize)]
-        numbers = cells.view(dtype).ravel()
-    return pa.array(numbers.astype(dtype.newbyteorder("=")), native, mask=~valid)
+        return pa.nulls(rows, pa.from_numpy_dtype(own))
+    try:
+        cells = column.cast(pa.binary(size))
+    except pa.ArrowInvalid:
+        lengths = [size if item is None else len(item) for item in column.to_pylist()]
+        row = next(row for row, length in enumerate(lengths) if length != size)
+        raise DeserializationError(name, topic, f"it takes {size} bytes, not {lengths[row]}", row) from None
+    numbers = np.frombuffer(cells.buffers()[1], dtype, rows, cells.offset * size).astype(own)
+    return pa.array(numbers, mask=cells.is_null().to_numpy(zero_copy_only=False) if cells.null_count else None)
 
 
 def _encode_fixed(values: pa.Array, numbers: pa.Array, layout: str) -> pa.Array:
