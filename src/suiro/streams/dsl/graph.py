@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.dsl.named import Name
-from suiro.streams.dsl.naming import Names, is_generated, legal_name
+from suiro.streams.dsl.named import Name, Names, is_generated, legal_name
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
 from suiro.streams.topology import nodes

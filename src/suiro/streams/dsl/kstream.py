@@ -22,10 +22,10 @@ from suiro.streams.dsl.named import (
     Produced,
     Repartitioned,
     StreamJoined,
+    legal_name,
     name_of,
     options_of,
 )
-from suiro.streams.dsl.naming import legal_name
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.serdes.primitives import integer_of

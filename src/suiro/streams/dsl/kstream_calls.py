@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from suiro.extras import is_installed, require
@@ -27,20 +28,17 @@ CallOrder = Literal["key", "none"]
 RetryOn = type[Exception] | tuple[type[Exception], ...] | None
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class StreamNode:
-    """A stream as a node of its graph, on which all its operators build."""
+    """A stream as a node of its graph, on which all its operators build. Made by `StreamsBuilder` and by other
+    operations. `key`, `value`: None if no serde is known."""
 
-    __slots__ = ("graph", "key", "node", "rekeyed", "value")
-
-    def __init__(
-        self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, rekeyed: bool = False
-    ) -> None:
-        """Made by `StreamsBuilder` and by other operations. `key`, `value`: None if no serde is known."""
-        self.graph = graph
-        self.node = node
-        self.key = key
-        self.value = value
-        self.rekeyed = rekeyed
+    graph: Graph
+    node: str
+    _: KW_ONLY
+    key: Serde | None
+    value: Serde | None
+    rekeyed: bool = False
 
     def _next(
         self,

@@ -6,7 +6,7 @@ A table keeps rows only when it must: it is named, joined, grouped or suppressed
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from suiro.streams.dsl.checks import function
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from suiro.streams.dsl.grouped import KGroupedTable
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class KTable:
     """Rows by key. Every operation gives a new table and leaves this one as it is.
+
+    Made by `StreamsBuilder` and by other operations; `key`, `value`: None if no serde is known.
 
     A result has the timestamp of the change that it comes from. In the examples, `planes` is a table of tail numbers
     and seats, and `results(table, planes=[...])` gives (key, value, timestamp) of its changes.
     """
 
-    __slots__ = ("graph", "key", "node", "value")
-
-    def __init__(self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None) -> None:
-        """Made by `StreamsBuilder` and by other operations. `key`, `value`: None if no serde is known."""
-        self.graph = graph
-        self.node = node
-        self.key = key
-        self.value = value
+    graph: Graph
+    node: str
+    _: KW_ONLY
+    key: Serde | None
+    value: Serde | None
 
     @property
     def store_name(self) -> str | None:
@@ -262,18 +262,16 @@ class KTable:
         )
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class GlobalKTable:
     """A table of which every task has all rows. A stream joins it by any key; nothing else can be done with it."""
 
-    __slots__ = ("graph", "key", "node", "store_name", "value")
-
-    def __init__(self, graph: Graph, node: str, store_name: str, *, key: Serde | None, value: Serde | None) -> None:
-        """Made by `StreamsBuilder.global_table`."""
-        self.graph = graph
-        self.node = node
-        self.store_name = store_name
-        self.key = key
-        self.value = value
+    graph: Graph
+    node: str
+    store_name: str
+    _: KW_ONLY
+    key: Serde | None
+    value: Serde | None
 
 
 def add_table(

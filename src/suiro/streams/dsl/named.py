@@ -1,11 +1,16 @@
-"""The names, serdes and stores of an operator, as frozen objects with Kafka Streams' class names.
+"""Names of operators, stores and internal topics, as Kafka Streams generates them; and what users say of an operator:
+its name, serdes and store, as frozen objects with Kafka Streams' class names.
 
 Wherever an operation takes one of them it also takes the parts as keyword arguments (`name=`, `key=`, `value=`); a
 keyword argument wins over the object's part.
+
+One counter for a whole topology. Whatever is built takes its numbers in Kafka Streams' order, also where a user's name
+makes the generated one unnecessary, so that naming one operator renames no other one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
@@ -14,6 +19,10 @@ from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
 from suiro.streams.windows import Duration
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
+_NUMBERED = re.compile(r".*-[0-9]{10}.*")
 
 T = TypeVar("T")
 Partitioner = Callable[..., int | None]
@@ -41,6 +50,54 @@ Name = str | Named | None
 
 def name_of(name: Name) -> str | None:
     return name.name if isinstance(name, Named) else name
+
+
+class Names:
+    """The counter."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def generate(self, prefix: str) -> str:
+        number = self._next
+        self._next += 1
+        return f"{prefix}{number:010d}"
+
+    def processor(self, prefix: str, name: Name = None, suffix: str = "") -> str:
+        """Returns the user's name with a suffix, or a generated name. Both use up a number."""
+        generated = self.generate(prefix)
+        given = name_of(name)
+        return generated if given is None else legal_name(given + suffix)
+
+    def store(self, prefix: str) -> str:
+        return self.generate(f"{prefix}STATE-STORE-")
+
+
+def is_legal(name: str) -> bool:
+    """Tells whether a topic may have the name."""
+    return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
+
+
+def legal_name(name: str) -> str:
+    """Returns the name. Raises TopologyError if it cannot be a part of a Kafka topic's name."""
+    if not is_legal(name):
+        raise TopologyError(
+            f"{name!r} cannot be a name: it becomes a part of topic names; use up to 249 letters, "
+            "digits, '.', '_' and '-'"
+        )
+    return name
+
+
+def is_generated(name: str) -> bool:
+    """Tells whether a name was generated for a stream operator. Further names made from it would say nothing more."""
+    return _GENERATED.fullmatch(name) is not None
+
+
+def moves_with_its_place(name: str) -> bool:
+    """Tells whether the name contains a number of the counter. Such a name changes when operators are added above."""
+    return _NUMBERED.fullmatch(name) is not None
 
 
 def options_of(given: T | None, kind: type[T]) -> T:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from suiro.errors import UsageError
-from suiro.streams.dsl.naming import is_legal
+from suiro.streams.dsl.named import is_legal
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.records import Record
 from suiro.streams.serdes.primitives import integer_of

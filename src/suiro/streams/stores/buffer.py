@@ -106,8 +106,7 @@ class TimeOrderedBuffer:
 
     def evict_before(self, time: int) -> Iterator[Entry]:
         """Removes and yields every entry whose time is less than this."""
-        while (row := self._first()) is not None and _time(row) < time:
-            yield self._evict(row)
+        return self.evict_while(lambda: _time(self._heap[0]) < time)
 
     def _evict(self, row: bytes) -> Entry:
         payload = self._rows.get(row)

@@ -153,7 +153,7 @@ class SessionStore(_WindowedStore):
 
     def __init__(self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> None:
         super().__init__(spec, rows, stamped=False, keeps=keeps)
-        # Ends and starts of each key, in order. Only operators need it, so it is made when they first do.
+        # Ends and starts of each key, in order; made when a key is first asked for.
         self._of_key: dict[bytes, list[tuple[int, int]]] | None = None
 
     # For users
@@ -164,16 +164,8 @@ class SessionStore(_WindowedStore):
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed, Any]]:
         """Yields the key's sessions with end >= earliest_end and start <= latest_start, by end and then by start."""
-        raw = self.key_of(key)
-        length = len(raw) + _SESSION.size
-        low = raw + _SESSION.pack(max(earliest_end, 0), 0)
-        high = raw + _SESSION.pack(LATEST_MS, LATEST_MS) + b"\x00"
-        for row in self._rows.keys(low, high):
-            if len(row) != length:  # it is of a longer key, which begins with this one
-                continue
-            end, start = self._numbers(row)
-            if start <= latest_start and (found := self._cells.get(row)) is not None:
-                yield Windowed(key, start, end), found[0]
+        for start, end, value in self.sessions_at(self.key_of(key), earliest_end, latest_start):
+            yield Windowed(key, start, end), value
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
         """Returns the value of exactly this session; None if there is none."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from suiro.errors import UsageError
-from suiro.streams.dsl.naming import moves_with_its_place
+from suiro.streams.dsl.named import moves_with_its_place
 from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
