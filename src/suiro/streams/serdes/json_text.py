@@ -1,8 +1,8 @@
 """JSON as UTF-8: compact, keys sorted, so that equal values give equal bytes. NaN and infinity are refused.
 
-A column is read and written as a whole (`json_columns`) where that gives exactly what `deserialize` and `serialize`
-give row by row, down to an absent field being no null and 1 being no 1.0. Where that is not sure, rows are read by
-`json` and then made a column; where no column holds the values, it raises NotColumnarError.
+Rows are read one by one and made a column (`json_columns`), which gives exactly what `deserialize` gives, down to an
+absent field being no null and 1 being no 1.0. Where no column holds the values, it raises NotColumnarError. A column is
+written as a whole where that gives exactly what `serialize` gives row by row.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from suiro.streams.serdes.block_forms import encode_block
-from suiro.streams.serdes.json_columns import are_alike, read_fields, read_objects, write_column
+from suiro.streams.serdes.block_forms import decode_rows, encode_block
+from suiro.streams.serdes.json_columns import column_of, read_fields, write_column
 from suiro.streams.serdes.json_values import read_json, write_block, write_json
 from suiro.streams.serdes.serde import DeserializationError, NotColumnarError, SerializationError
 
@@ -50,11 +50,7 @@ class JsonSerde:
         return write_block(values)
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
-
-        column = data.cast(pa.binary())
-        quick = read_objects(column)
-        return self._decode_rows(column, topic) if quick is None else quick
+        return self._column(self._rows(data, topic), topic)
 
     def decode_fields(self, data: pa.Array, fields: Collection[str], *, topic: str = "") -> pa.Array:
         """Only these fields of objects, for expressions, to which an absent field is a null one.
@@ -65,7 +61,13 @@ class JsonSerde:
 
         column = data.cast(pa.binary())
         quick = read_fields(column, frozenset(fields))
-        return self._decode_rows(column, topic, fields) if quick is None else quick
+        if quick is not None:
+            return quick
+        rows = self._rows(column, topic)
+        if not all(row is None or isinstance(row, dict) for row in rows):
+            raise NotColumnarError(self.name, topic, "some rows are no objects")
+        found = [row if row is None else {field: row.get(field) for field in fields} for row in rows]
+        return self._column(found, topic)
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
         import pyarrow as pa
@@ -73,46 +75,25 @@ class JsonSerde:
         quick = write_column(values)
         return pa.array(encode_block(self, values.to_pylist(), topic), pa.binary()) if quick is None else quick
 
-    def _decode_rows(self, column: pa.Array, topic: str, fields: Collection[str] | None = None) -> pa.Array:
+    def _rows(self, data: pa.Array, topic: str) -> list[Any]:
         import pyarrow as pa
 
-        rows: list[Any] = []
-        for row, item in enumerate(column.to_pylist()):
-            try:
-                rows.append(None if item is None else self.deserialize(topic, item))
-            except DeserializationError as error:
-                raise DeserializationError(self.name, topic, error.reason, row) from None
-            if item is not None and rows[-1] is None:
+        items = data.cast(pa.binary()).to_pylist()
+        rows, failed = decode_rows(self, items, topic)
+        for row, error in failed.items():
+            raise DeserializationError(self.name, topic, getattr(error, "reason", str(error)), row) from None
+        for row, item in enumerate(items):
+            if rows[row] is None and item is not None:
                 raise NotColumnarError(self.name, topic, f"row {row} is the JSON null, which is not a null value")
-        if fields is not None:
-            if not all(row is None or isinstance(row, dict) for row in rows):
-                raise NotColumnarError(self.name, topic, "some rows are no objects")
-            rows = [row if row is None else {field: row.get(field) for field in fields} for row in rows]
-        if not are_alike(rows):
+        return rows
+
+    def _column(self, rows: list[Any], topic: str) -> pa.Array:
+        found = column_of(rows)
+        if found is None:
             raise NotColumnarError(
-                self.name, topic, "some fields are absent in some rows, or some values are nested too deeply"
+                self.name,
+                topic,
+                "some fields are absent in some rows, have two types or more than 64 bits, or some values are "
+                "nested too deeply",
             )
-        try:
-            values = pa.array(rows)
-        except (
-            pa.ArrowInvalid,
-            pa.ArrowTypeError,
-            pa.ArrowNotImplementedError,
-            OverflowError,
-            ValueError,
-        ) as error:
-            raise NotColumnarError(self.name, topic, str(error)) from None
-        if not _same(values.to_pylist(), rows):
-            raise NotColumnarError(self.name, topic, "some fields have two types of number")
-        return values
-
-
-def _same(left: Any, right: Any) -> bool:
-    """Equal, and of the same types all the way down."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(_same, left, right))
-    return bool(left == right)
+        return found
