@@ -59,11 +59,9 @@ class SourceReader:
         assert isinstance(operator, Source | Repartition)
         self._node = node
         self._key, self._value = operator.key, operator.value
-        own = operator.on_deserialization_error if isinstance(operator, Source) else None
-        self._policy = own or on_deserialization_error
-        extractor = operator.timestamp if isinstance(operator, Source) else None
-        if extractor is None:
-            extractor = FailOnInvalidTimestamp()
+        own = operator if isinstance(operator, Source) else None
+        self._policy = (own and own.on_deserialization_error) or on_deserialization_error
+        extractor = (own and own.timestamp) or FailOnInvalidTimestamp()
         self._ask: Any = getattr(extractor, "extract", extractor)
         # What nearly all sources have needs no object per record.
         self._plain = isinstance(extractor, FailOnInvalidTimestamp)
@@ -120,7 +118,7 @@ class SourceReader:
         deserialised. Otherwise returns None and has changed nothing. `takes_all`: no record will be read again. Only
         then is an extractor asked, because it is given the time of the records before."""
         timestamps = columns.column("timestamp").to_pylist()
-        is_plain = self._are_times(timestamps)
+        is_plain = self._plain and min(timestamps, default=0) >= 0  # then they are the event times
         if not (is_plain or takes_all):
             return None
         keys, failed = decode_rows(self._key, columns.column("key").to_pylist(), topic)
@@ -187,10 +185,6 @@ class SourceReader:
         place = (topic, partition)
         if time > self._times.get(place, UNKNOWN):
             self._times[place] = time
-
-    def _are_times(self, timestamps: Sequence[int]) -> bool:
-        """Tells whether each timestamp is its record's event time."""
-        return self._plain and min(timestamps, default=0) >= 0
 
     def _extract(self, source: SourceRecord, partition_time: int) -> int:
         try:

@@ -131,12 +131,6 @@ class Task:
         for time in self._followers.values():
             time.carried = carried
 
-    def _pass(self, name: str) -> None:
-        time = self._followers.get(name)
-        if time is not None:
-            inputs = self._inputs_of.get(name, self._passed)
-            time.pass_to(max((self._passed.get(each, UNKNOWN) for each in inputs), default=UNKNOWN))
-
     def advance_wall_clock(self, now_ms: int) -> None:
         self.wall_clock_time = now_ms
         self.punctuators.wall_clock_time_is(now_ms)
@@ -145,7 +139,10 @@ class Task:
         """Releases what waited for the end of the batch, parents first, and writes the operators' times to their
         map."""
         for node in self.sub_topology.nodes:
-            self._pass(node.name)
+            time = self._followers.get(node.name)
+            if time is not None:
+                passed = (self._passed.get(each, UNKNOWN) for each in self._inputs_of[node.name])
+                time.pass_to(max(passed, default=UNKNOWN))
             finish = getattr(self._rules[node.name], "end_of_batch", None)
             if finish is not None:
                 finish()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Self
-
 from suiro.broker import Crash, Delay, Drop, Error, Fault, Faults, Rule
 from suiro.clock import ShiftedClock
 from suiro.errors import UsageError
@@ -17,11 +13,6 @@ class NodeUnderTest(InProcessNode):
     """The node of `suiro.testing.node`. `bootstrap_servers`: its address. `faults`: faults to inject."""
 
     _clock: ShiftedClock
-
-    @classmethod
-    def begin(cls, *, data: Path | str | None = None, settings: Mapping[str, str] | None = None) -> Self:
-        """Starts it on a free port. Raises `ConfigError` if that fails."""
-        return cls.start(data=data, settings=settings, clock=ShiftedClock())
 
     @property
     def faults(self) -> FaultRules:

@@ -22,13 +22,14 @@ def known(serde: Serde | None) -> Serde:
     return serdes.tagged if serde is None else serde
 
 
-def common_key(keys: Iterable[Serde | None]) -> Serde | None:
-    """Returns the serde of keys that meet: the one that is known. None if none is known, or if they differ."""
-    all_keys = [key for key in keys if key is not None]
-    sure = [key for key in all_keys if getattr(key, "inner", key) != serdes.tagged]
+def common_serde(serdes_: Iterable[Serde | None]) -> Serde | None:
+    """Returns the serde of keys, or values, that meet: the one that is known. None if none is known, or if they
+    differ."""
+    given = [serde for serde in serdes_ if serde is not None]
+    sure = [serde for serde in given if getattr(serde, "inner", serde) != serdes.tagged]
     if not sure:
-        return all_keys[0] if all_keys else None
-    return sure[0] if all(key == sure[0] for key in sure) else None
+        return given[0] if given else None
+    return sure[0] if all(serde == sure[0] for serde in sure) else None
 
 
 def check_one_builder(one: Any, other: Any, operation: str) -> None:
@@ -126,8 +127,8 @@ class Graph:
         if there is not None and not (named or there.named_by_user) and there.parents == (parent,):
             assert isinstance(there.operator, nodes.Repartition)
             key, value = (
-                _known(there.operator.key, operator.key),
-                _known(there.operator.value, operator.value),
+                common_serde((there.operator.key, operator.key)),
+                common_serde((there.operator.value, operator.value)),
             )
             if key is not None and value is not None:
                 self.replace(topic, key=key, value=value)
@@ -220,13 +221,6 @@ class Graph:
 
     def _parent(self, node: str) -> str:
         return self.nodes[node].parents[0]
-
-
-def _known(one: Serde, other: Serde) -> Serde | None:
-    """Returns the one of two serdes that is known; None if they differ."""
-    if one == other or other == serdes.tagged:
-        return one
-    return other if one == serdes.tagged else None
 
 
 def _same(value: Any) -> Any:

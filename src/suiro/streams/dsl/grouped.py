@@ -11,7 +11,7 @@ from typing import Any
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, python_function
-from suiro.streams.dsl.graph import Graph, check_one_builder, common_key, known
+from suiro.streams.dsl.graph import Graph, check_one_builder, common_serde, known
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import KTable, check_no_retention
 from suiro.streams.dsl.named import Materialized, Name, name_of, options_of
@@ -22,34 +22,52 @@ from suiro.streams.topology.nodes import Function, StoreKind
 from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, Windows
 
 
-class KGroupedStream:
-    """A stream's records by key, without windows."""
+class _Aggregates:
+    """What a grouped stream has with windows and without."""
 
-    __slots__ = ("_repartition", "name", "stream")
+    __slots__ = ("_table", "stream")
 
-    def __init__(self, stream: KStream, name: str | None) -> None:
-        """Made by `group_by` and `group_by_key`."""
-        self.stream = stream
-        self.name = name
-        self._repartition: KStream | None = None
+    stream: KStream
+    _table: Callable[..., KTable]
 
     def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
-        """How many records each key has; records with a null key or value do not count. A result has the largest
-        timestamp of its records so far.
+        """How many records each key has, in each window if there are windows. Without windows, and in sliding windows,
+        records with a null key or value do not count. A result has the largest timestamp of its records so far.
 
         >>> per_carrier = delays.group_by_key().count(materialized=Materialized.as_("per-carrier"))
         >>> results(per_carrier, delays=[("UA", 3, 5), ("UA", None, 6), ("UA", 4, 2)])
         [('UA', 1, 5), ('UA', 2, 5)]
+        >>> windowed = delays.group_by_key().windowed_by(TimeWindows.of_size(10, advance=5))
+        >>> results(windowed.count(), delays=[("UA", 3, 7)])
+        [(Windowed(key='UA', start=0, end=10), 1, 7), (Windowed(key='UA', start=5, end=15), 1, 7)]
         """
-        return _table([self], _COUNT, serdes.long, materialized, name)
+        return self._table(_COUNT, serdes.long, materialized, name)
 
     def reduce(self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
 
         >>> results(delays.group_by_key().reduce(max), delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
         [('UA', 3, 0), ('UA', 9, 1), ('UA', 9, 2)]
+        >>> windowed = delays.group_by_key().windowed_by(SlidingWindows.of_difference(5))
+        >>> results(windowed.reduce(max), delays=[("UA", 3, 7)])
+        [(Windowed(key='UA', start=2, end=7), 3, 7)]
         """
-        return _table([self], _reduction(reducer), self.stream.value, materialized, name)
+        aggregator = function(reducer, "the reducer of reduce", "aggregate", "value")
+        aggregation = nodes.Aggregation(kind="reduce", aggregators=(aggregator,))
+        return self._table(aggregation, self.stream.value, materialized, name)
+
+
+class KGroupedStream(_Aggregates):
+    """A stream's records by key, without windows."""
+
+    __slots__ = ("_repartition", "name")
+
+    def __init__(self, stream: KStream, name: str | None) -> None:
+        """Made by `group_by` and `group_by_key`."""
+        self.stream = stream
+        self.name = name
+        self._repartition: KStream | None = None
+        self._table = partial(_table, [self])
 
     def aggregate(
         self,
@@ -69,7 +87,7 @@ class KGroupedStream:
         [('UA', [3], 0), ('UA', [3, 9], 1), ('UA', [9, 4], 2)]
         """
         aggregation = _aggregation(initializer, _aggregator(aggregator, "aggregate"))
-        return _table([self], aggregation, value, materialized, name)
+        return self._table(aggregation, value, materialized, name)
 
     def windowed_by(self, windows: Windows) -> WindowedKStream:
         """Each window for itself: `TimeWindows`, `SlidingWindows` or `SessionWindows`. A record that comes after its
@@ -102,18 +120,16 @@ class KGroupedStream:
         return found
 
 
-class WindowedKStream:
+class WindowedKStream(_Aggregates):
     """A grouped stream in windows."""
 
-    __slots__ = ("_grouped", "_table", "_windows")
+    __slots__ = ("_grouped", "_windows")
 
     def __init__(
-        self,
-        grouped: KGroupedStream,
-        windows: Windows,
-        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+        self, grouped: KGroupedStream, windows: Windows, emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
     ) -> None:
         """Made by `windowed_by`."""
+        self.stream = grouped.stream
         self._grouped = grouped
         self._windows = windows
         self._table = partial(_table, [grouped], windows=windows, emit=emit)
@@ -131,24 +147,6 @@ class WindowedKStream:
                 f"an emit strategy is {strategy!r}; give EmitStrategy.on_window_close() or .on_window_update()"
             )
         return WindowedKStream(self._grouped, self._windows, strategy)
-
-    def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
-        """How many records each key has in each window. A result has the largest timestamp of its records.
-
-        >>> windowed = delays.group_by_key().windowed_by(TimeWindows.of_size(10, advance=5))
-        >>> results(windowed.count(), delays=[("UA", 3, 7)])
-        [(Windowed(key='UA', start=0, end=10), 1, 7), (Windowed(key='UA', start=5, end=15), 1, 7)]
-        """
-        return self._table(_COUNT, serdes.long, materialized, name)
-
-    def reduce(self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
-        """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
-
-        >>> windowed = delays.group_by_key().windowed_by(SlidingWindows.of_difference(5))
-        >>> results(windowed.reduce(max), delays=[("UA", 3, 7)])
-        [(Windowed(key='UA', start=2, end=7), 3, 7)]
-        """
-        return self._table(_reduction(reducer), self._grouped.stream.value, materialized, name)
 
     def aggregate(
         self,
@@ -379,11 +377,6 @@ class KGroupedTable:
 _COUNT = nodes.Aggregation(kind="count")
 
 
-def _reduction(reducer: Function) -> nodes.Aggregation:
-    aggregator = function(reducer, "the reducer of reduce", "aggregate", "value")
-    return nodes.Aggregation(kind="reduce", aggregators=(aggregator,))
-
-
 def _aggregation(initializer: Callable[[], Any], *aggregators: Function) -> nodes.Aggregation:
     first = python_function(initializer, "the initializer of aggregate")
     return nodes.Aggregation(kind="aggregate", initializer=first, aggregators=aggregators)
@@ -418,7 +411,7 @@ def _table(
     if is_cogroup:
         aliases = tuple(names.processor(prefix, name, f"-cogroup-agg-{number}") for number in range(len(groups)))
         node = names.processor("COGROUPKSTREAM-MERGE-", name, "-cogroup-merge")
-    key = stored.key or common_key(group.stream.key for group in groups)
+    key = stored.key or common_serde(group.stream.key for group in groups)
     value = stored.value or value
     _add_store(graph, store, stored, windows, key, value)
     operator = _operator(aggregation, windows, store, emit, merger)

@@ -9,7 +9,7 @@ from typing import Any
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function
-from suiro.streams.dsl.graph import check_one_builder, common_key, known
+from suiro.streams.dsl.graph import check_one_builder, common_serde, known
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
 from suiro.streams.dsl.named import Joined, Materialized, Name, StreamJoined, name_of, options_of
@@ -70,7 +70,7 @@ def _stream_stream(
     joined = options_of(joined, StreamJoined)
     given = name_of(name) or joined.name
     graph, names = left.graph, left.graph.names
-    key = key or joined.key or common_key((left.key, right.key))
+    key = key or joined.key or common_serde((left.key, right.key))
     left_value = value or joined.value or left.value
     right_value = other_value or joined.other_value or right.value
     sides = ((left, left_value, "-left"), (right, right_value, "-right"))
@@ -243,7 +243,7 @@ def join_tables(
             right_versioned=graph.is_versioned(right_node),
         ),
         [left_node, right_node],
-        key=stored.key or common_key((left.key, right.key)),
+        key=stored.key or common_serde((left.key, right.key)),
         value=stored.value or value,
         materialized=materialized,
         reserved=f"{node}-store",

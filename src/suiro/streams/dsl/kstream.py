@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, partitioner_function, processor_supplier, python_function
 from suiro.streams.dsl.graph import check_one_builder
-from suiro.streams.dsl.kstream_calls import AsyncOperators, BatchOperators
+from suiro.streams.dsl.kstream_calls import CallOperators
 from suiro.streams.dsl.named import (
     Grouped,
     Joined,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from suiro.streams.dsl.ktable import GlobalKTable, KTable
 
 
-class KStream(AsyncOperators, BatchOperators):
+class KStream(CallOperators):
     """Records, one after the other. Every operation gives a new stream and leaves this one as it is.
 
     A result of one record has the record's timestamp. In the examples, `delays` is a stream of carriers and minutes.

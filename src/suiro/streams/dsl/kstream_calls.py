@@ -28,10 +28,33 @@ CallOrder = Literal["key", "none"]
 RetryOn = type[Exception] | tuple[type[Exception], ...] | None
 
 
+class CallOptions(TypedDict, total=False):
+    """The options of operators with async functions.
+
+    `concurrency`: calls of the operator under way at a time in a process, at most; 100. `timeout`: of an attempt; 30
+    seconds; None for no limit. `retries`: further attempts after one that fails, 3; the first after about `backoff`,
+    100 ms, each next one after twice as long, up to 30 seconds. `retry_on`: exceptions after which to try again; by
+    default all but those that say that the program or the record is wrong (`TypeError`, `ValueError`, `KeyError` and
+    their like). `order`: `"key"`, the default, has the calls of one key one after the other, in the order of the
+    records; `"none"` lets them overlap.
+    """
+
+    concurrency: int
+    timeout: Duration | None
+    retries: int
+    backoff: Duration
+    retry_on: RetryOn
+    order: CallOrder
+
+
 @dataclass(eq=False, repr=False, slots=True)
-class StreamNode:
+class CallOperators:
     """A stream as a node of its graph, on which all its operators build. Made by `StreamsBuilder` and by other
-    operations. `key`, `value`: None if no serde is known."""
+    operations. `key`, `value`: None if no serde is known.
+
+    Results of async functions go on in the order of the records, whatever is done first. A call may be made again after
+    a failure, also one that had succeeded.
+    """
 
     graph: Graph
     node: str
@@ -54,32 +77,6 @@ class StreamNode:
 
         node = self.graph.add_processor(prefix, name, operator, [self.node])
         return KStream(self.graph, node, key=key, value=value, rekeyed=rekeyed or self.rekeyed)
-
-
-class CallOptions(TypedDict, total=False):
-    """The options of operators with async functions.
-
-    `concurrency`: calls of the operator under way at a time in a process, at most; 100. `timeout`: of an attempt; 30
-    seconds; None for no limit. `retries`: further attempts after one that fails, 3; the first after about `backoff`,
-    100 ms, each next one after twice as long, up to 30 seconds. `retry_on`: exceptions after which to try again; by
-    default all but those that say that the program or the record is wrong (`TypeError`, `ValueError`, `KeyError` and
-    their like). `order`: `"key"`, the default, has the calls of one key one after the other, in the order of the
-    records; `"none"` lets them overlap.
-    """
-
-    concurrency: int
-    timeout: Duration | None
-    retries: int
-    backoff: Duration
-    retry_on: RetryOn
-    order: CallOrder
-
-
-class AsyncOperators(StreamNode):
-    """All take the same options, `CallOptions`. Results go on in the order of the records, whatever is done first. A
-    call may be made again after a failure, also one that had succeeded."""
-
-    __slots__ = ()
 
     def map_values_async(
         self,
@@ -187,10 +184,6 @@ class AsyncOperators(StreamNode):
         """
         operator = _operator("peek", "action", action, **options)
         return self._next(operator, "KSTREAM-PEEK-ASYNC-", name, key=self.key, value=self.value)
-
-
-class BatchOperators(StreamNode):
-    __slots__ = ()
 
     def map_batches(
         self,

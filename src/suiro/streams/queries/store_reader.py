@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from suiro.client import LATEST, Client, Fetched
@@ -86,20 +87,17 @@ class ReadOnlyStore:
         self._spec = spec = specs[name]
         if spec.kind not in READABLE:
             raise UsageError(f"store {name!r} is a {spec.kind} store; those that can be read are {', '.join(READABLE)}")
-        if not spec.logged and _global_source(topology, name) is None:
+        source = _global_source(topology, name)
+        if not spec.logged and source is None:
             raise UsageError(f"store {name!r} has no changelog topic, so it cannot be read from outside its task")
         self._topic = changelog_topic(topology, application_id, name)
-        self._topology = topology
-        self._max_bytes = max_bytes
-        self._bootstrap_servers = bootstrap_servers
-        self._settings = dict(settings or {})
-        self._clock = clock
+        self._client = partial(Client, bootstrap_servers, settings=dict(settings or {}), clock=clock)
         self._timeout_ms = timeout_ms
-        self._needs_headers = _global_source(topology, name) is not None
+        self._needs_headers = source is not None
         self._table = TopicTable(
             self._topic,
             new_client=self._client,
-            new_state=self._empty,
+            new_state=lambda: _copy(source, spec, _Held(name, max_bytes)),
             decode=self._decode,
             apply=lambda copy, partition, batch: copy.apply(partition, batch),
             name=f"suiro-store-{name}",
@@ -199,12 +197,6 @@ class ReadOnlyStore:
             f"the copy of store {self._spec.name!r} did not reach its changelog's end within {limit_ms} ms; "
             f"it is at {self._table.positions or 'no partition'} of topic {self._topic!r}. Is the pipeline running?"
         )
-
-    def _client(self) -> Client:
-        return Client(self._bootstrap_servers, settings=self._settings, clock=self._clock)
-
-    def _empty(self) -> _Copy | _VersionedCopy | _GlobalCopy:
-        return _copy(self._topology, self._spec, _Held(self._spec.name, self._max_bytes))
 
     def _decode(self, found: Fetched, position: int) -> tuple[Any, int]:
         decoded = columnar.decode(
@@ -378,8 +370,7 @@ class _GlobalCopy:
                 put(record.key, record.value, record.timestamp)
 
 
-def _copy(topology: Topology, spec: StoreSpec, held: _Held) -> _Copy | _VersionedCopy | _GlobalCopy:
-    source = _global_source(topology, spec.name)
+def _copy(source: Node | None, spec: StoreSpec, held: _Held) -> _Copy | _VersionedCopy | _GlobalCopy:
     if source is not None:
         return _GlobalCopy(spec, source, held)
     return _VersionedCopy(spec, held) if spec.kind == "versioned" else _Copy(spec, held)

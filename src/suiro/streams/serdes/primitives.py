@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from suiro.streams.serdes.serde import DeserializationError, SerializationError
+from suiro.streams.serdes.block_forms import refused
+from suiro.streams.serdes.serde import DeserializationError, Serde, SerializationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,13 +107,8 @@ class StringSerde:
 
         try:
             return data.cast(pa.binary()).cast(pa.string())
-        except pa.ArrowInvalid:
-            for row, item in enumerate(data.to_pylist()):
-                try:
-                    None if item is None else item.decode()
-                except UnicodeDecodeError as error:
-                    raise DeserializationError(self.name, topic, f"not UTF-8: {error}", row) from None
-            raise
+        except pa.ArrowInvalid as error:
+            raise refused(self, data.to_pylist(), topic) or error from None
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
         import pyarrow as pa
@@ -153,7 +149,7 @@ class _NumberSerde:
         return [None if value is None else self.serialize(topic, value) for value in values]
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
-        return _decode_fixed(self.name, topic, data, self.dtype)
+        return _decode_fixed(self, topic, data, self.dtype)
 
 
 class _IntegerSerde(_NumberSerde):
@@ -258,14 +254,9 @@ class BooleanSerde:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        try:
-            numbers = _decode_fixed(self.name, topic, data, "u1")
-            sound = not pc.any(pc.greater(numbers, 1)).as_py()
-        except DeserializationError:
-            sound = False
-        if not sound:
-            row = next(row for row, item in enumerate(data.to_pylist()) if item not in (None, b"\0", b"\1"))
-            raise DeserializationError(self.name, topic, "a boolean is one byte, 0 or 1", row)
+        numbers = _decode_fixed(self, topic, data, "u1")
+        if pc.any(pc.greater(numbers, 1)).as_py():
+            raise refused(self, data.to_pylist(), topic) or AssertionError
         return numbers.cast(pa.bool_())
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
@@ -276,7 +267,7 @@ class BooleanSerde:
         return _encode_fixed(values, values.cast(pa.bool_()).cast(pa.uint8()), "u1")
 
 
-def _decode_fixed(name: str, topic: str, data: pa.Array, layout: str) -> pa.Array:
+def _decode_fixed(serde: Serde, topic: str, data: pa.Array, layout: str) -> pa.Array:
     """A column of fixed-width numbers. `layout` is NumPy's, big-endian."""
     import numpy as np
     import pyarrow as pa
@@ -289,10 +280,8 @@ def _decode_fixed(name: str, topic: str, data: pa.Array, layout: str) -> pa.Arra
         return pa.nulls(rows, pa.from_numpy_dtype(own))
     try:
         cells = column.cast(pa.binary(size))
-    except pa.ArrowInvalid:
-        lengths = [size if item is None else len(item) for item in column.to_pylist()]
-        row = next(row for row, length in enumerate(lengths) if length != size)
-        raise DeserializationError(name, topic, f"it takes {size} bytes, not {lengths[row]}", row) from None
+    except pa.ArrowInvalid as error:
+        raise refused(serde, column.to_pylist(), topic) or error from None
     numbers = np.frombuffer(cells.buffers()[1], dtype, rows, cells.offset * size).astype(own)
     return pa.array(numbers, mask=cells.is_null().to_numpy(zero_copy_only=False) if cells.null_count else None)
 

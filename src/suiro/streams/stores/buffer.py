@@ -64,7 +64,7 @@ class TimeOrderedBuffer:
 
     def delete(self, key: bytes) -> None:
         """Removes the key's entry, if there is one."""
-        time = self._times().pop(key, None)
+        time = self._times().get(key)
         if time is not None:
             self._erase(_row(time, key, 0))
 
@@ -81,8 +81,6 @@ class TimeOrderedBuffer:
         found = list(self._entries_at(time, key))
         for row, _ in found:
             self._erase(row)
-        if self._time_of is not None:
-            self._time_of.pop(key, None)
         return [(time, key, payload) for _, payload in found]
 
     def move(self, by: int) -> None:
@@ -102,20 +100,14 @@ class TimeOrderedBuffer:
     def evict_while(self, condition: Callable[[], bool]) -> Iterator[Entry]:
         """Removes and yields the first entry, as long as there is one and the condition holds."""
         while (row := self._first()) is not None and condition():
-            yield self._evict(row)
+            payload = self._rows.get(row)
+            assert payload is not None  # `_first` gives rows that are there
+            self._erase(row)
+            yield _time(row), row[8:-4], payload
 
     def evict_before(self, time: int) -> Iterator[Entry]:
         """Removes and yields every entry whose time is less than this."""
         return self.evict_while(lambda: _time(self._heap[0]) < time)
-
-    def _evict(self, row: bytes) -> Entry:
-        payload = self._rows.get(row)
-        assert payload is not None  # `_first` gives rows that are there
-        key = row[8:-4]
-        self._erase(row)
-        if self._time_of is not None:
-            self._time_of.pop(key, None)
-        return _time(row), key, payload
 
     def _first(self) -> bytes | None:
         heap = self._heap
@@ -137,6 +129,8 @@ class TimeOrderedBuffer:
         assert payload is not None
         self._size -= len(row) + len(payload)
         self._rows.put(row, None)
+        if self._time_of is not None:
+            self._time_of.pop(row[8:-4], None)
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._rows):
             self._heap = sorted(row for row, _ in self._rows.range())
 

@@ -7,7 +7,7 @@ comes first, then by name. Stores are sorted by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -24,7 +24,6 @@ class _Processor:
     kind: str  # "Source", "Processor", "Sink"
     name: str
     about: str  # what stands in brackets behind the name
-    stores: tuple[str, ...] = ()
     before: list[_Processor] = field(default_factory=list)
     after: list[_Processor] = field(default_factory=list)
     weight: int = 0
@@ -84,8 +83,7 @@ def _names(topology: Topology) -> str:
 def _text(topology: Topology) -> str:
     # Those of global tables are numbered with the others, in the order in which they were built.
     parts = [
-        (topology.nodes.index(sub.nodes[0]), _processors(topology, sub), "", [""])
-        for sub in topology.described_sub_topologies
+        (topology.nodes.index(sub.nodes[0]), _processors(sub), "", [""]) for sub in topology.described_sub_topologies
     ]
     parts += [
         (place, _global(topology, node), " for global store (will not generate tasks)", [])
@@ -120,8 +118,8 @@ def _joined(processors: Sequence[_Processor]) -> str:
 # Processors
 
 
-def _processors(topology: Topology, sub: SubTopology) -> list[_Processor]:
-    parts = {node.name: _part(topology, node) for node in sub.nodes}
+def _processors(sub: SubTopology) -> list[_Processor]:
+    parts = {node.name: _part(node) for node in sub.nodes}
     found: list[_Processor] = [processor for part in parts.values() for processor in part.processors]
     readers: dict[str, _Processor] = {}
     for node in sub.inputs:
@@ -138,17 +136,14 @@ def _processors(topology: Topology, sub: SubTopology) -> list[_Processor]:
     return found
 
 
-def _part(topology: Topology, node: nodes.Node) -> _Part:
+def _part(node: nodes.Node) -> _Part:
     operator = node.operator
     match operator:
         case nodes.Source():
             return _alone(_Processor("Source", node.name, f"topics: [{', '.join(operator.topics)}]"), node)
         case nodes.Sink():
-            about = (
-                f"topic: {operator.topic}"
-                if isinstance(operator.topic, str)
-                else f"extractor class: {_called(operator.topic)}"
-            )
+            chosen = not isinstance(operator.topic, str)
+            about = f"extractor class: {_called(operator.topic)}" if chosen else f"topic: {operator.topic}"
             return _alone(_Processor("Sink", node.name, about), node)
         case nodes.Repartition():
             sink = _Processor("Sink", node.aliases[-2], f"topic: {operator.topic}")
@@ -159,7 +154,7 @@ def _part(topology: Topology, node: nodes.Node) -> _Part:
         case nodes.TableTableJoin():
             this = _processor(node.aliases[0], operator.right_store)
             other = _processor(node.aliases[1], operator.left_store)
-            merge = _processor(node.name, *(() if operator.store is None else (operator.store,)))
+            merge = _processor(node.name, operator.store)
             return _merged([this, other], merge)
         case nodes.StreamTableJoin():
             part = _alone(_processor(node.name, *stores_of(node)), node)
@@ -175,7 +170,7 @@ def _part(topology: Topology, node: nodes.Node) -> _Part:
             return _Part([receive, answer, update], [receive, update], [answer, update])
         case nodes.ForeignKeyResolve():
             resolver = _processor(node.aliases[0], operator.left_store)
-            result = _processor(node.name, *(() if operator.store is None else (operator.store,)))
+            result = _processor(node.name, operator.store)
             return _chain([resolver, result])
     if node.aliases:  # a co-group
         (store,) = stores_of(node)
@@ -185,21 +180,18 @@ def _part(topology: Topology, node: nodes.Node) -> _Part:
 
 def _stream_stream(node: nodes.Node, operator: nodes.StreamStreamJoin) -> _Part:
     """Each side goes into its own store, then looks into the other one's."""
-    outer = () if operator.outer_store is None else (operator.outer_store,)
     this_windowed, other_windowed, this, other = node.aliases
-    windowed = [
-        _processor(this_windowed, operator.left_store),
-        _processor(other_windowed, operator.right_store),
-    ]
-    joins = [_processor(this, operator.right_store, *outer), _processor(other, operator.left_store, *outer)]
+    left, right, outer = operator.left_store, operator.right_store, operator.outer_store
+    windowed = [_processor(this_windowed, left), _processor(other_windowed, right)]
+    joins = [_processor(this, right, outer), _processor(other, left, outer)]
     part = _merged(joins, _processor(node.name))
     for above, below in zip(windowed, joins, strict=True):
         _arrow(above, below)
     return _Part([*windowed, *part.processors], list(windowed), part.outputs)
 
 
-def _processor(name: str, *stores: str) -> _Processor:
-    return _Processor("Processor", name, f"stores: [{', '.join(sorted(stores))}]", stores)
+def _processor(name: str, *stores: str | None) -> _Processor:
+    return _Processor("Processor", name, f"stores: [{', '.join(sorted(store for store in stores if store))}]")
 
 
 def _alone(processor: _Processor, node: nodes.Node) -> _Part:
@@ -224,7 +216,7 @@ def _arrow(above: _Processor, below: _Processor) -> None:
 
 
 def _global(topology: Topology, node: nodes.Node) -> list[_Processor]:
-    part = _part(topology, topology.node(node.parents[0]))
+    part = _part(topology.node(node.parents[0]))
     rows = _processor(node.name, *stores_of(node))
     _arrow(part.outputs[0], rows)
     return [*part.processors, rows]
@@ -244,16 +236,16 @@ def _mermaid(topology: Topology) -> str:
     arrows: list[str] = []
 
     def place(what: str, name: str) -> str:
-        return ids.setdefault(f"{what} {name}", f"{what}{len(ids)}")
-
-    def topic(name: str) -> str:
-        if f"topic {name}" not in ids:
-            lines.append(f'  {place("topic", name)}[/"{_quoted(name)}"/]')
-        return place("topic", name)
+        known = f"{what} {name}"
+        if known not in ids:
+            ids[known] = f"{what}{len(ids)}"
+            if what == "topic":
+                lines.append(f'  {ids[known]}[/"{_quoted(name)}"/]')
+        return ids[known]
 
     for node in topology.nodes:
         for name in node.operator.topics if isinstance(node.operator, nodes.Source) else ():
-            topic(name)
+            place("topic", name)
     for sub in topology.described_sub_topologies:
         lines.append(f'  subgraph sub{sub.number} ["Sub-topology {sub.number}"]')
         shown = [
@@ -267,29 +259,23 @@ def _mermaid(topology: Topology) -> str:
         if isinstance(node.operator, nodes.GlobalTableSource):
             lines.append(f'  {place("store", node.operator.store)}[("{_quoted(node.operator.store)} (global)")]')
         for parent in node.parents:
-            for above in _left_from(topology.node(parent), topic, place):
-                arrows.append(f"  {above} --> {_entered(node, topic, place)}")
+            for above in [place(*at) for at in _places(topology.node(parent))]:
+                arrows.append(f"  {above} --> {place(*_places(node)[0])}")
     return "\n".join([*lines, *dict.fromkeys(arrows)]) + "\n"
 
 
-def _left_from(node: nodes.Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> list[str]:
+def _places(node: nodes.Node) -> list[tuple[str, str]]:
+    """Returns where records leave or enter a node: kind and name of each place."""
     match node.operator:
         case nodes.Source(topics=topics):
-            return [topic(name) for name in topics]
+            return [("topic", name) for name in topics]
         case nodes.Repartition(topic=name):
-            return [topic(name)]
-    return [place("node", node.name)]
-
-
-def _entered(node: nodes.Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> str:
-    match node.operator:
+            return [("topic", name)]
         case nodes.Sink(topic=name):
-            return topic(name if isinstance(name, str) else f"{_called(name)}()")
-        case nodes.Repartition(topic=name):
-            return topic(name)
+            return [("topic", name if isinstance(name, str) else f"{_called(name)}()")]
         case nodes.GlobalTableSource(store=store):
-            return place("store", store)
-    return place("node", node.name)
+            return [("store", store)]
+    return [("node", node.name)]
 
 
 def _quoted(name: str) -> str:
