@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -121,11 +122,9 @@ class SourceReader:
         is_plain = self._plain and min(timestamps, default=0) >= 0  # then they are the event times
         if not (is_plain or takes_all):
             return None
-        keys, failed = decode_rows(self._key, columns.column("key").to_pylist(), topic)
-        if failed:
-            return None
-        values, failed = decode_rows(self._value, columns.column("value").to_pylist(), topic)
-        if failed:
+        keys, bad_keys = decode_rows(self._key, columns.column("key").to_pylist(), topic)
+        values, bad_values = decode_rows(self._value, columns.column("value").to_pylist(), topic)
+        if bad_keys or bad_values:
             return None
         if is_plain:
             if timestamps:
@@ -249,18 +248,13 @@ def _readable(topic: str, value: Any) -> bytes | None:
     written may be why its record is a dead letter."""
     if value is None:
         return None
-    try:
+    with suppress(Exception):  # the value is the user's
         return natural.serialize(topic, value)
-    except Exception:  # noqa: BLE001 - the value is the user's
-        pass
-    try:
+    with suppress(Exception):
         return json.dumps(value, default=str).encode()
-    except Exception:  # noqa: BLE001 - as above
-        pass
-    try:
+    with suppress(Exception):
         return repr(value).encode("utf-8", "backslashreplace")
-    except Exception:  # noqa: BLE001 - as above
-        return f"({type(value).__qualname__})".encode("utf-8", "backslashreplace")
+    return f"({type(value).__qualname__})".encode("utf-8", "backslashreplace")
 
 
 def dead_letter_headers(error: BaseException, origin: Origin) -> Headers:

@@ -26,7 +26,7 @@ from suiro.streams.serdes import (
     Serde,
     SerializationError,
 )
-from suiro.streams.serdes.json_columns import read_fields, write_column
+from suiro.streams.serdes.json_text import read_fields, write_column
 
 WINDOWED = [serdes.time_windowed(serdes.string, 10), serdes.session_windowed(serdes.long)]
 COLUMNAR: list[Any] = [

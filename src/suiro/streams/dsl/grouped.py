@@ -6,6 +6,7 @@ Windows, retention and serdes of an aggregate's store are settled here; the fold
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -173,13 +174,12 @@ class WindowedKStream(_Aggregates):
         return self._table(aggregation, value, materialized, name, merger=_merger(self._windows, merger))
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Cogrouped:
-    __slots__ = ("_parts", "_windows")
+    """Made by `cogroup` and its `windowed_by`."""
 
-    def __init__(self, parts: tuple[tuple[KGroupedStream, Function], ...], windows: Windows | None = None) -> None:
-        """Made by `cogroup` and its `windowed_by`."""
-        self._parts = parts
-        self._windows = windows
+    parts: tuple[tuple[KGroupedStream, Function], ...]
+    windows: Windows | None = None
 
     def _table(
         self,
@@ -189,17 +189,17 @@ class _Cogrouped:
         materialized: Materialized | None,
         name: Name,
     ) -> KTable:
-        groups = [group for group, _ in self._parts]
+        groups = [group for group, _ in self.parts]
         unnamed = [group.stream.node for group in groups if group.stream.rekeyed and group.name is None]
         if len(unnamed) > 1:
             raise TopologyError(
                 f"cogroup of {' and '.join(unnamed)}: their repartition topics would have one name; name the groups "
                 "(group_by(..., name=...))"
             )
-        aggregation = _aggregation(initializer, *(aggregator for _, aggregator in self._parts))
-        merge = _merger(self._windows, merger)
+        aggregation = _aggregation(initializer, *(aggregator for _, aggregator in self.parts))
+        merge = _merger(self.windows, merger)
         return _table(
-            groups, aggregation, value, materialized, name, windows=self._windows, merger=merge, is_cogroup=True
+            groups, aggregation, value, materialized, name, windows=self.windows, merger=merge, is_cogroup=True
         )
 
 
@@ -218,8 +218,8 @@ class CogroupedKStream(_Cogrouped):
         """
         if not isinstance(grouped, KGroupedStream):
             raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}; group_by_key() makes one")
-        check_one_builder(self._parts[0][0].stream, grouped.stream, "cogroup")
-        return CogroupedKStream((*self._parts, (grouped, _aggregator(aggregator, "cogroup"))))
+        check_one_builder(self.parts[0][0].stream, grouped.stream, "cogroup")
+        return CogroupedKStream((*self.parts, (grouped, _aggregator(aggregator, "cogroup"))))
 
     def aggregate(
         self,
@@ -244,7 +244,7 @@ class CogroupedKStream(_Cogrouped):
         >>> results(counted.windowed_by(TimeWindows.of_size(10)).aggregate(int), delays=[("UA", 3, 1)])
         [(Windowed(key='UA', start=0, end=10), 1, 1)]
         """
-        return WindowedCogroupedKStream(self._parts, _windows(windows))
+        return WindowedCogroupedKStream(self.parts, _windows(windows))
 
 
 class WindowedCogroupedKStream(_Cogrouped):
@@ -271,19 +271,18 @@ class WindowedCogroupedKStream(_Cogrouped):
         return self._table(initializer, merger, value, materialized, name)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class KGroupedTable:
-    """A table's rows under new keys. A row that changes leaves its old group and joins its new one."""
+    """A table's rows under new keys. A row that changes leaves its old group and joins its new one. Made by
+    `KTable.group_by`."""
 
-    __slots__ = ("_graph", "_key", "_name", "_node", "_repartition", "_value")
-
-    def __init__(self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, name: str | None) -> None:
-        """Made by `KTable.group_by`."""
-        self._graph = graph
-        self._node = node
-        self._key = key
-        self._value = value
-        self._name = name
-        self._repartition: str | None = None
+    graph: Graph
+    node: str
+    _: KW_ONLY
+    key: Serde | None
+    value: Serde | None
+    name: str | None
+    _repartition: str | None = field(default=None, init=False)
 
     def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """How many rows each group has.
@@ -311,7 +310,7 @@ class KGroupedTable:
         """
         return self._table(
             "reduce",
-            self._value,
+            self.value,
             materialized,
             name,
             adder=function(adder, "the adder of reduce", "aggregate", "value"),
@@ -355,19 +354,19 @@ class KGroupedTable:
         name: Name,
         **functions: Any,
     ) -> KTable:
-        graph, names = self._graph, self._graph.names
+        graph, names = self.graph, self.graph.names
         stored = _not_windowed(materialized)
         store = stored.name or names.store("KTABLE-AGGREGATE-")  # of reduce too
-        topic = f"{self._name or store}-repartition"
+        topic = f"{self.name or store}-repartition"
         aliases = (
             names.processor("KSTREAM-SINK-", name, "-sink"),
             names.processor("KSTREAM-SOURCE-", name, "-source"),
         )
-        if self._name is None or self._repartition is None:
-            cut = nodes.Repartition(topic=topic, key=known(self._key), value=known(self._value), is_change=True)
-            self._repartition = graph.add(topic, cut, [self._node], named=self._name is not None, aliases=aliases)
+        if self.name is None or self._repartition is None:
+            cut = nodes.Repartition(topic=topic, key=known(self.key), value=known(self.value), is_change=True)
+            self._repartition = graph.add(topic, cut, [self.node], named=self.name is not None, aliases=aliases)
         prefix = "KTABLE-REDUCE-" if kind == "reduce" else "KTABLE-AGGREGATE-"
-        key, value = stored.key or self._key, stored.value or value
+        key, value = stored.key or self.key, stored.value or value
         _add_store(graph, store, stored, None, key, value)
         operator = nodes.TableAggregate(kind=kind, store=store, **functions)
         node = graph.add_processor(prefix, name, operator, [self._repartition])

@@ -7,6 +7,7 @@ keys were changed since the records were last brought together by key.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from suiro.streams import serdes
@@ -569,9 +570,6 @@ class BranchedKStream:
 
 def _for_readers(key: Serde | None) -> Serde | None:
     """Windowed keys whose inner serde is not known are written naturally, as other unknown keys are."""
-    match key:
-        case TimeWindowedSerde(inner=inner, size_ms=size_ms) if inner == serdes.tagged:
-            return serdes.time_windowed(serdes.natural, size_ms)
-        case SessionWindowedSerde(inner=inner) if inner == serdes.tagged:
-            return serdes.session_windowed(serdes.natural)
+    if isinstance(key, TimeWindowedSerde | SessionWindowedSerde) and key.inner == serdes.tagged:
+        return replace(key, inner=serdes.natural)
     return key

@@ -2,7 +2,7 @@
 
 A rule is a class made from the operator and a `Context`; `process(record, port)` forwards through the context, uses
 the context's stores and time, and does no I/O. A rule may have `end_of_batch()`, called when a runner has fed all it
-has. One module for each family; `rule_of` finds the class.
+has. One module for each family; `rule_of` finds the class, whose name is that of the operator and `Rule`.
 """
 
 from __future__ import annotations

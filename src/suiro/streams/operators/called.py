@@ -34,7 +34,7 @@ def kind_of(operator: AsyncCall | MapBatches) -> CallKind:
     return operator.kind if isinstance(operator, AsyncCall) else "map_values"
 
 
-class AsyncCallRule:
+class CalledRule:
     def __init__(self, operator: AsyncCall | MapBatches, context: Context) -> None:
         self._results = results_of(operator, context)
         self._kind = kind_of(operator)
@@ -48,7 +48,7 @@ class AsyncCallRule:
             self._forward(Record(key, value, record.timestamp, record.headers))
 
 
-MapBatchesRule = AsyncCallRule
+AsyncCallRule = MapBatchesRule = CalledRule
 
 
 def outcomes(kind: CallKind, key: Any, value: Any, result: Any) -> Iterator[tuple[Any, Any]]:

@@ -131,13 +131,16 @@ class ForeignKeyRespondRule:
         elif not record.value.is_latest:
             self._context.drop("not the latest version")
         else:
-            self._right_changed(record)
+            for _, data in self._subscriptions.prefix_scan(self._prefix(record.key)):
+                self._answer(self._serde.deserialize("", data), record.value.new, record, record.timestamp)
 
     def _subscribed(self, record: Record) -> None:
         foreign_key, asked = record.key, record.value
         right: tuple[Any, int] | None = None
         if foreign_key is not None:
-            self._keep(foreign_key, asked, record.timestamp)
+            row = self._prefix(foreign_key) + self._left_key.serialize("", asked.left_key)
+            ends = asked.instruction in (Instruction.UNSUBSCRIBE, Instruction.UNSUBSCRIBE_AND_ANSWER)
+            self._subscriptions.put(row, None if ends else self._serde.serialize("", asked), record.timestamp)
             right = self._right.table_row(foreign_key)
         match asked.instruction:
             case Instruction.UNSUBSCRIBE:
@@ -151,19 +154,9 @@ class ForeignKeyRespondRule:
         timestamp = record.timestamp if right is None else max(record.timestamp, right[1])
         self._answer(asked, answer, record, timestamp)
 
-    def _right_changed(self, record: Record) -> None:
-        for _, data in self._subscriptions.prefix_scan(self._prefix(record.key)):
-            asked = self._serde.deserialize("", data)
-            self._answer(asked, record.value.new, record, record.timestamp)
-
     def _answer(self, asked: Subscription, right: Any, record: Record, timestamp: int) -> None:
         answer = Response(right, asked.left, asked.number, asked.partition)
         self._forward(Record(asked.left_key, answer, timestamp, record.headers))
-
-    def _keep(self, foreign_key: Any, asked: Subscription, timestamp: int) -> None:
-        row = self._prefix(foreign_key) + self._left_key.serialize("", asked.left_key)
-        ends = asked.instruction in (Instruction.UNSUBSCRIBE, Instruction.UNSUBSCRIBE_AND_ANSWER)
-        self._subscriptions.put(row, None if ends else self._serde.serialize("", asked), timestamp)
 
     def _prefix(self, foreign_key: Any) -> bytes:
         raw = self._foreign.serialize("", foreign_key)

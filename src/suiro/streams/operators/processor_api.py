@@ -53,7 +53,7 @@ class ProcessorContext:
         if child is None:
             self._context.forward(record)
         elif child in self._context.children:
-            self._context.forward_to(child, record)
+            self._context.children[child](record)
         else:
             raise UsageError(
                 f"{self._context.node.name} has no child {child!r}; it has "

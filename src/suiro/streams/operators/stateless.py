@@ -93,5 +93,5 @@ class BranchRule:
     def process(self, record: Record, port: int) -> None:
         for predicate, child in self._branches:
             if predicate is None or predicate(record.key, record.value):
-                self._context.forward_to(child, record)
+                self._context.children[child](record)
                 return

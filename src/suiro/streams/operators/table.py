@@ -43,7 +43,7 @@ class TableSourceRule:
         self._forward(record.with_value(Change(new, old, is_latest)))
 
 
-class TableFilterRule:
+class TableStepRule:
     """A filter or a mapper of a table.
 
     A store that a user named is asked for the old row, and says whether an update is its latest or beyond its history.
@@ -81,7 +81,7 @@ class TableFilterRule:
         self._forward(record.with_value(Change(new, old, is_latest)))
 
 
-TableMapValuesRule = TableFilterRule
+TableFilterRule = TableMapValuesRule = TableStepRule
 
 
 def made_by(operator: TableFilter | TableMapValues) -> Callable[[Any, Any], Any]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from suiro.streams.operators.context import Context, OperatorContext
-from suiro.streams.operators.session_aggregate import SessionWindowing
-from suiro.streams.operators.sliding_aggregate import SlidingWindowing
-from suiro.streams.operators.windowing import TimeWindowing, Windowing
+from suiro.streams.operators.windowing import SessionWindowing, SlidingWindowing, TimeWindowing, Windowing
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.topology.nodes import SessionAggregate, SlidingAggregate, TimeWindowAggregate, WindowedAggregate
 
@@ -24,7 +22,7 @@ def windowing_of(operator: WindowedAggregate, context: OperatorContext, *, reads
             assert_never(operator)
 
 
-class TimeWindowAggregateRule:
+class WindowedAggregateRule:
     """A record with a null key is dropped and does not advance time; in sliding windows also a record with a null
     value."""
 
@@ -50,4 +48,4 @@ class TimeWindowAggregateRule:
         self._forward(Record(key, change, timestamp, self._headers))
 
 
-SlidingAggregateRule = SessionAggregateRule = TimeWindowAggregateRule
+TimeWindowAggregateRule = SlidingAggregateRule = SessionAggregateRule = WindowedAggregateRule

@@ -66,12 +66,7 @@ class BytesSerde:
         return data
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
-
-        kind = values.type
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
-            return values.cast(pa.binary())
-        raise SerializationError(self.name, topic, str(kind), "it takes binary columns")
+        return _cast(self, values, topic, "binary", "binary", "large_binary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +108,7 @@ class StringSerde:
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
         import pyarrow as pa
 
-        kind = values.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
-            return values.cast(pa.string()).cast(pa.binary())
-        raise SerializationError(self.name, topic, str(kind), "it takes string columns")
+        return _cast(self, values, topic, "string", "string", "large_string").cast(pa.binary())
 
 
 class _NumberSerde:
@@ -170,15 +162,7 @@ class _IntegerSerde(_NumberSerde):
             ) from None
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
-
-        kind = values.type
-        if not (pa.types.is_integer(kind) or pa.types.is_null(kind)):
-            raise SerializationError(self.name, topic, str(kind), "it takes integer columns")
-        try:
-            integers = values.cast(f"int{8 * self.layout.size}")
-        except pa.ArrowInvalid as error:
-            raise SerializationError(self.name, topic, str(kind), str(error)) from None
+        integers = _cast(self, values, topic, f"int{8 * self.layout.size}", "integer")
         return _encode_fixed(values, integers, self.dtype)
 
 
@@ -220,16 +204,8 @@ class DoubleSerde(_NumberSerde):
         return self.layout.pack(number)
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
-
-        kind = values.type
-        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-            raise SerializationError(self.name, topic, str(kind), "it takes float columns")
-        try:
-            doubles = values.cast(pa.float64())  # refuses ints beyond 2**53
-        except pa.ArrowInvalid as error:
-            raise SerializationError(self.name, topic, str(kind), str(error)) from None
-        return _encode_fixed(values, doubles, self.dtype)
+        # It refuses ints beyond 2**53.
+        return _encode_fixed(values, _cast(self, values, topic, "double", "floating", "integer"), self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +236,20 @@ class BooleanSerde:
         return numbers.cast(pa.bool_())
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
+        return _encode_fixed(values, _cast(self, values, topic, "bool", "boolean").cast("uint8"), "u1")
 
-        if not (pa.types.is_boolean(values.type) or pa.types.is_null(values.type)):
-            raise SerializationError(self.name, topic, str(values.type), "it takes boolean columns")
-        return _encode_fixed(values, values.cast(pa.bool_()).cast(pa.uint8()), "u1")
+
+def _cast(serde: Serde, values: pa.Array, topic: str, wanted: str, *kinds: str) -> pa.Array:
+    """Returns a column of these kinds, or of nulls, as one of the wanted type."""
+    import pyarrow as pa
+
+    found = values.type
+    if not any(getattr(pa.types, f"is_{kind}")(found) for kind in (*kinds, "null")):
+        raise SerializationError(serde.name, topic, str(found), f"it takes {kinds[0]} columns")
+    try:
+        return values.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise SerializationError(serde.name, topic, str(found), str(error)) from None
 
 
 def _decode_fixed(serde: Serde, topic: str, data: pa.Array, layout: str) -> pa.Array:

@@ -20,8 +20,7 @@ from typing import Any, ClassVar
 
 from suiro.errors import UsageError
 from suiro.streams.records import Windowed
-from suiro.streams.serdes.json_text import write_value
-from suiro.streams.serdes.json_values import read_json, write_block
+from suiro.streams.serdes.json_text import read_json, write_block, write_value
 from suiro.streams.serdes.primitives import integer_of
 from suiro.streams.serdes.serde import DeserializationError, SerializationError
 
