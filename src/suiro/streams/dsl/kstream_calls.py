@@ -15,7 +15,7 @@ from suiro.streams.dsl.named import Name
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import AsyncCall, BatchFormat, CallKind, CallSettings, Columns, MapBatches, Operator
+from suiro.streams.topology.nodes import AsyncCall, BatchFormat, CallKind, Columns, MapBatches, Operator
 from suiro.streams.windows import Duration
 
 if TYPE_CHECKING:
@@ -263,7 +263,10 @@ def _operator(
         raise TopologyError(
             f"retry_on of {operator} is {retry_on!r}; give an exception class or a tuple of them, () for none"
         )
-    calls = CallSettings(
+    parameters = ("value",) if kind in ("map_values", "flat_map_values") else ("key", "value")
+    return AsyncCall(
+        kind=kind,
+        function=async_function(function, f"the {role} of {operator}", *parameters),
         concurrency=concurrency,
         timeout_ms=timeout_ms,
         retries=retries,
@@ -271,9 +274,6 @@ def _operator(
         retry_on=kinds,
         by_key=order == "key",
     )
-    parameters = ("value",) if kind in ("map_values", "flat_map_values") else ("key", "value")
-    awaited = async_function(function, f"the {role} of {operator}", *parameters)
-    return AsyncCall(kind=kind, function=awaited, calls=calls)
 
 
 def _columns(given: Any, what: str) -> Columns:

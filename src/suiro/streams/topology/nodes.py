@@ -147,26 +147,19 @@ CallKind = Literal["filter", "filter_not", "flat_map_values", "map", "map_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallSettings:
-    """How an async function is called. `retry_on`: None is every exception but those of `calls.NOT_RETRIED`. `by_key`:
-    calls of one key run one after the other."""
+class AsyncCall(Operator):
+    """An `async def` function in the place of a plain one; `kind`: the operator that its results go through, whose
+    parameters it has. `retry_on`: None is every exception but those of `calls.NOT_RETRIED`. `by_key`: calls of one key
+    run one after the other."""
 
+    kind: CallKind
+    function: Callable[..., Coroutine[Any, Any, Any]]
     concurrency: int
     timeout_ms: int | None
     retries: int
     backoff_ms: int
     retry_on: tuple[type[Exception], ...] | None
     by_key: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncCall(Operator):
-    """An `async def` function in the place of a plain one; `kind`: the operator that its results go through, whose
-    parameters it has."""
-
-    kind: CallKind
-    function: Callable[..., Coroutine[Any, Any, Any]]
-    calls: CallSettings
 
 
 BatchFormat = Literal["pyarrow", "pandas", "polars"]
