@@ -32,7 +32,7 @@ class VersionedStore(KeyedStore):
         self._versions: dict[bytes, list[int]] = {}
         self._to_remove: list[tuple[int, bytes]] = []
         for row, data in rows.range():
-            self._place(row[:-8], _TIMESTAMP.unpack(row[-8:])[0], data)
+            self._place(row, _TIMESTAMP.unpack(row[-8:])[0], data)
 
     def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
         """Puts a version. Returns whether it is now the key's latest; None if it is older than the history and left
@@ -42,10 +42,10 @@ class VersionedStore(KeyedStore):
         """
         if timestamp < self._time - self._history_ms:
             return None
-        raw = self.key_of(key)
+        row = self.key_of(key) + _TIMESTAMP.pack(timestamp)
         data = _TOMBSTONE if value is None else _VALUE + self.spec.value.serialize(self._topic, value)
-        self._rows.put(raw + _TIMESTAMP.pack(timestamp), data)
-        is_latest = self._place(raw, timestamp, data)
+        self._rows.put(row, data)
+        is_latest = self._place(row, timestamp, data)
         self._remove_unseen()
         return is_latest
 
@@ -87,10 +87,10 @@ class VersionedStore(KeyedStore):
             if found is not None:
                 yield self.spec.key.deserialize(self._topic, raw), found[0]
 
-    def _place(self, raw: bytes, timestamp: int, data: bytes) -> bool:
+    def _place(self, row: bytes, timestamp: int, data: bytes) -> bool:
         """Takes a row among the versions of its key. Returns whether it is the latest."""
         self._time = max(self._time, timestamp)
-        row = raw + _TIMESTAMP.pack(timestamp)
+        raw = row[:-8]
         versions = self._versions.setdefault(raw, [])
         place = bisect_left(versions, timestamp)
         if place == len(versions) or versions[place] != timestamp:

@@ -35,8 +35,9 @@ class _WindowedStore(KeyedStore):
         """The time before which the store's operator needs no rows. Others may need them, see
         `operators.windowing.RowExpiry`."""
         self._by_time = _TimeIndex()
+        unpack, size = self._layout.unpack_from, self._layout.size
         for row in rows.keys():  # noqa: SIM118 - in their order
-            self._by_time.add(self._numbers(row)[0], row)
+            self._by_time.add(unpack(row, len(row) - size)[0], row)
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
         """Yields all windows in the order of the keys' bytes, then of the numbers behind them."""
@@ -55,9 +56,8 @@ class _WindowedStore(KeyedStore):
         """Removes a row that the time index no longer has."""
         self._rows.put(row, None)
 
-    def _numbers(self, row: bytes) -> tuple[int, int]:
-        first, second = self._layout.unpack_from(row, len(row) - self._layout.size)
-        return first, second
+    def _numbers(self, row: bytes) -> tuple[int, ...]:
+        return self._layout.unpack(row[-self._layout.size :])
 
     def _key(self, row: bytes) -> Any:
         return self.spec.key.deserialize(self._topic, row[: -self._layout.size])
@@ -154,7 +154,7 @@ class SessionStore(_WindowedStore):
     def __init__(self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> None:
         super().__init__(spec, rows, stamped=False, keeps=keeps)
         # Ends and starts of each key, in order; made when a key is first asked for.
-        self._of_key: dict[bytes, list[tuple[int, int]]] | None = None
+        self._of_key: dict[bytes, list[tuple[int, ...]]] | None = None
 
     # For users
 
@@ -228,7 +228,7 @@ class SessionStore(_WindowedStore):
                     yield self._windowed(row), found[0]
 
     def _remove(self, row: bytes) -> None:
-        super()._remove(row)
+        self._rows.put(row, None)
         if self._of_key is None:
             return
         raw = row[: -_SESSION.size]
