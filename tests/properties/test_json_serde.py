@@ -21,7 +21,7 @@ from support.share import examples
 from suiro.foundation.nesting import MAX_NESTING
 from suiro.streams import serdes
 from suiro.streams.serdes import decode_rows, encode_rows
-from suiro.streams.serdes.json_values import are_exact, read_json
+from suiro.streams.serdes.json_text import are_exact, read_json
 
 WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 

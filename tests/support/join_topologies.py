@@ -8,7 +8,7 @@ from typing import Any
 from suiro.streams import serdes
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.operators.foreign_key_messages import ResponseSerde, SubscriptionSerde, response_partition
+from suiro.streams.operators.foreign_key_join import ResponseSerde, SubscriptionSerde, response_partition
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task

@@ -29,8 +29,7 @@ LONG_FUNCTIONS = {
 }
 CIRCLES = {
     frozenset(
-        f"suiro.streams.dsl.{name}"
-        for name in ("grouped", "joins", "kstream", "kstream_async", "kstream_batches", "ktable")
+        f"suiro.streams.dsl.{name}" for name in ("grouped", "joins", "kstream", "kstream_calls", "ktable")
     ): "a stream has operators that return tables, and tables have some that return streams",
     frozenset({"suiro.streams.expressions.expression", "suiro.streams.expressions.on_python"}): (
         "an expression can be called: a method compiles it"

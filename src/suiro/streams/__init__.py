@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         WindowedKStream,
     )
     from suiro.streams.dsl.kstream import BranchedKStream, KStream
+    from suiro.streams.dsl.kstream_calls import CallOptions
     from suiro.streams.dsl.ktable import GlobalKTable, KTable
     from suiro.streams.dsl.named import (
         Consumed,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
         Produced,
         Repartitioned,
         StreamJoined,
+        Suppressed,
     )
-    from suiro.streams.dsl.suppressed import Suppressed
     from suiro.streams.errors import ProcessingError, TopologyError
     from suiro.streams.explanation import explain
     from suiro.streams.expressions.expression import (
@@ -72,8 +73,7 @@ if TYPE_CHECKING:
         field_timestamp,
     )
     from suiro.streams.operators.processor_api import Processor, ProcessorContext
-    from suiro.streams.queries.async_store_reader import AsyncReadOnlyStore
-    from suiro.streams.queries.store_reader import Answer, ReadOnlyStore
+    from suiro.streams.queries.store_reader import Answer, AsyncReadOnlyStore, ReadOnlyStore
     from suiro.streams.records import Change, Record, Windowed
     from suiro.streams.topology.topology import Topology
     from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
@@ -83,6 +83,7 @@ __all__ = [
     "Answer",
     "AsyncReadOnlyStore",
     "BranchedKStream",
+    "CallOptions",
     "Change",
     "CogroupedKStream",
     "Consumed",
@@ -150,9 +151,9 @@ _get = on_first_use(
         "dsl.builder": "StreamsBuilder",
         "dsl.grouped": "CogroupedKStream KGroupedStream KGroupedTable WindowedCogroupedKStream WindowedKStream",
         "dsl.kstream": "BranchedKStream KStream",
+        "dsl.kstream_calls": "CallOptions",
         "dsl.ktable": "GlobalKTable KTable",
-        "dsl.named": "Consumed Grouped Joined Materialized Named Produced Repartitioned StreamJoined",
-        "dsl.suppressed": "Suppressed",
+        "dsl.named": "Consumed Grouped Joined Materialized Named Produced Repartitioned StreamJoined Suppressed",
         "errors": "ProcessingError TopologyError",
         "explanation": "explain",
         "expressions.expression": "Expression aggregate coalesce col concat day_of greatest hour_of least left lit "
@@ -160,8 +161,7 @@ _get = on_first_use(
         "extractors": "FailOnInvalidTimestamp LogAndSkipOnInvalidTimestamp SourceRecord TimestampExtractor "
         "UsePartitionTimeOnInvalidTimestamp WallclockTimestampExtractor field_timestamp",
         "operators.processor_api": "Processor ProcessorContext",
-        "queries.async_store_reader": "AsyncReadOnlyStore",
-        "queries.store_reader": "Answer ReadOnlyStore",
+        "queries.store_reader": "Answer AsyncReadOnlyStore ReadOnlyStore",
         "records": "Change Record Windowed",
         "topology.topology": "Topology",
         "windows": "EmitStrategy JoinWindows SessionWindows SlidingWindows TimeWindows",

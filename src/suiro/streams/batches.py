@@ -25,77 +25,72 @@ class BatchAnswerError(ConfigError):
     """The function's answer is no table of the columns that the topology names, with a row for each record."""
 
 
-class BatchFunction:
-    def __init__(self, operator: MapBatches) -> None:
-        self._operator = operator
+def batch_results(
+    operator: MapBatches,
+    keys: Sequence[Any],
+    values: Sequence[Any],
+    timestamps: Sequence[int],
+    *,
+    ends_at_failure: bool = False,
+) -> list[Any]:
+    """Returns for each record its new value, or `Failed`. The function does not see null values, which stay null.
+    `ends_at_failure`: the result ends with the first `Failed`."""
+    rows = [row for row, value in enumerate(values) if value is not None]
+    found: list[Any] = [None] * len(values)
+    columns = (
+        [keys[row] for row in rows],
+        [values[row] for row in rows],
+        [timestamps[row] for row in rows],
+    )
+    last = len(values)
+    for row, result in zip(rows, _halved(operator, columns, 0, len(rows)), strict=False):
+        found[row] = result
+        if ends_at_failure and isinstance(result, Failed):
+            last = row + 1
+            break
+    return found[:last]
 
-    def results(
-        self,
-        keys: Sequence[Any],
-        values: Sequence[Any],
-        timestamps: Sequence[int],
-        *,
-        ends_at_failure: bool = False,
-    ) -> list[Any]:
-        """Returns for each record its new value, or `Failed`. The function does not see null values, which stay null.
-        `ends_at_failure`: the result ends with the first `Failed`."""
-        rows = [row for row, value in enumerate(values) if value is not None]
-        found: list[Any] = [None] * len(values)
-        columns = (
-            [keys[row] for row in rows],
-            [values[row] for row in rows],
-            [timestamps[row] for row in rows],
-        )
-        last = len(values)
-        for row, result in zip(rows, self._halved(columns, 0, len(rows)), strict=False):
-            found[row] = result
-            if ends_at_failure and isinstance(result, Failed):
-                last = row + 1
-                break
-        return found[:last]
 
-    def _halved(self, columns: tuple[list[Any], list[Any], list[int]], first: int, end: int) -> Iterator[Any]:
-        """Yields lazily: where the first failure ends all, later records are not tried."""
-        if first == end:
+def _halved(
+    operator: MapBatches, columns: tuple[list[Any], list[Any], list[int]], first: int, end: int
+) -> Iterator[Any]:
+    """Yields lazily: where the first failure ends all, later records are not tried."""
+    if first == end:
+        return
+    try:
+        answer = operator.function(_asked(operator, *(column[first:end] for column in columns)))
+        made = _values(_columns(answer, operator.gives, end - first), operator.gives)
+    except BatchAnswerError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a user's function raises anything
+        if end - first == 1:
+            yield Failed(error)
             return
-        try:
-            made = self._made(*(column[first:end] for column in columns))
-        except BatchAnswerError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a user's function raises anything
-            if end - first == 1:
-                yield Failed(error)
-                return
-            middle = (first + end) // 2
-            yield from self._halved(columns, first, middle)
-            yield from self._halved(columns, middle, end)
-            return
-        yield from made
+        middle = (first + end) // 2
+        yield from _halved(operator, columns, first, middle)
+        yield from _halved(operator, columns, middle, end)
+        return
+    yield from made
 
-    def _made(self, keys: list[Any], values: list[Any], timestamps: list[int]) -> list[Any]:
-        operator = self._operator
-        answer = operator.function(self._asked(keys, values, timestamps))
-        return _values(_columns(answer, operator.gives, len(values)), operator.gives)
 
-    def _asked(self, keys: list[Any], values: list[Any], timestamps: list[int]) -> Any:
-        import pyarrow as pa
+def _asked(operator: MapBatches, keys: list[Any], values: list[Any], timestamps: list[int]) -> Any:
+    import pyarrow as pa
 
-        operator = self._operator
-        columns: dict[str, pa.Array] = {}
-        if operator.key_type is not None:
-            columns[KEY] = pa.array(keys, arrow_type(operator.key_type))
-        columns[TIMESTAMP] = pa.array(timestamps, pa.int64())
-        for name, kind in operator.reads.fields:
-            items = values if operator.reads.is_value else _field(values, name)
-            columns[name] = pa.array(items, arrow_type(kind))
-        table = pa.table(columns)
-        if operator.format == "pandas":
-            return table.to_pandas(types_mapper=_nullable().get)
-        if operator.format == "polars":
-            import polars
+    columns: dict[str, pa.Array] = {}
+    if operator.key_type is not None:
+        columns[KEY] = pa.array(keys, arrow_type(operator.key_type))
+    columns[TIMESTAMP] = pa.array(timestamps, pa.int64())
+    for name, kind in operator.reads.fields:
+        items = values if operator.reads.is_value else _field(values, name)
+        columns[name] = pa.array(items, arrow_type(kind))
+    table = pa.table(columns)
+    if operator.format == "pandas":
+        return table.to_pandas(types_mapper=_nullable().get)
+    if operator.format == "polars":
+        import polars
 
-            return polars.from_arrow(table)
-        return table
+        return polars.from_arrow(table)
+    return table
 
 
 def arrow_type(kind: Any) -> pa.DataType:

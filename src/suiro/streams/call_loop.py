@@ -108,7 +108,6 @@ class _Batch:
         self.is_over = threading.Event()
         self._thread = thread
         self._operator = operator
-        self._settings = operator.calls
         self._takes_value = operator.kind in ("map_values", "flat_map_values")
         self._keys, self._values = keys, values
         self._ends_at_failure = ends_at_failure
@@ -136,7 +135,7 @@ class _Batch:
     async def run(self) -> None:
         try:
             loop = asyncio.get_running_loop()
-            for _ in range(min(self._settings.concurrency, len(self._values))):
+            for _ in range(min(self._operator.concurrency, len(self._values))):
                 self._workers[loop.create_task(self._work(), name=self.title)] = -1
             if self._workers:
                 await asyncio.wait(list(self._workers))
@@ -196,7 +195,7 @@ class _Batch:
 
     async def _result(self, worker: asyncio.Task[None], row: int) -> Any:
         """Returns the result of the first attempt that does not fail, or `Failed`."""
-        settings = self._settings
+        operator = self._operator
         attempt = 0
         while True:
             try:
@@ -208,9 +207,9 @@ class _Batch:
                 failure.__cause__ = error
             except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 failure = error
-            if attempt == settings.retries or not _is_retried(failure, settings.retry_on):
+            if attempt == operator.retries or not _is_retried(failure, operator.retry_on):
                 return Failed(failure)
-            pause_ms = min(settings.backoff_ms * 2 ** min(attempt, 30), BACKOFF_MAX_MS)
+            pause_ms = min(operator.backoff_ms * 2 ** min(attempt, 30), BACKOFF_MAX_MS)
             await asyncio.sleep(pause_ms * random.uniform(0.5, 1) / 1000)
             attempt += 1
 
@@ -219,7 +218,7 @@ class _Batch:
         value = self._values[row]
         coroutine = function(value) if self._takes_value else function(self._keys[row], value)
         timed = self._thread.timed(coroutine, self.title)
-        limit_ms = self._settings.timeout_ms
+        limit_ms = self._operator.timeout_ms
         if limit_ms is None:
             return await timed
         limit = asyncio.timeout(limit_ms / 1000)
@@ -235,7 +234,7 @@ class _Batch:
         """Returns the key by which calls wait for each other; None if the call waits for none. A record without a key
         belongs to no sequence."""
         key = self._keys[row]
-        return None if key is None or not self._settings.by_key else _comparable(key)
+        return None if key is None or not self._operator.by_key else _comparable(key)
 
 
 def _comparable(key: Any) -> Any:

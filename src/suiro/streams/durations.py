@@ -18,23 +18,15 @@ LONGEST_MS = (1 << 63) - 1
 
 _TEXT = re.compile(r"\s*([+-]?)(\d{1,99}(?:\.\d{1,99})?)\s*([A-Za-z]+)\s*", re.ASCII)
 
-_UNITS = {
-    "ms": 1,
-    "milli": 1,
-    "millisecond": 1,
-    "s": 1_000,
-    "sec": 1_000,
-    "second": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "minute": 60_000,
-    "h": 3_600_000,
-    "hour": 3_600_000,
-    "d": 86_400_000,
-    "day": 86_400_000,
-    "w": 604_800_000,
-    "week": 604_800_000,
+_NAMES = {
+    1: "ms milli millisecond",
+    1_000: "s sec second",
+    60_000: "m min minute",
+    3_600_000: "h hour",
+    86_400_000: "d day",
+    604_800_000: "w week",
 }
+_UNITS = {name: ms for ms, names in _NAMES.items() for name in names.split()}
 
 
 def milliseconds(duration: str | timedelta | int, *, what: str, allow_negative: bool = False) -> int:

@@ -59,7 +59,7 @@ def _kinds(node: Node) -> str:
             return "bytes to values"
         case Sink() | Repartition():
             return "values to bytes"
-        case AsyncCall(calls=calls):
+        case AsyncCall() as calls:
             order = ", those of one key one after the other" if calls.by_key else ""
             return f"values, up to {calls.concurrency} calls at a time{order}"
         case MapBatches(format=form):

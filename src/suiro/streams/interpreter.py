@@ -118,31 +118,24 @@ class Interpreter:
             )
         partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
         self._begin((topic, partition, offset))
-        self._put(topic, partition, offset, timestamp, key, value, headers, decoded)
+        self._put(Origin(topic, partition, offset, timestamp, headers), key, value, decoded)
         self._run()
 
     def _begin(self, place: tuple[str, int, int]) -> None:
         """Called for each record that is piped, with its topic, partition and offset."""
 
     def _put(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        decoded: tuple[Any, Any] | None = None,
+        self, origin: Origin, key: bytes | None, value: bytes | None, decoded: tuple[Any, Any] | None = None
     ) -> None:
         """Puts a record into the queue, or into a global table."""
+        topic, partition, offset, timestamp = origin.topic, origin.partition, origin.offset, origin.timestamp
         self._offsets[topic] = offset + 1
         for node, reader, table in self._inputs[topic]:
-            record = reader.read(topic, partition, offset, timestamp, key, value, headers, decoded=decoded)
+            record = reader.read(topic, partition, offset, timestamp, key, value, origin.headers, decoded=decoded)
             if record is None:
                 continue
             if table is None:
-                self._enqueue(node, record, Origin(topic, partition, offset, timestamp, headers))
+                self._enqueue(node, record, origin)
             elif record.key is None:
                 self._count("null key")
             else:
@@ -160,14 +153,10 @@ class Interpreter:
             self._run()
 
     def store(self, name: str) -> Any:
-        for stores in (self._global_stores, *(task.stores for task in self._tasks)):
-            if name in stores:
-                return stores[name]
-        raise UsageError(f"the topology has no store {name!r}; it has {', '.join(sorted(self.store_names))}")
-
-    @property
-    def store_names(self) -> set[str]:
-        return {name for task in self._tasks for name in task.stores} | set(self._global_stores)
+        stores = {**self._global_stores, **{at: store for task in self._tasks for at, store in task.stores.items()}}
+        if name not in stores:
+            raise UsageError(f"the topology has no store {name!r}; it has {', '.join(sorted(stores))}")
+        return stores[name]
 
     @property
     def dropped_total(self) -> int:
@@ -191,15 +180,11 @@ class Interpreter:
             case Sink() as sink:
                 key, value = record.key, record.value
                 topic = topic_of(sink, record)
-                self._emitted(
-                    Emitted(
-                        topic,
-                        # Functions behind may change the value in place.
-                        Record(_own(key), _own(value), record.timestamp, record.headers),
-                        None if key is None else (sink.key or natural).serialize(topic, key),
-                        None if value is None else (sink.value or natural).serialize(topic, value),
-                    )
-                )
+                raw_key = None if key is None else (sink.key or natural).serialize(topic, key)
+                raw_value = None if value is None else (sink.value or natural).serialize(topic, value)
+                # Functions behind may change the value in place.
+                sent = Record(_own(key), _own(value), record.timestamp, record.headers)
+                self._emitted(Emitted(topic, sent, raw_key, raw_value))
 
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
         letter = letter_of(topic, record, origin, error)
@@ -229,7 +214,7 @@ class Interpreter:
         if found.topic in self._inputs:
             # Its turn comes when the record in hand is at the end of every path.
             offset, record = self._offsets.get(found.topic, 0), found.record
-            self._put(found.topic, 0, offset, record.timestamp, found.key, found.value, record.headers)
+            self._put(Origin(found.topic, 0, offset, record.timestamp, record.headers), found.key, found.value)
 
     def _add_dead_letter(self, letter: DeadLetter) -> None:
         record = Record(letter.key, letter.value, letter.timestamp, letter.headers)

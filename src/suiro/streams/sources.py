@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -59,11 +60,9 @@ class SourceReader:
         assert isinstance(operator, Source | Repartition)
         self._node = node
         self._key, self._value = operator.key, operator.value
-        own = operator.on_deserialization_error if isinstance(operator, Source) else None
-        self._policy = own or on_deserialization_error
-        extractor = operator.timestamp if isinstance(operator, Source) else None
-        if extractor is None:
-            extractor = FailOnInvalidTimestamp()
+        own = operator if isinstance(operator, Source) else None
+        self._policy = (own and own.on_deserialization_error) or on_deserialization_error
+        extractor = (own and own.timestamp) or FailOnInvalidTimestamp()
         self._ask: Any = getattr(extractor, "extract", extractor)
         # What nearly all sources have needs no object per record.
         self._plain = isinstance(extractor, FailOnInvalidTimestamp)
@@ -120,14 +119,12 @@ class SourceReader:
         deserialised. Otherwise returns None and has changed nothing. `takes_all`: no record will be read again. Only
         then is an extractor asked, because it is given the time of the records before."""
         timestamps = columns.column("timestamp").to_pylist()
-        is_plain = self._are_times(timestamps)
+        is_plain = self._plain and min(timestamps, default=0) >= 0  # then they are the event times
         if not (is_plain or takes_all):
             return None
-        keys, failed = decode_rows(self._key, columns.column("key").to_pylist(), topic)
-        if failed:
-            return None
-        values, failed = decode_rows(self._value, columns.column("value").to_pylist(), topic)
-        if failed:
+        keys, bad_keys = decode_rows(self._key, columns.column("key").to_pylist(), topic)
+        values, bad_values = decode_rows(self._value, columns.column("value").to_pylist(), topic)
+        if bad_keys or bad_values:
             return None
         if is_plain:
             if timestamps:
@@ -187,10 +184,6 @@ class SourceReader:
         place = (topic, partition)
         if time > self._times.get(place, UNKNOWN):
             self._times[place] = time
-
-    def _are_times(self, timestamps: Sequence[int]) -> bool:
-        """Tells whether each timestamp is its record's event time."""
-        return self._plain and min(timestamps, default=0) >= 0
 
     def _extract(self, source: SourceRecord, partition_time: int) -> int:
         try:
@@ -255,18 +248,13 @@ def _readable(topic: str, value: Any) -> bytes | None:
     written may be why its record is a dead letter."""
     if value is None:
         return None
-    try:
+    with suppress(Exception):  # the value is the user's
         return natural.serialize(topic, value)
-    except Exception:  # noqa: BLE001 - the value is the user's
-        pass
-    try:
+    with suppress(Exception):
         return json.dumps(value, default=str).encode()
-    except Exception:  # noqa: BLE001 - as above
-        pass
-    try:
+    with suppress(Exception):
         return repr(value).encode("utf-8", "backslashreplace")
-    except Exception:  # noqa: BLE001 - as above
-        return f"({type(value).__qualname__})".encode("utf-8", "backslashreplace")
+    return f"({type(value).__qualname__})".encode("utf-8", "backslashreplace")
 
 
 def dead_letter_headers(error: BaseException, origin: Origin) -> Headers:

@@ -22,36 +22,7 @@ from suiro.streams.punctuation import Punctuators
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.times import UNKNOWN, OperatorTime, keep_number, numbers_of
-from suiro.streams.topology.nodes import (
-    COUNTING_NULL_KEYS,
-    COUNTING_NULLS,
-    DROPPING_NULL_KEYS,
-    AsyncCall,
-    Branch,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    Map,
-    MapBatches,
-    MapValues,
-    Merge,
-    Node,
-    Process,
-    Repartition,
-    SessionAggregate,
-    Sink,
-    SlidingAggregate,
-    Source,
-    StreamAggregate,
-    StreamGlobalTableJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    Suppress,
-    TableFilter,
-    TableMapValues,
-    TableTableJoin,
-    TimeWindowAggregate,
-)
+from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 from suiro.streams.windows import EmitStrategy
 
@@ -60,20 +31,18 @@ TIMES = "$times"
 
 _PUNCTUATORS, _NUMBERS = b"$punctuators\0", b"$numbers\0"
 
-_WINDOWED_TABLES = (
-    TimeWindowAggregate | SlidingAggregate | SessionAggregate | TableFilter | TableMapValues | TableTableJoin
-)
+_WINDOWED_TABLES = nodes.WindowedAggregate | nodes.TableFilter | nodes.TableMapValues | nodes.TableTableJoin
 """Operators whose results `suppress` may hold back until their windows are closed."""
 
 Processing = Callable[[Record, int], None]
-Around = Callable[[Node, Processing], Processing]
+Around = Callable[[nodes.Node, Processing], Processing]
 """Wraps the function by which a node processes a record, for observers, see `suiro.lineage`."""
 
 
 class Outputs(Protocol):
     """Takes the records that leave a task. `node.operator` is a `Sink` or a `Repartition`."""
 
-    def emit(self, node: Node, record: Record) -> None: ...
+    def emit(self, node: nodes.Node, record: Record) -> None: ...
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None: ...
 
 
@@ -122,7 +91,7 @@ class Task:
             self._rules[node.name] = self._make(topology, node)
         self._entries = {
             node.name: in_turn(self._children_of(topology, node).values())
-            if isinstance(node.operator, Repartition)
+            if isinstance(node.operator, nodes.Repartition)
             else self._step(node, 0)
             for node in sub_topology.inputs
         }
@@ -162,12 +131,6 @@ class Task:
         for time in self._followers.values():
             time.carried = carried
 
-    def _pass(self, name: str) -> None:
-        time = self._followers.get(name)
-        if time is not None:
-            inputs = self._inputs_of.get(name, self._passed)
-            time.pass_to(max((self._passed.get(each, UNKNOWN) for each in inputs), default=UNKNOWN))
-
     def advance_wall_clock(self, now_ms: int) -> None:
         self.wall_clock_time = now_ms
         self.punctuators.wall_clock_time_is(now_ms)
@@ -176,7 +139,10 @@ class Task:
         """Releases what waited for the end of the batch, parents first, and writes the operators' times to their
         map."""
         for node in self.sub_topology.nodes:
-            self._pass(node.name)
+            time = self._followers.get(node.name)
+            if time is not None:
+                passed = (self._passed.get(each, UNKNOWN) for each in self._inputs_of[node.name])
+                time.pass_to(max(passed, default=UNKNOWN))
             finish = getattr(self._rules[node.name], "end_of_batch", None)
             if finish is not None:
                 finish()
@@ -215,8 +181,8 @@ class Task:
                 if close := getattr(rule, "close", None):
                     closing.callback(close)
 
-    def _make(self, topology: Topology, node: Node) -> Rule:
-        if isinstance(node.operator, Sink | Repartition):
+    def _make(self, topology: Topology, node: nodes.Node) -> Rule:
+        if isinstance(node.operator, nodes.Sink | nodes.Repartition):
             return _Leave(self._outputs, node)
         steps = self._children_of(topology, node)
         context = Context(self, node, self.times[node.name], in_turn(steps.values()), steps)
@@ -224,7 +190,7 @@ class Task:
         assert not missing, f"{node.name} has no store {missing}"
         return rule_of(node.operator, context)
 
-    def _children_of(self, topology: Topology, node: Node) -> dict[str, Callable[[Record], None]]:
+    def _children_of(self, topology: Topology, node: nodes.Node) -> dict[str, Callable[[Record], None]]:
         found: dict[str, list[Callable[[Record], None]]] = {}
         for child, port in topology.children(node.name):
             if child.name in self._rules:
@@ -232,7 +198,7 @@ class Task:
                 found.setdefault(child.name, []).append(self._step(child, port))
         return {name: in_turn(steps) for name, steps in found.items()}
 
-    def _step(self, node: Node, port: int) -> Callable[[Record], None]:
+    def _step(self, node: nodes.Node, port: int) -> Callable[[Record], None]:
         """Returns the entry of a node by one of its ports. A record that fails in the node stops the task there, or is
         left out."""
         process: Processing = self._rules[node.name].process
@@ -249,7 +215,7 @@ class Task:
 
         return step
 
-    def attempt(self, node: Node, record: Record, step: Callable[[Record], None]) -> None:
+    def attempt(self, node: nodes.Node, record: Record, step: Callable[[Record], None]) -> None:
         try:
             step(record)
         except ProcessingError:
@@ -260,7 +226,7 @@ class Task:
             self._failed(node, record, error)
             self.origin = origin
 
-    def _failed(self, node: Node, record: Record, error: Exception) -> None:
+    def _failed(self, node: nodes.Node, record: Record, error: Exception) -> None:
         policy, place = self.policy_for(error), self.origin
         if place is not None and node.name in self._gets_waiting:
             # The record in hand may be the one that let this one go. It must not be taken for its source.
@@ -308,7 +274,7 @@ class Task:
 class _Leave:
     """The rule of a sink, and of the upper end of a repartition."""
 
-    def __init__(self, outputs: Outputs, node: Node) -> None:
+    def __init__(self, outputs: Outputs, node: nodes.Node) -> None:
         self._emit = outputs.emit
         self._node = node
 
@@ -334,7 +300,7 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
     time of a stream that joins it."""
     found = {node.name: {node.name} for node in sub.inputs}
     for node in sub.nodes:
-        parents = node.parents[:1] if isinstance(node.operator, StreamTableJoin) else node.parents
+        parents = node.parents[:1] if isinstance(node.operator, nodes.StreamTableJoin) else node.parents
         above: set[str] = set().union(*(found.get(parent, set()) for parent in parents))
         found[node.name] = found.get(node.name, set()) | above
     return found
@@ -343,29 +309,26 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
 def _held_up(sub: SubTopology, settings: TaskSettings) -> set[str]:
     """Returns the operators below those that keep records until time has passed, or that may leave records out. Their
     records are behind the input partition, or not all of it, so only these records advance their time."""
-    maps = {node.name for node in sub.nodes if isinstance(node.operator, Map | MapValues | AsyncCall | MapBatches)}
-    # There, other records may have null values than in the input partition.
-    mapped = _below(sub, maps)
-    counts_nulls = any(isinstance(node.operator, COUNTING_NULLS) for node in sub.nodes)
+    # Below these, other records may have null values than in the input partition.
+    mapped = _below(sub, _of(sub, nodes.Map | nodes.MapValues | nodes.AsyncCall | nodes.MapBatches))
+    drops = _of(sub, nodes.SlidingAggregate | nodes.StreamTableJoin)
+    if not _of(sub, nodes.COUNTING_NULLS):
+        drops &= mapped
     # Where null keys come over a repartition and count for one operator, they count for the input partition.
-    counts_null_keys = any(isinstance(node.operator, COUNTING_NULL_KEYS) for node in sub.nodes) and any(
-        isinstance(node.operator, Repartition) and node.operator.keeps_null_keys for node in sub.inputs
-    )
-    drops = {
-        node.name
-        for node in sub.nodes
-        if (counts_null_keys and isinstance(node.operator, DROPPING_NULL_KEYS))
-        or ((counts_nulls or node.name in mapped) and isinstance(node.operator, SlidingAggregate | StreamTableJoin))
-    }
-    # Any function may fail, and where the application goes on, the record is left out. It counts for the windows whose
-    # function failed. Up to `ToStream`, only a `suppress` is below them, and it makes no record late that they accept.
-    may_skip = settings.on_processing_error != "fail"
-    holding = {
-        node.name
-        for node in sub.nodes
-        if _holds_up(node) or (may_skip and not isinstance(node.operator, Source | Merge | _WINDOWED_TABLES))
-    }
+    if _of(sub, nodes.COUNTING_NULL_KEYS) and any(
+        isinstance(node.operator, nodes.Repartition) and node.operator.keeps_null_keys for node in sub.inputs
+    ):
+        drops |= _of(sub, nodes.DROPPING_NULL_KEYS)
+    holding = {node.name for node in sub.nodes if _holds_up(node)}
+    if settings.on_processing_error != "fail":
+        # Any function may fail, and then the record is left out. It counts for the windows whose function failed. Up to
+        # `ToStream`, only a `suppress` is below them, and it makes no record late that they accept.
+        holding |= {node.name for node in sub.nodes} - _of(sub, nodes.Source | nodes.Merge | _WINDOWED_TABLES)
     return drops | _below(sub, drops | holding)
+
+
+def _of(sub: SubTopology, kinds: Any) -> set[str]:
+    return {node.name for node in sub.nodes if isinstance(node.operator, kinds)}
 
 
 def _below(sub: SubTopology, names: set[str]) -> set[str]:
@@ -382,30 +345,28 @@ def _limited(sub: SubTopology) -> set[str]:
     return {
         node.name
         for node in sub.nodes
-        if isinstance(node.operator, Suppress) and node.operator.time_limit_ms is not None
+        if isinstance(node.operator, nodes.Suppress) and node.operator.time_limit_ms is not None
     }
 
 
-def _holds_up(node: Node) -> bool:
+def _holds_up(node: nodes.Node) -> bool:
     match node.operator:
-        case StreamStreamJoin() | StreamTableJoin() | StreamGlobalTableJoin() | Process():
+        case nodes.StreamStreamJoin() | nodes.StreamTableJoin() | nodes.StreamGlobalTableJoin() | nodes.Process():
             return True
-        case Filter() | Branch() | FlatMap() | FlatMapValues() | StreamAggregate():
+        case nodes.Filter() | nodes.Branch() | nodes.FlatMap() | nodes.FlatMapValues() | nodes.StreamAggregate():
             return True
-        case AsyncCall(kind=kind):
+        case nodes.AsyncCall(kind=kind):
             return kind not in ("map", "map_values", "peek")
     return _keeps(node)
 
 
-def _keeps(node: Node) -> bool:
+def _keeps(node: nodes.Node) -> bool:
     """Whether the operator keeps records until time has passed."""
-    match node.operator:
-        case Suppress():
-            return True
-        case TimeWindowAggregate(emit=emit) | SlidingAggregate(emit=emit) | SessionAggregate(emit=emit):
-            return emit is EmitStrategy.ON_WINDOW_CLOSE
-        case StreamStreamJoin(join=join):
-            return join != "inner"
-        case StreamTableJoin(buffer_store=buffer):
-            return buffer is not None
-    return False
+    match operator := node.operator:
+        case nodes.StreamStreamJoin():
+            return operator.join != "inner"
+        case nodes.StreamTableJoin():
+            return operator.buffer_store is not None
+    if isinstance(operator, nodes.WindowedAggregate):
+        return operator.emit is EmitStrategy.ON_WINDOW_CLOSE
+    return isinstance(operator, nodes.Suppress)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
+from typing import Self
 
 from suiro.errors import ConfigError
 from suiro.streams.durations import LONGEST_MS, milliseconds
@@ -35,8 +36,40 @@ class EmitStrategy(Enum):
         return EmitStrategy.ON_WINDOW_CLOSE
 
 
+class _Windows:
+    """The base of windows, which are dataclasses."""
+
+    __slots__ = ()
+
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        if self.retention_ms > LONGEST_MS:
+            raise ConfigError(f"{self!r} and their grace together do not fit into 64 bits of ms; give a shorter grace")
+
+    def grace(self, grace: Duration) -> Self:
+        """How long after its end a window accepts records, and a session after its gap. In joins: how late, by the time
+        of the records, a record may come and still be joined.
+
+        >>> TimeWindows.of_size("1 hour").grace("10 minutes").is_closed(3_600_000, 4_000_000)
+        False
+        >>> SessionWindows.of_gap("30 minutes").grace("1 minute").closing_delay_ms
+        1860000
+        """
+        return replace(self, grace_ms=_grace(grace))  # type: ignore[type-var]
+
+    @property
+    def closing_delay_ms(self) -> int:
+        """How long after its end a window accepts records."""
+        return self.grace_ms
+
+    @property
+    def retention_ms(self) -> int:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindows:
+class TimeWindows(_Windows):
     """Tumbling windows, or hopping windows if `advance_ms` is less than `size_ms`. Aligned to the epoch.
 
     >>> list(TimeWindows.of_size("10 s", advance="5 s").starts_for(7_000))
@@ -46,9 +79,6 @@ class TimeWindows:
     size_ms: int
     advance_ms: int
     grace_ms: int = 0
-
-    def __post_init__(self) -> None:
-        _check_length(self, self.retention_ms)
 
     @classmethod
     def of_size(cls, size: Duration, *, advance: Duration | None = None, grace: Duration | None = None) -> TimeWindows:
@@ -75,19 +105,6 @@ class TimeWindows:
         """
         return TimeWindows.of_size(self.size_ms, advance=advance, grace=self.grace_ms)
 
-    def grace(self, grace: Duration) -> TimeWindows:
-        """How long after its end a window accepts records.
-
-        >>> TimeWindows.of_size("1 hour").grace("10 minutes").is_closed(3_600_000, 4_000_000)
-        False
-        """
-        return replace(self, grace_ms=_grace(grace))
-
-    @property
-    def closing_delay_ms(self) -> int:
-        """How long after its end a window accepts records."""
-        return self.grace_ms
-
     @property
     def retention_ms(self) -> int:
         return self.size_ms + self.grace_ms
@@ -102,14 +119,11 @@ class TimeWindows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingWindows:
+class SlidingWindows(_Windows):
     """A window for each set of records that are at most `difference_ms` apart; both ends inclusive."""
 
     difference_ms: int
     grace_ms: int = 0
-
-    def __post_init__(self) -> None:
-        _check_length(self, self.retention_ms)
 
     @classmethod
     def of_difference(cls, difference: Duration, *, grace: Duration | None = None) -> SlidingWindows:
@@ -121,18 +135,6 @@ class SlidingWindows:
         difference_ms = milliseconds(difference, what="the difference of SlidingWindows")
         return cls(difference_ms=difference_ms, grace_ms=_grace(grace))
 
-    def grace(self, grace: Duration) -> SlidingWindows:
-        """How long after its end a window accepts records.
-
-        >>> SlidingWindows.of_difference("10 minutes").grace("1 minute").grace_ms
-        60000
-        """
-        return replace(self, grace_ms=_grace(grace))
-
-    @property
-    def closing_delay_ms(self) -> int:
-        return self.grace_ms
-
     @property
     def retention_ms(self) -> int:
         return 2 * self.difference_ms + self.grace_ms
@@ -142,14 +144,11 @@ class SlidingWindows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionWindows:
+class SessionWindows(_Windows):
     """Sessions of activity, separated by gaps of more than `gap_ms`; both ends inclusive."""
 
     gap_ms: int
     grace_ms: int = 0
-
-    def __post_init__(self) -> None:
-        _check_length(self, self.retention_ms)
 
     @classmethod
     def of_gap(cls, gap: Duration, *, grace: Duration | None = None) -> SessionWindows:
@@ -159,14 +158,6 @@ class SessionWindows:
         1800000
         """
         return cls(gap_ms=_positive(gap, "the gap of SessionWindows"), grace_ms=_grace(grace))
-
-    def grace(self, grace: Duration) -> SessionWindows:
-        """How long after its gap a session accepts records.
-
-        >>> SessionWindows.of_gap("30 minutes").grace("1 minute").closing_delay_ms
-        1860000
-        """
-        return replace(self, grace_ms=_grace(grace))
 
     @property
     def closing_delay_ms(self) -> int:
@@ -181,15 +172,12 @@ class SessionWindows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinWindows:
+class JoinWindows(_Windows):
     """Records join when the right one is at most `before_ms` earlier and at most `after_ms` later than the left one."""
 
     before_ms: int
     after_ms: int
     grace_ms: int = 0
-
-    def __post_init__(self) -> None:
-        _check_length(self, self.retention_ms)
 
     @classmethod
     def of(cls, *, before: Duration, after: Duration, grace: Duration | None = None) -> JoinWindows:
@@ -217,14 +205,6 @@ class JoinWindows:
         """
         return cls.of(before=difference, after=difference, grace=grace)
 
-    def grace(self, grace: Duration) -> JoinWindows:
-        """How late, by the time of the records, a record may come and still be joined.
-
-        >>> JoinWindows.of_time_difference("5 minutes").grace("1 minute").grace_ms
-        60000
-        """
-        return replace(self, grace_ms=_grace(grace))
-
     @property
     def retention_ms(self) -> int:
         return self.before_ms + self.after_ms + self.grace_ms
@@ -242,9 +222,3 @@ def _positive(duration: Duration, what: str) -> int:
 
 def _grace(duration: Duration | None) -> int:
     return 0 if duration is None else milliseconds(duration, what="grace")
-
-
-def _check_length(windows: Windows | JoinWindows, length_ms: int) -> None:
-    """Times are 64 bits, and so is what windows and their grace take of them."""
-    if length_ms > LONGEST_MS:
-        raise ConfigError(f"{windows!r} and their grace together do not fit into 64 bits of ms; give a shorter grace")

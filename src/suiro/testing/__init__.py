@@ -49,9 +49,10 @@ class node:
         self._running: NodeUnderTest | None = None
 
     def __enter__(self) -> NodeUnderTest:
+        from suiro.clock import ShiftedClock
         from suiro.testing.node_under_test import NodeUnderTest
 
-        self._running = NodeUnderTest.begin(data=self._data, settings=self._settings)
+        self._running = NodeUnderTest.start(data=self._data, settings=self._settings, clock=ShiftedClock())
         return self._running
 
     def __exit__(self, *error: object) -> None:

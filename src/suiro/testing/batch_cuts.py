@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 from suiro.errors import UsageError
-from suiro.streams.batches import BatchFunction
+from suiro.streams.batches import batch_results
 from suiro.streams.calls import Failed
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.records import Record
@@ -53,13 +53,12 @@ class BatchCuts:
         for name, records in self._came.items():
             operator = topology.node(name).operator
             assert isinstance(operator, MapBatches)
-            function = BatchFunction(operator)
-            alone = [_results(function, [record])[0] for record in records]
+            alone = [_results(operator, [record])[0] for record in records]
             for sizes in self._sizes(len(records)):
                 first = 0
                 while first < len(records):
                     end = min(len(records), first + next(sizes))
-                    _compare(name, records, first, _results(function, records[first:end]), alone)
+                    _compare(name, records, first, _results(operator, records[first:end]), alone)
                     first = end
 
     def _around(self, node: Node, processing: Processing) -> Processing:
@@ -90,12 +89,9 @@ def _drawn(draw: random.Random, largest: int) -> Iterator[int]:
         yield draw.randint(1, largest)
 
 
-def _results(function: BatchFunction, records: Sequence[Record]) -> list[Any]:
-    return function.results(
-        [record.key for record in records],
-        [record.value for record in records],
-        [record.timestamp for record in records],
-    )
+def _results(operator: MapBatches, records: Sequence[Record]) -> list[Any]:
+    keys, values = [record.key for record in records], [record.value for record in records]
+    return batch_results(operator, keys, values, [record.timestamp for record in records])
 
 
 def _compare(name: str, records: Sequence[Record], first: int, found: Sequence[Any], alone: Sequence[Any]) -> None:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
-
+from suiro.broker import Crash, Delay, Drop, Error, Fault, Faults, Rule
 from suiro.clock import ShiftedClock
 from suiro.errors import UsageError
 from suiro.node import InProcessNode
 from suiro.protocol.messages import ErrorCode
-
-if TYPE_CHECKING:
-    from suiro.broker import Fault
 
 
 class NodeUnderTest(InProcessNode):
     """The node of `suiro.testing.node`. `bootstrap_servers`: its address. `faults`: faults to inject."""
 
     _clock: ShiftedClock
-
-    @classmethod
-    def begin(cls, *, data: Path | str | None = None, settings: Mapping[str, str] | None = None) -> Self:
-        """Starts it on a free port. Raises `ConfigError` if that fails."""
-        return cls.start(data=data, settings=settings, clock=ShiftedClock())
 
     @property
     def faults(self) -> FaultRules:
@@ -60,8 +49,6 @@ class FaultRules:
         times: int | None = 1,
     ) -> None:
         """Answers with an error of Kafka, such as `NOT_LEADER_OR_FOLLOWER`, and does nothing else."""
-        from suiro.broker import Error
-
         code = getattr(ErrorCode, error.lower(), None)
         if code is None:
             raise UsageError(f"{error!r} is not the name of an error of Kafka's protocol")
@@ -73,14 +60,10 @@ class FaultRules:
 
     def delay(self, api: str, ms: int, *, topic: str | None = None, times: int | None = 1) -> None:
         """Handles the request after this time. Further requests of the connection wait."""
-        from suiro.broker import Delay
-
         self._add(api, Delay(ms), topic, None, times)
 
     def drop(self, api: str, *, handled: bool = False, topic: str | None = None, times: int | None = 1) -> None:
         """Closes the connection instead of answering, before the request is handled or, with `handled`, after."""
-        from suiro.broker import Drop
-
         self._add(api, Drop(handled), topic, None, times)
 
     def crash(self, api: str, *, handled: bool = False, topic: str | None = None) -> None:
@@ -88,8 +71,6 @@ class FaultRules:
 
         `NodeUnderTest.restart` starts it again at the same address.
         """
-        from suiro.broker import Crash
-
         self._add(api, Crash(handled), topic, None, 1)
 
     def clear(self) -> None:
@@ -101,8 +82,6 @@ class FaultRules:
         self._node.call(clear)
 
     def _add(self, api: str, fault: Fault, topic: str | None, partition: int | None, times: int | None) -> None:
-        from suiro.broker import Faults, Rule
-
         if times is not None and times < 1:
             raise UsageError(f"a fault that happens {times} times; give at least 1, or None for always")
         rule = Rule(api=api, fault=fault, topic=topic, partition=partition, left=times)

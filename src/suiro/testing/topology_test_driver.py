@@ -87,14 +87,8 @@ class TopologyTestDriver:
         self, topic: str, *, key: Serde | None = None, value: Serde | None = None, start_timestamp_ms: int = 0
     ) -> TestInputTopic:
         """The default serdes are those of the topology's source."""
-        source = next(
-            (
-                node.operator
-                for node in self._topology.nodes
-                if isinstance(node.operator, Source) and topic in node.operator.topics
-            ),
-            None,
-        )
+        sources = [node.operator for node in self._topology.nodes if isinstance(node.operator, Source)]
+        source = next((source for source in sources if topic in source.topics), None)
         if source is None:
             raise UsageError(
                 f"the topology does not read topic {topic!r}; it reads "

@@ -433,4 +433,4 @@ def test_generated_names_say_what_the_operator_is() -> None:
     assert found.node == "KSTREAM-MAPVALUES-ASYNC-0000000001"
     operator = found.graph.nodes[found.node].operator
     assert isinstance(operator, AsyncCall)
-    assert operator.calls.timeout_ms == 30_000
+    assert operator.timeout_ms == 30_000

@@ -17,19 +17,21 @@ import pytest
 
 import suiro.streams
 from suiro.streams import KStream, KTable, StreamsBuilder, serdes
-from suiro.streams.dsl.kstream_async import AsyncOperators
-from suiro.streams.dsl.kstream_batches import BatchOperators
+from suiro.streams.dsl.grouped import _Aggregates
+from suiro.streams.dsl.kstream_calls import CallOperators
+from suiro.streams.windows import _Windows
 from suiro.testing import TopologyTestDriver
 
 CLASSES = [
     *(getattr(suiro.streams, name) for name in suiro.streams.__all__ if name != "KafkaStreams"),
-    AsyncOperators,
-    BatchOperators,
+    CallOperators,
+    _Aggregates,
+    _Windows,
     TopologyTestDriver,
 ]
 OF_THE_DSL = (
     *(
-        "AsyncOperators",
+        "CallOperators",
         "BranchedKStream",
         "CogroupedKStream",
         "JoinWindows",
@@ -45,9 +47,9 @@ OF_THE_DSL = (
         "StreamsBuilder",
         "Suppressed",
     ),
-    *("TimeWindows", "WindowedCogroupedKStream", "WindowedKStream"),
+    *("TimeWindows", "WindowedCogroupedKStream", "WindowedKStream", "_Aggregates", "_Windows"),
 )
-NOT_FOR_USERS = {"by_key", "is_closed", "starts_for"}
+NOT_FOR_USERS = {"by_key", "with_serdes", "is_closed", "starts_for"}
 RECORD = tuple[Any, Any, int]
 
 

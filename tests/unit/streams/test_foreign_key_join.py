@@ -12,7 +12,7 @@ from suiro.streams import StreamsBuilder, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.operators.foreign_key_messages import (
+from suiro.streams.operators.foreign_key_join import (
     Instruction,
     Response,
     ResponseSerde,

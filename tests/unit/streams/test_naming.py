@@ -6,7 +6,7 @@ import pytest
 from support.kafka_streams_topologies import by_value, same, yes
 
 from suiro.streams import JoinWindows, Materialized, Named, StreamsBuilder, TopologyError
-from suiro.streams.dsl.naming import Names, is_generated, legal_name, moves_with_its_place
+from suiro.streams.dsl.named import Names, is_generated, legal_name, moves_with_its_place
 
 
 def test_one_counter_for_all_prefixes() -> None:

@@ -22,8 +22,7 @@ from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.spark.staging import StagedRecords, StagingWriter
 from suiro.streams import JoinWindows, StreamsBuilder, Suppressed, TimeWindows, serdes
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.operators import payloads
-from suiro.streams.operators.foreign_key_messages import (
+from suiro.streams.operators.foreign_key_join import (
     Instruction,
     Response,
     ResponseSerde,
@@ -31,7 +30,7 @@ from suiro.streams.operators.foreign_key_messages import (
     SubscriptionSerde,
 )
 from suiro.streams.records import Change
-from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.stores import OrderedMap, buffer, open_store
 from suiro.streams.times import keep_number, number_at
 from suiro.streams.topology.nodes import StoreSpec
 from suiro.streams_spark import description, rebuild, replacement
@@ -274,8 +273,8 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         RESPONSE,
     ),
     "buffered-record": (
-        lambda: payloads.pack(b"value", (("h", b"x"), ("n", None))),
-        payloads.unpack,
+        lambda: buffer.pack(b"value", (("h", b"x"), ("n", None))),
+        buffer.unpack,
         (b"value", (("h", b"x"), ("n", None))),
     ),
     "staging-frames": (staged, staged_of, [("a", 1, b"batch", 2), ("b", 0, b"other", 3)]),

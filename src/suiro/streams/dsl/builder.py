@@ -15,17 +15,7 @@ from suiro.streams.dsl.named import Consumed, Materialized, Name, name_of, optio
 from suiro.streams.dsl.registries import with_serdes_placed
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import (
-    GlobalTableSource,
-    Node,
-    Repartition,
-    Source,
-    StoreSpec,
-    StreamGlobalTableJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableSource,
-)
+from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import Topology
 
 
@@ -63,10 +53,8 @@ class StreamsBuilder:
 
         >>> flights = builder.stream("flights", key=serdes.string, value=serdes.json)
         """
-        consumed, given = self._consumed(consumed, key, value, timestamp, None, name)
-        several = isinstance(topics, Iterable) and not isinstance(topics, str)
-        names: tuple[Any, ...] = tuple(topics) if several else (topics,)
-        source = self._source(names, consumed, on_deserialization_error)
+        several = topics if isinstance(topics, Iterable) and not isinstance(topics, str) else (topics,)
+        source, given = self._source(several, consumed, key, value, timestamp, name, on_deserialization_error)
         node = self._graph.add_processor("KSTREAM-SOURCE-", given, source, [])
         return KStream(self._graph, node, key=source.key, value=source.value)
 
@@ -89,9 +77,10 @@ class StreamsBuilder:
         >>> results(prices, prices=[("tea", 2.5, 0), (None, 9.0, 1), ("tea", None, 2)])
         [('tea', 2.5, 0), ('tea', None, 2)]
         """
-        consumed, given = self._consumed(consumed, key, value, timestamp, materialized, name)
         graph = self._graph
-        source = self._source((topic,), consumed, on_deserialization_error)
+        source, given = self._source(
+            (topic,), consumed, key, value, timestamp, name, on_deserialization_error, materialized
+        )
         store = "" if materialized and materialized.name else graph.names.store(f"{topic}-")
         above = graph.names.processor("KSTREAM-SOURCE-", given, "-source")
         node = graph.names.processor("KTABLE-SOURCE-", given)
@@ -99,7 +88,7 @@ class StreamsBuilder:
         return add_table(
             graph,
             node,
-            TableSource(store=None),
+            nodes.TableSource(store=None),
             [above],
             key=source.key,
             value=source.value,
@@ -130,27 +119,19 @@ class StreamsBuilder:
         >>> results(named, names=[("UA", "United", 9)], delays=[("UA", 3, 1)])
         [('UA', ['United', 3], 1)]
         """
-        consumed, given = self._consumed(consumed, key, value, timestamp, materialized, name)
+        graph = self._graph
+        source, given = self._source(
+            (topic,), consumed, key, value, timestamp, name, on_deserialization_error, materialized
+        )
         if materialized is not None and materialized.history_ms is not None:
             raise TopologyError(f"the global table of {topic!r} cannot be versioned; use Materialized.as_")
-        graph = self._graph
-        source = self._source((topic,), consumed, on_deserialization_error)
         user_store = None if materialized is None else materialized.name
         store = user_store or graph.names.store(f"{topic}-")
         above = graph.names.processor("KSTREAM-SOURCE-", given, "-source")
         node = graph.names.processor("KTABLE-SOURCE-", given)
         graph.add(above, source, named=given is not None)
-        graph.add_store(
-            StoreSpec(
-                name=store,
-                kind="global",
-                key=source.key,
-                value=source.value,
-                logged=False,
-                named_by_user=user_store is not None,
-            )
-        )
-        graph.add(node, GlobalTableSource(store=store), [above], named=given is not None)
+        graph.add_store(store, "global", source.key, source.value, logged=False, named_by_user=user_store is not None)
+        graph.add(node, nodes.GlobalTableSource(store=store), [above], named=given is not None)
         return GlobalKTable(graph, node, store, key=source.key, value=source.value)
 
     def add_state_store(
@@ -162,16 +143,7 @@ class StreamsBuilder:
         >>> builder.add_state_store("seen", key=serdes.string, value=serdes.long) is builder
         True
         """
-        self._graph.add_store(
-            StoreSpec(
-                name=name,
-                kind="key-value",
-                key=key or serdes.tagged,
-                value=value or serdes.tagged,
-                logged=logged,
-                named_by_user=True,
-            )
-        )
+        self._graph.add_store(name, "key-value", key, value, logged=logged, named_by_user=True)
         return self
 
     def build(self) -> Topology:
@@ -183,66 +155,65 @@ class StreamsBuilder:
            Sub-topology: 0
         ...
         """
-        nodes = _with_shared_sources(list(self._graph.nodes.values()))
-        nodes = _with_keys_that_meet(_with_null_keys_kept(nodes))
-        topology = with_serdes_placed(Topology(tuple(nodes), tuple(self._graph.stores.values())))
+        built = _with_shared_sources(list(self._graph.nodes.values()))
+        built = _with_keys_that_meet(_with_null_keys_kept(built))
+        topology = with_serdes_placed(Topology(tuple(built), tuple(self._graph.stores.values())))
         check_topology(topology)
         return topology
 
-    def _source(self, topics: tuple[Any, ...], consumed: Consumed, on_error: str | None) -> Source:
-        for topic in topics:
+    def _source(
+        self,
+        topics: Iterable[Any],
+        consumed: Consumed | None,
+        key: Serde | None,
+        value: Serde | None,
+        timestamp: Any,
+        name: Name,
+        on_error: str | None,
+        materialized: Materialized | None = None,
+    ) -> tuple[nodes.Source, str | None]:
+        """Returns a source, and the name that the user gave to it."""
+        consumed = options_of(consumed, Consumed)
+        stored = options_of(materialized, Materialized)
+        timestamp = timestamp or consumed.timestamp
+        names: tuple[Any, ...] = tuple(topics)
+        for topic in names:
             if not isinstance(topic, str) or not topic:
                 raise TopologyError(f"a topic is {topic!r}; give its name, or a list of names")
-        extract = getattr(consumed.timestamp, "extract", consumed.timestamp)
-        if isinstance(consumed.timestamp, type) or not (extract is None or callable(extract)):
+        extract = getattr(timestamp, "extract", timestamp)
+        what = f"the timestamp extractor of {', '.join(names)}"
+        if isinstance(timestamp, type) or not (extract is None or callable(extract)):
             raise TopologyError(
-                f"the timestamp extractor of {', '.join(topics)} is {consumed.timestamp!r}; give a function "
-                "(record, partition_time) -> ms, or an object such as WallclockTimestampExtractor()"
+                f"{what} is {timestamp!r}; give a function (record, partition_time) -> ms, or an object such as "
+                "WallclockTimestampExtractor()"
             )
         if extract is not None:
-            python_function(extract, f"the timestamp extractor of {', '.join(topics)}", "record", "partition_time")
-        if not topics:
+            python_function(extract, what, "record", "partition_time")
+        if not names:
             raise TopologyError("a source reads no topics; give at least one")
         if on_error is not None and not is_policy(on_error):
             raise TopologyError(
                 f'on_deserialization_error is {on_error!r}; give "fail", "skip" or "dead-letter:<topic>"'
             )
-        return Source(
-            topics=tuple(sorted(set(topics))),
-            key=consumed.key or self._key,
-            value=consumed.value or self._value,
-            timestamp=consumed.timestamp,
+        source = nodes.Source(
+            topics=tuple(sorted(set(names))),
+            key=key or consumed.key or stored.key or self._key,
+            value=value or consumed.value or stored.value or self._value,
+            timestamp=timestamp,
             on_deserialization_error=on_error,
         )
-
-    @staticmethod
-    def _consumed(
-        consumed: Consumed | None,
-        key: Serde | None,
-        value: Serde | None,
-        timestamp: Any,
-        materialized: Materialized | None,
-        name: Name,
-    ) -> tuple[Consumed, str | None]:
-        consumed = options_of(consumed, Consumed)
-        stored = options_of(materialized, Materialized)
-        return (
-            Consumed(
-                key=key or consumed.key or stored.key,
-                value=value or consumed.value or stored.value,
-                timestamp=timestamp or consumed.timestamp,
-            ),
-            name_of(name) or consumed.name,
-        )
+        return source, name_of(name) or consumed.name
 
 
-def _with_shared_sources(nodes: list[Node]) -> list[Node]:
+def _with_shared_sources(built: list[nodes.Node]) -> list[nodes.Node]:
     """A topic is read once: streams of the same topics share the first one's source, anything else is refused."""
-    first: dict[str, Node] = {}
+    first: dict[str, nodes.Node] = {}
     instead: dict[str, str] = {}
-    feeds_table = {node.parents[0] for node in nodes if isinstance(node.operator, TableSource | GlobalTableSource)}
-    for node in nodes:
-        if not isinstance(node.operator, Source):
+    feeds_table = {
+        node.parents[0] for node in built if isinstance(node.operator, nodes.TableSource | nodes.GlobalTableSource)
+    }
+    for node in built:
+        if not isinstance(node.operator, nodes.Source):
             continue
         others = {first[topic].name: first[topic] for topic in node.operator.topics if topic in first}
         for other in others.values():
@@ -257,24 +228,25 @@ def _with_shared_sources(nodes: list[Node]) -> list[Node]:
             first.setdefault(topic, node)
     return [
         replace(node, parents=tuple(instead.get(parent, parent) for parent in node.parents))
-        for node in nodes
+        for node in built
         if node.name not in instead
     ]
 
 
-def _with_null_keys_kept(nodes: list[Node]) -> list[Node]:
+def _with_null_keys_kept(built: list[nodes.Node]) -> list[nodes.Node]:
     """Records without a key survive a repartition above a join that would have kept them (KIP-962)."""
     wanted: set[str] = set()
-    found: list[Node] = []
-    for node in reversed(nodes):
+    found: list[nodes.Node] = []
+    for node in reversed(built):
         match node.operator:
             case (
-                StreamStreamJoin(join="left" | "outer")
-                | StreamTableJoin(join="left")
-                | StreamGlobalTableJoin(join="left")
+                nodes.StreamStreamJoin(join="left" | "outer")
+                | nodes.StreamTableJoin(join="left")
+                | nodes.StreamGlobalTableJoin(join="left")
             ):
                 wanted.update(node.parents)
-            case Repartition() if node.name in wanted and _filters_nulls(node):
+            # A table's changes and a foreign-key join's messages, which have fewer aliases, always have keys.
+            case nodes.Repartition() if node.name in wanted and len(node.aliases) == 3:
                 node = replace(node, operator=replace(node.operator, keeps_null_keys=True))
         if node.name in wanted:
             wanted.update(node.parents)
@@ -282,17 +254,17 @@ def _with_null_keys_kept(nodes: list[Node]) -> list[Node]:
     return found[::-1]
 
 
-def _with_keys_that_meet(nodes: list[Node]) -> list[Node]:
+def _with_keys_that_meet(built: list[nodes.Node]) -> list[nodes.Node]:
     """Where records meet by key, all sides were cut into partitions by the same bytes.
 
     A side that came through a repartition with keys of an unknown serde is written with the other side's. Otherwise
     equal keys would be in different partitions, and never be found together.
     """
-    by_name = {node.name: node for node in nodes}
+    by_name = {node.name: node for node in built}
     agreed = True
     while agreed:
         agreed = False
-        for node in nodes:
+        for node in built:
             if len(node.parents) < 2 or not isinstance(node.operator, CoPartitioned):
                 continue
             above = [side for parent in node.parents for side in inputs_above(by_name.__getitem__, parent)]
@@ -300,14 +272,10 @@ def _with_keys_that_meet(nodes: list[Node]) -> list[Node]:
             keys = [
                 side.operator.key
                 for side in sides.values()
-                if isinstance(side.operator, Source | Repartition) and side.operator.key != serdes.tagged
+                if isinstance(side.operator, nodes.Source | nodes.Repartition) and side.operator.key != serdes.tagged
             ]
             for side in sides.values():
-                if keys and isinstance(side.operator, Repartition) and side.operator.key == serdes.tagged:
+                if keys and isinstance(side.operator, nodes.Repartition) and side.operator.key == serdes.tagged:
                     by_name[side.name] = replace(side, operator=replace(side.operator, key=keys[0]))
                     agreed = True
-    return [by_name[node.name] for node in nodes]
-
-
-def _filters_nulls(node: Node) -> bool:
-    return len(node.aliases) == 3  # a table's changes and a foreign-key join's messages always have keys
+    return [by_name[node.name] for node in built]

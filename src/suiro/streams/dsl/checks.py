@@ -12,34 +12,16 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.expressions.expression import Expression, RootName
 from suiro.streams.expressions.on_python import require_roots
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import (
-    ForeignKeyRespond,
-    Function,
-    Node,
-    Process,
-    Repartition,
-    SessionAggregate,
-    Sink,
-    SlidingAggregate,
-    Source,
-    StoreSpec,
-    StreamAggregate,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableTableJoin,
-    TimeWindowAggregate,
-)
+from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import Topology
 
 CoPartitioned = (
-    StreamStreamJoin
-    | StreamTableJoin
-    | TableTableJoin
-    | ForeignKeyRespond
-    | StreamAggregate
-    | TimeWindowAggregate
-    | SlidingAggregate
-    | SessionAggregate
+    nodes.StreamStreamJoin
+    | nodes.StreamTableJoin
+    | nodes.TableTableJoin
+    | nodes.ForeignKeyRespond
+    | nodes.StreamAggregate
+    | nodes.WindowedAggregate
 )
 """Operators that, if they have several parents, bring records with one key together."""
 
@@ -53,7 +35,7 @@ WITH_ASYNC = ("filter", "filter_not", "flat_map_values", "map", "map_values", "p
 """Operators on streams that have a columnar form for async functions."""
 
 
-def function(given: Any, what: str, *parameters: str) -> Function:
+def function(given: Any, what: str, *parameters: str) -> nodes.Function:
     """Returns a function of an operator, which calls it with these parameters. `what` names it in errors ("the
     predicate of filter")."""
     if isinstance(given, Expression):
@@ -181,8 +163,8 @@ def dead_letter_topics(topology: Topology, *policies: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.removeprefix("dead-letter:") for one in every if one.startswith("dead-letter:")))
 
 
-def _sources(topology: Topology) -> list[Source]:
-    return [node.operator for node in topology.nodes if isinstance(node.operator, Source)]
+def _sources(topology: Topology) -> list[nodes.Source]:
+    return [node.operator for node in topology.nodes if isinstance(node.operator, nodes.Source)]
 
 
 def check_topology(topology: Topology) -> None:
@@ -193,9 +175,9 @@ def check_topology(topology: Topology) -> None:
     for spec in topology.stores:
         _check_serdes(spec, f"store {spec.name}")
     for node in topology.nodes:
-        if isinstance(node.operator, Source | Sink | Repartition):
+        if isinstance(node.operator, nodes.Source | nodes.Sink | nodes.Repartition):
             _check_serdes(node.operator, node.name)
-        if isinstance(node.operator, Process):
+        if isinstance(node.operator, nodes.Process):
             for store in node.operator.stores:
                 if store not in known:
                     raise TopologyError(
@@ -204,7 +186,7 @@ def check_topology(topology: Topology) -> None:
                     )
 
 
-def _check_serdes(place: Source | Sink | Repartition | StoreSpec, name: str) -> None:
+def _check_serdes(place: nodes.Source | nodes.Sink | nodes.Repartition | nodes.StoreSpec, name: str) -> None:
     for part, serde in (("key", place.key), ("value", place.value)):
         if serde is not None and (isinstance(serde, type) or not isinstance(serde, Serde)):
             raise TopologyError(
@@ -213,15 +195,15 @@ def _check_serdes(place: Source | Sink | Repartition | StoreSpec, name: str) -> 
             )
 
 
-def inputs_that_meet(topology: Topology) -> Iterator[tuple[str, list[Source | Repartition]]]:
+def inputs_that_meet(topology: Topology) -> Iterator[tuple[str, list[nodes.Source | nodes.Repartition]]]:
     """Yields each node that brings records with one key together, and the inputs from which they come."""
     for node in topology.nodes:
         if isinstance(node.operator, CoPartitioned) and len(node.parents) > 1:
             above = [each.operator for parent in node.parents for each in inputs_above(topology.node, parent)]
-            yield node.name, [each for each in above if isinstance(each, Source | Repartition)]
+            yield node.name, [each for each in above if isinstance(each, nodes.Source | nodes.Repartition)]
 
 
-def inputs_above(node_of: Callable[[str], Node], name: str) -> Iterator[Node]:
+def inputs_above(node_of: Callable[[str], nodes.Node], name: str) -> Iterator[nodes.Node]:
     """Yields the sources and repartitions from which the records of a node come, each once."""
     seen: set[str] = set()
     waiting = [name]
@@ -230,7 +212,7 @@ def inputs_above(node_of: Callable[[str], Node], name: str) -> Iterator[Node]:
         if node.name in seen:
             continue
         seen.add(node.name)
-        if isinstance(node.operator, Source | Repartition):
+        if isinstance(node.operator, nodes.Source | nodes.Repartition):
             yield node
         else:
             waiting += reversed(node.parents)

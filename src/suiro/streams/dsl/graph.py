@@ -11,22 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.dsl.named import Name
-from suiro.streams.dsl.naming import Names, is_generated, legal_name
+from suiro.streams.dsl.named import Name, Names, is_generated, legal_name
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
-from suiro.streams.topology.nodes import (
-    ForeignKeyResolve,
-    Node,
-    Operator,
-    Repartition,
-    StoreSpec,
-    Suppress,
-    TableFilter,
-    TableMapValues,
-    TableSource,
-    TableTableJoin,
-)
+from suiro.streams.topology import nodes
 
 
 def known(serde: Serde | None) -> Serde:
@@ -34,13 +22,14 @@ def known(serde: Serde | None) -> Serde:
     return serdes.tagged if serde is None else serde
 
 
-def common_key(keys: Iterable[Serde | None]) -> Serde | None:
-    """Returns the serde of keys that meet: the one that is known. None if none is known, or if they differ."""
-    all_keys = [key for key in keys if key is not None]
-    sure = [key for key in all_keys if getattr(key, "inner", key) != serdes.tagged]
+def common_serde(serdes_: Iterable[Serde | None]) -> Serde | None:
+    """Returns the serde of keys, or values, that meet: the one that is known. None if none is known, or if they
+    differ."""
+    given = [serde for serde in serdes_ if serde is not None]
+    sure = [serde for serde in given if getattr(serde, "inner", serde) != serdes.tagged]
     if not sure:
-        return all_keys[0] if all_keys else None
-    return sure[0] if all(key == sure[0] for key in sure) else None
+        return given[0] if given else None
+    return sure[0] if all(serde == sure[0] for serde in sure) else None
 
 
 def check_one_builder(one: Any, other: Any, operation: str) -> None:
@@ -56,15 +45,15 @@ class Graph:
     __slots__ = ("_reserved", "names", "nodes", "stores")
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.stores: dict[str, StoreSpec] = {}
+        self.nodes: dict[str, nodes.Node] = {}
+        self.stores: dict[str, nodes.StoreSpec] = {}
         self.names = Names()
-        self._reserved: dict[str, StoreSpec] = {}
+        self._reserved: dict[str, nodes.StoreSpec] = {}
 
     def add(
         self,
         name: str,
-        operator: Operator,
+        operator: nodes.Operator,
         parents: Sequence[str] = (),
         *,
         named: bool = False,
@@ -73,7 +62,7 @@ class Graph:
         """Adds a node and returns its name."""
         if name in self.nodes:
             raise TopologyError(f"two operators have the name {name!r}; give each its own")
-        self.nodes[name] = Node(
+        self.nodes[name] = nodes.Node(
             name=legal_name(name),
             parents=tuple(parents),
             operator=operator,
@@ -82,7 +71,7 @@ class Graph:
         )
         return name
 
-    def add_processor(self, prefix: str, name: Name, operator: Operator, parents: Sequence[str]) -> str:
+    def add_processor(self, prefix: str, name: Name, operator: nodes.Operator, parents: Sequence[str]) -> str:
         """Adds a node under the user's name or a generated one, and returns the name."""
         return self.add(self.names.processor(prefix, name), operator, parents, named=name is not None)
 
@@ -91,7 +80,11 @@ class Graph:
         node = self.nodes[name]
         self.nodes[name] = replace(node, operator=replace(node.operator, **fields))
 
-    def add_store(self, spec: StoreSpec) -> str:
+    def add_store(self, name: str, kind: nodes.StoreKind, key: Serde | None, value: Serde | None, **more: Any) -> str:
+        """Adds a store and returns its name. `more`: further fields of its `StoreSpec`."""
+        return self._add_store(nodes.StoreSpec(name=name, kind=kind, key=known(key), value=known(value), **more))
+
+    def _add_store(self, spec: nodes.StoreSpec) -> str:
         if spec.name in self.stores:
             raise TopologyError(f"two stores have the name {spec.name!r}; give each its own")
         legal_name(spec.name)
@@ -121,7 +114,7 @@ class Graph:
         sink, nulls, source = (self.names.generate(f"KSTREAM-{what}-") for what in ("SINK", "FILTER", "SOURCE"))
         if not is_generated(base):
             sink, nulls, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
-        operator = Repartition(
+        operator = nodes.Repartition(
             topic=topic,
             key=known(key),
             value=known(value),
@@ -132,10 +125,10 @@ class Graph:
         there = self.nodes.get(topic)
         # One that the user asked for by this name may have other partitions than the joins need.
         if there is not None and not (named or there.named_by_user) and there.parents == (parent,):
-            assert isinstance(there.operator, Repartition)
+            assert isinstance(there.operator, nodes.Repartition)
             key, value = (
-                _known(there.operator.key, operator.key),
-                _known(there.operator.value, operator.value),
+                common_serde((there.operator.key, operator.key)),
+                common_serde((there.operator.value, operator.value)),
             )
             if key is not None and value is not None:
                 self.replace(topic, key=key, value=value)
@@ -146,14 +139,14 @@ class Graph:
 
     def reserve_rows(self, node: str, store: str, *, key: Serde | None, value: Serde | None, logged: bool) -> None:
         """Reserves the store that a table gets when something asks for its rows."""
-        self._reserved[node] = StoreSpec(
+        self._reserved[node] = nodes.StoreSpec(
             name=store, kind="key-value", key=known(key), value=known(value), logged=logged
         )
 
     def store_of(self, node: str) -> str | None:
         """Returns the store that holds a table's rows; None if they are not kept."""
         operator = self.nodes[node].operator
-        return None if isinstance(operator, Suppress) else getattr(operator, "store", None)
+        return None if isinstance(operator, nodes.Suppress) else getattr(operator, "store", None)
 
     def is_versioned(self, node: str) -> bool:
         """Tells whether a table can be asked for its rows as of a time."""
@@ -161,7 +154,7 @@ class Graph:
         if store is not None:
             return self.stores[store].kind == "versioned"
         operator = self.nodes[node].operator
-        return isinstance(operator, TableFilter | TableMapValues) and self.is_versioned(self._parent(node))
+        return isinstance(operator, nodes.TableFilter | nodes.TableMapValues) and self.is_versioned(self._parent(node))
 
     def send_old(self, node: str, *, at_any_price: bool) -> bool:
         """Makes the table's changes carry the row that they replace, if it is known. Returns whether they do.
@@ -170,20 +163,20 @@ class Graph:
         filter that knows old rows leaves out tombstones, so this call decides how many updates there are.
         """
         match self.nodes[node].operator:
-            case TableSource(store=store) | ForeignKeyResolve(store=store):
+            case nodes.TableSource(store=store) | nodes.ForeignKeyResolve(store=store):
                 if store is None and at_any_price:
                     self.ensure_rows(node)
                 return store is not None or at_any_price
-            case TableFilter(sends_old=sends_old) | TableMapValues(sends_old=sends_old):
+            case nodes.TableFilter(sends_old=sends_old) | nodes.TableMapValues(sends_old=sends_old):
                 if self._is_named(node) or self.send_old(self._parent(node), at_any_price=at_any_price):
                     sends_old = True
                     self.replace(node, sends_old=True)
                 return sends_old
-            case TableTableJoin():
+            case nodes.TableTableJoin():
                 for side in self.nodes[node].parents:
                     self.send_old(side, at_any_price=True)
                 self.replace(node, sends_old=True)
-            case Suppress():
+            case nodes.Suppress():
                 self.send_old(self._parent(node), at_any_price=at_any_price)
         return True
 
@@ -193,15 +186,15 @@ class Graph:
         if store is not None:
             return node, store
         spec = self._reserved[node]
-        if isinstance(self.nodes[node].operator, Suppress):
+        if isinstance(self.nodes[node].operator, nodes.Suppress):
             copy = f"{node}-rows"
             if copy not in self.nodes:
-                self.add(copy, TableMapValues(mapper=_same, sends_old=True, store=f"{copy}-store"), [node])
-                self.add_store(replace(spec, name=f"{copy}-store"))
+                self.add(copy, nodes.TableMapValues(mapper=_same, sends_old=True, store=f"{copy}-store"), [node])
+                self._add_store(replace(spec, name=f"{copy}-store"))
             return copy, f"{copy}-store"
         if self.is_versioned(node):
             spec = replace(spec, kind="versioned", retention_ms=self._history_of(node))
-        self.add_store(spec)
+        self._add_store(spec)
         self.replace(node, store=spec.name)
         return node, spec.name
 
@@ -210,9 +203,9 @@ class Graph:
         there."""
         while self.store_of(node) is None:
             match self.nodes[node].operator:
-                case TableFilter() | TableMapValues():
+                case nodes.TableFilter() | nodes.TableMapValues():
                     node = self._parent(node)
-                case TableSource() | ForeignKeyResolve():
+                case nodes.TableSource() | nodes.ForeignKeyResolve():
                     self.ensure_rows(node)
                 case _:
                     return
@@ -228,13 +221,6 @@ class Graph:
 
     def _parent(self, node: str) -> str:
         return self.nodes[node].parents[0]
-
-
-def _known(one: Serde, other: Serde) -> Serde | None:
-    """Returns the one of two serdes that is known; None if they differ."""
-    if one == other or other == serdes.tagged:
-        return one
-    return other if one == serdes.tagged else None
 
 
 def _same(value: Any) -> Any:

@@ -6,13 +6,13 @@ Windows, retention and serdes of an aggregate's store are settled here; the fold
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, python_function
-from suiro.streams.dsl.graph import Graph, check_one_builder, common_key, known
+from suiro.streams.dsl.graph import Graph, check_one_builder, common_serde, known
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import KTable, check_no_retention
 from suiro.streams.dsl.named import Materialized, Name, name_of, options_of
@@ -23,34 +23,52 @@ from suiro.streams.topology.nodes import Function, StoreKind
 from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, Windows
 
 
-class KGroupedStream:
-    """A stream's records by key, without windows."""
+class _Aggregates:
+    """What a grouped stream has with windows and without."""
 
-    __slots__ = ("_repartition", "name", "stream")
+    __slots__ = ("_table", "stream")
 
-    def __init__(self, stream: KStream, name: str | None) -> None:
-        """Made by `group_by` and `group_by_key`."""
-        self.stream = stream
-        self.name = name
-        self._repartition: KStream | None = None
+    stream: KStream
+    _table: Callable[..., KTable]
 
     def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
-        """How many records each key has; records with a null key or value do not count. A result has the largest
-        timestamp of its records so far.
+        """How many records each key has, in each window if there are windows. Without windows, and in sliding windows,
+        records with a null key or value do not count. A result has the largest timestamp of its records so far.
 
         >>> per_carrier = delays.group_by_key().count(materialized=Materialized.as_("per-carrier"))
         >>> results(per_carrier, delays=[("UA", 3, 5), ("UA", None, 6), ("UA", 4, 2)])
         [('UA', 1, 5), ('UA', 2, 5)]
+        >>> windowed = delays.group_by_key().windowed_by(TimeWindows.of_size(10, advance=5))
+        >>> results(windowed.count(), delays=[("UA", 3, 7)])
+        [(Windowed(key='UA', start=0, end=10), 1, 7), (Windowed(key='UA', start=5, end=15), 1, 7)]
         """
-        return _table([self], _COUNT, serdes.long, materialized, name)
+        return self._table(_COUNT, serdes.long, materialized, name)
 
     def reduce(self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
 
         >>> results(delays.group_by_key().reduce(max), delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
         [('UA', 3, 0), ('UA', 9, 1), ('UA', 9, 2)]
+        >>> windowed = delays.group_by_key().windowed_by(SlidingWindows.of_difference(5))
+        >>> results(windowed.reduce(max), delays=[("UA", 3, 7)])
+        [(Windowed(key='UA', start=2, end=7), 3, 7)]
         """
-        return _table([self], _reduction(reducer), self.stream.value, materialized, name)
+        aggregator = function(reducer, "the reducer of reduce", "aggregate", "value")
+        aggregation = nodes.Aggregation(kind="reduce", aggregators=(aggregator,))
+        return self._table(aggregation, self.stream.value, materialized, name)
+
+
+class KGroupedStream(_Aggregates):
+    """A stream's records by key, without windows."""
+
+    __slots__ = ("_repartition", "name")
+
+    def __init__(self, stream: KStream, name: str | None) -> None:
+        """Made by `group_by` and `group_by_key`."""
+        self.stream = stream
+        self.name = name
+        self._repartition: KStream | None = None
+        self._table = partial(_table, [self])
 
     def aggregate(
         self,
@@ -69,7 +87,8 @@ class KGroupedStream:
         >>> results(last, delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
         [('UA', [3], 0), ('UA', [3, 9], 1), ('UA', [9, 4], 2)]
         """
-        return _table([self], _aggregation(initializer, aggregator), value, materialized, name)
+        aggregation = _aggregation(initializer, _aggregator(aggregator, "aggregate"))
+        return self._table(aggregation, value, materialized, name)
 
     def windowed_by(self, windows: Windows) -> WindowedKStream:
         """Each window for itself: `TimeWindows`, `SlidingWindows` or `SessionWindows`. A record that comes after its
@@ -90,9 +109,7 @@ class KGroupedStream:
         >>> results(total, delays=[("UA", 9, 0)], fees=[("UA", 4, 1)])
         [('UA', 9, 0), ('UA', 5, 1)]
         """
-        return CogroupedKStream(
-            ((self, function(aggregator, "the aggregator of cogroup", "key", "value", "aggregate")),)
-        )
+        return CogroupedKStream(((self, _aggregator(aggregator, "cogroup")),))
 
     def by_key(self, store: str) -> KStream:
         """The group with the records of each key together. A named group has one repartition for all its uses."""
@@ -104,18 +121,16 @@ class KGroupedStream:
         return found
 
 
-class WindowedKStream:
+class WindowedKStream(_Aggregates):
     """A grouped stream in windows."""
 
-    __slots__ = ("_grouped", "_table", "_windows")
+    __slots__ = ("_grouped", "_windows")
 
     def __init__(
-        self,
-        grouped: KGroupedStream,
-        windows: Windows,
-        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+        self, grouped: KGroupedStream, windows: Windows, emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
     ) -> None:
         """Made by `windowed_by`."""
+        self.stream = grouped.stream
         self._grouped = grouped
         self._windows = windows
         self._table = partial(_table, [grouped], windows=windows, emit=emit)
@@ -133,24 +148,6 @@ class WindowedKStream:
                 f"an emit strategy is {strategy!r}; give EmitStrategy.on_window_close() or .on_window_update()"
             )
         return WindowedKStream(self._grouped, self._windows, strategy)
-
-    def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
-        """How many records each key has in each window. A result has the largest timestamp of its records.
-
-        >>> windowed = delays.group_by_key().windowed_by(TimeWindows.of_size(10, advance=5))
-        >>> results(windowed.count(), delays=[("UA", 3, 7)])
-        [(Windowed(key='UA', start=0, end=10), 1, 7), (Windowed(key='UA', start=5, end=15), 1, 7)]
-        """
-        return self._table(_COUNT, serdes.long, materialized, name)
-
-    def reduce(self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
-        """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
-
-        >>> windowed = delays.group_by_key().windowed_by(SlidingWindows.of_difference(5))
-        >>> results(windowed.reduce(max), delays=[("UA", 3, 7)])
-        [(Windowed(key='UA', start=2, end=7), 3, 7)]
-        """
-        return self._table(_reduction(reducer), self._grouped.stream.value, materialized, name)
 
     def aggregate(
         self,
@@ -173,18 +170,43 @@ class WindowedKStream:
         [(Windowed(key='UA', start=0, end=0), 3, 0), (Windowed(key='UA', start=0, end=0), None, 0),
          (Windowed(key='UA', start=0, end=4), 7, 4)]
         """
-        aggregation = _aggregation(initializer, aggregator)
+        aggregation = _aggregation(initializer, _aggregator(aggregator, "aggregate"))
         return self._table(aggregation, value, materialized, name, merger=_merger(self._windows, merger))
 
 
-class CogroupedKStream:
+@dataclass(eq=False, repr=False, slots=True)
+class _Cogrouped:
+    """Made by `cogroup` and its `windowed_by`."""
+
+    parts: tuple[tuple[KGroupedStream, Function], ...]
+    windows: Windows | None = None
+
+    def _table(
+        self,
+        initializer: Callable[[], Any],
+        merger: Function | None,
+        value: Serde | None,
+        materialized: Materialized | None,
+        name: Name,
+    ) -> KTable:
+        groups = [group for group, _ in self.parts]
+        unnamed = [group.stream.node for group in groups if group.stream.rekeyed and group.name is None]
+        if len(unnamed) > 1:
+            raise TopologyError(
+                f"cogroup of {' and '.join(unnamed)}: their repartition topics would have one name; name the groups "
+                "(group_by(..., name=...))"
+            )
+        aggregation = _aggregation(initializer, *(aggregator for _, aggregator in self.parts))
+        merge = _merger(self.windows, merger)
+        return _table(
+            groups, aggregation, value, materialized, name, windows=self.windows, merger=merge, is_cogroup=True
+        )
+
+
+class CogroupedKStream(_Cogrouped):
     """Several groups with one kind of key, to be aggregated into one table."""
 
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: tuple[tuple[KGroupedStream, Function], ...]) -> None:
-        """Made by `cogroup`."""
-        self._parts = parts
+    __slots__ = ()
 
     def cogroup(self, grouped: KGroupedStream, aggregator: Function) -> CogroupedKStream:
         """Adds a group. Its topic needs as many partitions as the others'.
@@ -196,10 +218,8 @@ class CogroupedKStream:
         """
         if not isinstance(grouped, KGroupedStream):
             raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}; group_by_key() makes one")
-        check_one_builder(self._parts[0][0].stream, grouped.stream, "cogroup")
-        return CogroupedKStream(
-            (*self._parts, (grouped, function(aggregator, "the aggregator of cogroup", "key", "value", "aggregate")))
-        )
+        check_one_builder(self.parts[0][0].stream, grouped.stream, "cogroup")
+        return CogroupedKStream((*self.parts, (grouped, _aggregator(aggregator, "cogroup"))))
 
     def aggregate(
         self,
@@ -215,7 +235,7 @@ class CogroupedKStream:
         >>> results(counted.aggregate(int), delays=[("UA", 3, 0), ("UA", 4, 1)])
         [('UA', 1, 0), ('UA', 2, 1)]
         """
-        return _cogroup(self._parts, None, initializer, None, value, materialized, name)
+        return self._table(initializer, None, value, materialized, name)
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream:
         """Each window for itself.
@@ -224,18 +244,13 @@ class CogroupedKStream:
         >>> results(counted.windowed_by(TimeWindows.of_size(10)).aggregate(int), delays=[("UA", 3, 1)])
         [(Windowed(key='UA', start=0, end=10), 1, 1)]
         """
-        return WindowedCogroupedKStream(self._parts, _windows(windows))
+        return WindowedCogroupedKStream(self.parts, _windows(windows))
 
 
-class WindowedCogroupedKStream:
+class WindowedCogroupedKStream(_Cogrouped):
     """Several groups in windows."""
 
-    __slots__ = ("_parts", "_windows")
-
-    def __init__(self, parts: tuple[tuple[KGroupedStream, Function], ...], windows: Windows) -> None:
-        """Made by `CogroupedKStream.windowed_by`."""
-        self._parts = parts
-        self._windows = windows
+    __slots__ = ()
 
     def aggregate(
         self,
@@ -253,22 +268,21 @@ class WindowedCogroupedKStream:
         >>> results(sessions.aggregate(int, lambda carrier, one, other: one + other), delays=[("UA", 3, 1)])
         [(Windowed(key='UA', start=1, end=1), 1, 1)]
         """
-        return _cogroup(self._parts, self._windows, initializer, merger, value, materialized, name)
+        return self._table(initializer, merger, value, materialized, name)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class KGroupedTable:
-    """A table's rows under new keys. A row that changes leaves its old group and joins its new one."""
+    """A table's rows under new keys. A row that changes leaves its old group and joins its new one. Made by
+    `KTable.group_by`."""
 
-    __slots__ = ("_graph", "_key", "_name", "_node", "_repartition", "_value")
-
-    def __init__(self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, name: str | None) -> None:
-        """Made by `KTable.group_by`."""
-        self._graph = graph
-        self._node = node
-        self._key = key
-        self._value = value
-        self._name = name
-        self._repartition: str | None = None
+    graph: Graph
+    node: str
+    _: KW_ONLY
+    key: Serde | None
+    value: Serde | None
+    name: str | None
+    _repartition: str | None = field(default=None, init=False)
 
     def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """How many rows each group has.
@@ -296,7 +310,7 @@ class KGroupedTable:
         """
         return self._table(
             "reduce",
-            self._value,
+            self.value,
             materialized,
             name,
             adder=function(adder, "the adder of reduce", "aggregate", "value"),
@@ -334,31 +348,26 @@ class KGroupedTable:
 
     def _table(
         self,
-        kind: Literal["count", "reduce", "aggregate"],
+        kind: nodes.AggregationKind,
         value: Serde | None,
         materialized: Materialized | None,
         name: Name,
         **functions: Any,
     ) -> KTable:
-        graph, names = self._graph, self._graph.names
+        graph, names = self.graph, self.graph.names
         stored = _not_windowed(materialized)
         store = stored.name or names.store("KTABLE-AGGREGATE-")  # of reduce too
-        topic = f"{self._name or store}-repartition"
+        topic = f"{self.name or store}-repartition"
         aliases = (
             names.processor("KSTREAM-SINK-", name, "-sink"),
             names.processor("KSTREAM-SOURCE-", name, "-source"),
         )
-        if self._name is None or self._repartition is None:
-            self._repartition = graph.add(
-                topic,
-                nodes.Repartition(topic=topic, key=known(self._key), value=known(self._value), is_change=True),
-                [self._node],
-                named=self._name is not None,
-                aliases=aliases,
-            )
+        if self.name is None or self._repartition is None:
+            cut = nodes.Repartition(topic=topic, key=known(self.key), value=known(self.value), is_change=True)
+            self._repartition = graph.add(topic, cut, [self.node], named=self.name is not None, aliases=aliases)
         prefix = "KTABLE-REDUCE-" if kind == "reduce" else "KTABLE-AGGREGATE-"
-        key, value = stored.key or self._key, stored.value or value
-        graph.add_store(_spec(store, stored, None, key, value))
+        key, value = stored.key or self.key, stored.value or value
+        _add_store(graph, store, stored, None, key, value)
         operator = nodes.TableAggregate(kind=kind, store=store, **functions)
         node = graph.add_processor(prefix, name, operator, [self._repartition])
         return KTable(graph, node, key=key, value=value)
@@ -367,50 +376,13 @@ class KGroupedTable:
 _COUNT = nodes.Aggregation(kind="count")
 
 
-def _reduction(reducer: Function) -> nodes.Aggregation:
-    return nodes.Aggregation(
-        kind="reduce", aggregators=(function(reducer, "the reducer of reduce", "aggregate", "value"),)
-    )
+def _aggregation(initializer: Callable[[], Any], *aggregators: Function) -> nodes.Aggregation:
+    first = python_function(initializer, "the initializer of aggregate")
+    return nodes.Aggregation(kind="aggregate", initializer=first, aggregators=aggregators)
 
 
-def _aggregation(initializer: Callable[[], Any], aggregator: Function) -> nodes.Aggregation:
-    return nodes.Aggregation(
-        kind="aggregate",
-        initializer=python_function(initializer, "the initializer of aggregate"),
-        aggregators=(function(aggregator, "the aggregator of aggregate", "key", "value", "aggregate"),),
-    )
-
-
-def _cogroup(
-    parts: tuple[tuple[KGroupedStream, Function], ...],
-    windows: Windows | None,
-    initializer: Callable[[], Any],
-    merger: Function | None,
-    value: Serde | None,
-    materialized: Materialized | None,
-    name: Name,
-) -> KTable:
-    unnamed = [group.stream.node for group, _ in parts if group.stream.rekeyed and group.name is None]
-    if len(unnamed) > 1:
-        raise TopologyError(
-            f"cogroup of {' and '.join(unnamed)}: their repartition topics would have one name; name the groups "
-            "(group_by(..., name=...))"
-        )
-    aggregation = nodes.Aggregation(
-        kind="aggregate",
-        initializer=python_function(initializer, "the initializer of aggregate"),
-        aggregators=tuple(aggregator for _, aggregator in parts),
-    )
-    return _table(
-        [group for group, _ in parts],
-        aggregation,
-        value,
-        materialized,
-        name,
-        windows=windows,
-        merger=_merger(windows, merger),
-        is_cogroup=True,
-    )
+def _aggregator(given: Function, operator: str) -> Function:
+    return function(given, f"the aggregator of {operator}", "key", "value", "aggregate")
 
 
 def _table(
@@ -438,17 +410,15 @@ def _table(
     if is_cogroup:
         aliases = tuple(names.processor(prefix, name, f"-cogroup-agg-{number}") for number in range(len(groups)))
         node = names.processor("COGROUPKSTREAM-MERGE-", name, "-cogroup-merge")
-    key = stored.key or common_key(group.stream.key for group in groups)
+    key = stored.key or common_serde(group.stream.key for group in groups)
     value = stored.value or value
-    graph.add_store(_spec(store, stored, windows, key, value))
-    graph.add(
-        node,
-        _operator(aggregation, windows, store, emit, merger),
-        inputs,
-        named=name_of(name) is not None,
-        aliases=aliases,
-    )
-    return KTable(graph, node, key=_windowed_key(key, windows), value=value)
+    _add_store(graph, store, stored, windows, key, value)
+    operator = _operator(aggregation, windows, store, emit, merger)
+    graph.add(node, operator, inputs, named=name_of(name) is not None, aliases=aliases)
+    if windows is not None:
+        size_ms, inner = _size_ms(windows), known(key)
+        key = serdes.session_windowed(inner) if size_ms is None else serdes.time_windowed(inner, size_ms)
+    return KTable(graph, node, key=key, value=value)
 
 
 def _operator(
@@ -461,44 +431,27 @@ def _operator(
             return nodes.TimeWindowAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
         case SlidingWindows():
             return nodes.SlidingAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
-        case SessionWindows():
-            return nodes.SessionAggregate(
-                aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit
+    return nodes.SessionAggregate(aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit)
+
+
+def _add_store(
+    graph: Graph, store: str, stored: Materialized, windows: Windows | None, key: Serde | None, value: Serde | None
+) -> None:
+    options: dict[str, Any] = {"logged": stored.logged, "named_by_user": stored.name is not None}
+    kind: StoreKind = "key-value"
+    if windows is not None:
+        if stored.history_ms is not None:
+            raise TopologyError(f"store {store} holds windows and cannot be versioned; use Materialized.as_")
+        open_ms, size_ms = windows.retention_ms, _size_ms(windows)
+        retention_ms = open_ms if stored.retention_ms is None else stored.retention_ms
+        if retention_ms < open_ms:
+            raise TopologyError(
+                f"store {store} would keep windows for {retention_ms} ms, but they are open for {open_ms} ms; "
+                "give a longer retention, or shorter windows or grace"
             )
-
-
-def _spec(
-    store: str, stored: Materialized, windows: Windows | None, key: Serde | None, value: Serde | None
-) -> nodes.StoreSpec:
-    spec = nodes.StoreSpec(
-        name=store,
-        kind="key-value",
-        key=known(key),
-        value=known(value),
-        logged=stored.logged,
-        named_by_user=stored.name is not None,
-    )
-    if windows is None:
-        return spec
-    if stored.history_ms is not None:
-        raise TopologyError(f"store {store} holds windows and cannot be versioned; use Materialized.as_")
-    retention_ms = windows.retention_ms if stored.retention_ms is None else stored.retention_ms
-    if retention_ms < windows.retention_ms:
-        raise TopologyError(
-            f"store {store} would keep windows for {retention_ms} ms, but they are open for {windows.retention_ms} ms; "
-            "give a longer retention, or shorter windows or grace"
-        )
-    size_ms = _size_ms(windows)
-    kind: StoreKind = "session" if size_ms is None else "window"
-    return replace(spec, kind=kind, retention_ms=retention_ms, window_size_ms=size_ms)
-
-
-def _windowed_key(key: Serde | None, windows: Windows | None) -> Serde | None:
-    if windows is None:
-        return key
-    size_ms = _size_ms(windows)
-    inner = known(key)
-    return serdes.session_windowed(inner) if size_ms is None else serdes.time_windowed(inner, size_ms)
+        kind = "session" if size_ms is None else "window"
+        options |= {"retention_ms": retention_ms, "window_size_ms": size_ms}
+    graph.add_store(store, kind, key, value, **options)
 
 
 def _size_ms(windows: Windows) -> int | None:

@@ -9,16 +9,16 @@ from typing import Any
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function
-from suiro.streams.dsl.graph import check_one_builder, common_key, known
+from suiro.streams.dsl.graph import check_one_builder, common_serde, known
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
 from suiro.streams.dsl.named import Joined, Materialized, Name, StreamJoined, name_of, options_of
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
-from suiro.streams.operators.foreign_key_messages import ResponseSerde, SubscriptionSerde, response_partition
+from suiro.streams.operators.foreign_key_join import ResponseSerde, SubscriptionSerde, response_partition
 from suiro.streams.serdes import Serde
 from suiro.streams.topology import nodes
-from suiro.streams.topology.nodes import Function, JoinType
+from suiro.streams.topology.nodes import Function, JoinType, StoreKind
 from suiro.streams.windows import Duration, JoinWindows
 
 
@@ -43,33 +43,6 @@ def join_stream(join: JoinType, stream: KStream, other: Any, *arguments: Any, **
         taken = ", ".join([*signature.parameters][3:])
         raise TopologyError(f"the join of {stream.node} with {what}: {error}; it takes {taken}") from None
     return build(join, stream, other, *arguments, **options)
-
-
-def join_tables(
-    join: JoinType,
-    table: KTable,
-    other: KTable,
-    joiner: Function,
-    foreign_key: Function | None,
-    *,
-    value: Serde | None,
-    materialized: Materialized | None,
-    name: Name,
-) -> KTable:
-    if not isinstance(other, KTable):
-        raise TopologyError(f"a table cannot join {other!r}; give a table, or join from the stream's side")
-    check_one_builder(table, other, "a join")
-    function(joiner, "the joiner", "left", "right")
-    stored = options_of(materialized, Materialized)
-    if stored.history_ms is not None:
-        raise TopologyError(
-            f"store {stored.name} of a join cannot be versioned: its rows come from two tables' times; use "
-            "Materialized.as_"
-        )
-    if foreign_key is not None:
-        function(foreign_key, "the foreign_key of a join", "value")
-        return _foreign_key(join, table, other, joiner, foreign_key, value, materialized, name)
-    return _table_table(join, table, other, joiner, value, materialized, name)
 
 
 # Joins of streams
@@ -97,11 +70,16 @@ def _stream_stream(
     joined = options_of(joined, StreamJoined)
     given = name_of(name) or joined.name
     graph, names = left.graph, left.graph.names
-    key = key or joined.key or common_key((left.key, right.key))
+    key = key or joined.key or common_serde((left.key, right.key))
     left_value = value or joined.value or left.value
     right_value = other_value or joined.other_value or right.value
-    left = _side(left, key, left_value, given, "-left")
-    right = _side(right, key, right_value, given, "-right")
+    sides = ((left, left_value, "-left"), (right, right_value, "-right"))
+    left, right = (
+        stream.with_serdes(key, of_side).by_key(
+            stream.node if given is None else given + suffix, named=given is not None
+        )
+        for stream, of_side, suffix in sides
+    )
 
     this_suffix = "-outer-this-join" if join == "outer" else "-this-join"
     other_suffix = "-other-join" if join == "inner" else "-outer-other-join"
@@ -112,52 +90,25 @@ def _stream_stream(
     node = names.processor("KSTREAM-MERGE-", given, "-merge")
     base = joined.store_name
 
-    def add_store(generated: str, suffix: str, **spec: Any) -> str:
-        return graph.add_store(
-            nodes.StoreSpec(
-                name=f"{generated if base is None else base + suffix}-store",
-                retention_ms=windows.retention_ms,
-                logged=joined.logged,
-                named_by_user=base is not None,
-                **spec,
-            )
-        )
+    def add_store(generated: str, suffix: str, kind: StoreKind, *serdes_: Serde | None, **more: Any) -> str:
+        more |= {"retention_ms": windows.retention_ms, "logged": joined.logged, "named_by_user": base is not None}
+        return graph.add_store(f"{generated if base is None else base + suffix}-store", kind, *serdes_, **more)
 
     width_ms = windows.before_ms + windows.after_ms
-    of_side = {"kind": "stream-join", "key": known(key), "window_size_ms": width_ms}
-    left_store = add_store(this, this_suffix, value=known(left_value), **of_side)
-    right_store = add_store(other, other_suffix, value=known(right_value), **of_side)
-    outer = None
+    stores = {
+        "left_store": add_store(this, this_suffix, "stream-join", key, left_value, window_size_ms=width_ms),
+        "right_store": add_store(other, other_suffix, "stream-join", key, right_value, window_size_ms=width_ms),
+    }
     if join != "inner":
         shared = "-outer-shared-join" if join == "outer" else "-left-shared-join"
         # It holds the bytes of either side.
-        of_both = {"kind": "buffer", "key": serdes.bytes, "value": serdes.bytes}
-        outer = add_store(f"KSTREAM-OUTERSHARED-{this[-10:]}", shared, **of_both)
-    graph.add(
-        node,
-        nodes.StreamStreamJoin(
-            join=join,
-            joiner=joiner,
-            windows=windows,
-            left_store=left_store,
-            right_store=right_store,
-            outer_store=outer,
-        ),
-        [left.node, right.node],
-        named=given is not None,
-        aliases=(
-            this_windowed,
-            other_windowed,
-            this if given is None else given + this_suffix,
-            other if given is None else given + other_suffix,
-        ),
-    )
+        of_both = (serdes.bytes, serdes.bytes)
+        stores["outer_store"] = add_store(f"KSTREAM-OUTERSHARED-{this[-10:]}", shared, "buffer", *of_both)
+    operator = nodes.StreamStreamJoin(join=join, joiner=joiner, windows=windows, **stores)
+    joins = (this, other) if given is None else (given + this_suffix, given + other_suffix)
+    aliases = (this_windowed, other_windowed, *joins)
+    graph.add(node, operator, [left.node, right.node], named=given is not None, aliases=aliases)
     return KStream(graph, node, key=key, value=None)
-
-
-def _side(stream: KStream, key: Serde | None, value: Serde | None, name: str | None, suffix: str) -> KStream:
-    keyed = KStream(stream.graph, stream.node, key=key or stream.key, value=value, rekeyed=stream.rekeyed)
-    return keyed.by_key(stream.node if name is None else name + suffix, named=name is not None)
 
 
 def _stream_table(
@@ -178,7 +129,8 @@ def _stream_table(
     joined = options_of(joined, Joined)
     given = name_of(name) or joined.name
     graph = stream.graph
-    grace_ms = joined.grace_ms if grace is None else milliseconds(grace, what="the grace of a join")
+    grace = joined.grace if grace is None else grace
+    grace_ms = None if grace is None else milliseconds(grace, what="the grace of a join")
     table_node, table_store_name = graph.ensure_rows(table.node)
     versioned = graph.is_versioned(table_node)
     if grace_ms is not None:
@@ -193,39 +145,22 @@ def _stream_table(
                 f"the join of {stream.node} waits {grace_ms} ms, but {table.node} has a history of {history_ms} ms "
                 "only; give the table a longer history, or the join a shorter grace"
             )
-    keyed = KStream(
-        graph,
-        stream.node,
-        key=joined.key or stream.key or table.key,
-        value=joined.value or stream.value,
-        rekeyed=stream.rekeyed,
-    ).by_key(given or stream.node, named=given is not None)
+    keyed = stream.with_serdes(joined.key or stream.key or table.key, joined.value)
+    keyed = keyed.by_key(given or stream.node, named=given is not None)
     node = graph.names.processor("KSTREAM-LEFTJOIN-" if join == "left" else "KSTREAM-JOIN-", given)
     buffer = None
     if grace_ms is not None:
-        buffer = graph.add_store(
-            nodes.StoreSpec(
-                name=f"{node}-Buffer",
-                kind="buffer",
-                key=known(keyed.key),
-                value=known(keyed.value),
-                retention_ms=grace_ms,
-                named_by_user=given is not None,
-            )
-        )
-    graph.add(
-        node,
-        nodes.StreamTableJoin(
-            join=join,
-            joiner=joiner,
-            table_store=table_store_name,
-            versioned=versioned,
-            grace_ms=grace_ms,
-            buffer_store=buffer,
-        ),
-        [keyed.node, table_node],
-        named=given is not None,
+        options = {"retention_ms": grace_ms, "named_by_user": given is not None}
+        buffer = graph.add_store(f"{node}-Buffer", "buffer", keyed.key, keyed.value, **options)
+    operator = nodes.StreamTableJoin(
+        join=join,
+        joiner=joiner,
+        table_store=table_store_name,
+        versioned=versioned,
+        grace_ms=grace_ms,
+        buffer_store=buffer,
     )
+    graph.add(node, operator, [keyed.node, table_node], named=given is not None)
     return KStream(graph, node, key=keyed.key, value=None)
 
 
@@ -259,15 +194,30 @@ def _stream_global_table(
 # Tables
 
 
-def _table_table(
+def join_tables(
     join: JoinType,
     left: KTable,
     right: KTable,
     joiner: Function,
+    foreign_key: Function | None,
+    *,
     value: Serde | None,
     materialized: Materialized | None,
     name: Name,
 ) -> KTable:
+    if not isinstance(right, KTable):
+        raise TopologyError(f"a table cannot join {right!r}; give a table, or join from the stream's side")
+    check_one_builder(left, right, "a join")
+    function(joiner, "the joiner", "left", "right")
+    stored = options_of(materialized, Materialized)
+    if stored.history_ms is not None:
+        raise TopologyError(
+            f"store {stored.name} of a join cannot be versioned: its rows come from two tables' times; use "
+            "Materialized.as_"
+        )
+    if foreign_key is not None:
+        function(foreign_key, "the foreign_key of a join", "value")
+        return _foreign_key(join, left, right, joiner, foreign_key, value, materialized, name)
     graph, names = left.graph, left.graph.names
     # Only a side that may stand alone asks for old rows: where both are None there is nothing to take back.
     if join != "inner":
@@ -281,7 +231,6 @@ def _table_table(
     node = names.processor("KTABLE-MERGE-", name)
     this = names.processor("KTABLE-JOINTHIS-", name, "-join-this")
     other = names.processor("KTABLE-JOINOTHER-", name, "-join-other")
-    stored = options_of(materialized, Materialized)
     return add_table(
         graph,
         node,
@@ -294,7 +243,7 @@ def _table_table(
             right_versioned=graph.is_versioned(right_node),
         ),
         [left_node, right_node],
-        key=stored.key or common_key((left.key, right.key)),
+        key=stored.key or common_serde((left.key, right.key)),
         value=stored.value or value,
         materialized=materialized,
         reserved=f"{node}-store",
@@ -324,7 +273,6 @@ def _foreign_key(
     right_node, right_store = graph.ensure_rows(right.node)
     left_key, left_value, foreign = known(left.key), known(left.value), known(right.key)
     of_left: dict[str, Any] = {"left_store": left_store, "left_key": left_key, "left_value": left_value}
-    of_bytes: dict[str, Any] = {"kind": "key-value", "key": serdes.bytes, "value": serdes.bytes}
 
     def processor(what: str, suffix: str) -> str:
         return names.processor(f"KTABLE-{what}-", name, suffix)
@@ -342,7 +290,7 @@ def _foreign_key(
     topic_ends = ends("registration")
     generated = names.store(f"KTABLE-{prefix}-")
     store = generated if given is None else f"{given}-subscription-store"
-    graph.add_store(nodes.StoreSpec(name=store, named_by_user=given is not None, **of_bytes))
+    graph.add_store(store, "key-value", serdes.bytes, serdes.bytes, named_by_user=given is not None)
     subscribing = nodes.ForeignKeySubscribe(
         join=join, foreign_key=foreign_key, left_key=left_key, left_value=left_value, foreign=foreign
     )
@@ -378,5 +326,5 @@ def _foreign_key(
         named=given is not None,
         aliases=[resolver],
     )
-    graph.add_store(nodes.StoreSpec(name=asked_store, logged=False, **of_bytes))
+    graph.add_store(asked_store, "key-value", serdes.bytes, serdes.bytes, logged=False)
     return table

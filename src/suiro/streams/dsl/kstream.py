@@ -7,13 +7,13 @@ keys were changed since the records were last brought together by key.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, partitioner_function, processor_supplier, python_function
 from suiro.streams.dsl.graph import check_one_builder
-from suiro.streams.dsl.kstream_async import AsyncOperators
-from suiro.streams.dsl.kstream_batches import BatchOperators
+from suiro.streams.dsl.kstream_calls import CallOperators
 from suiro.streams.dsl.named import (
     Grouped,
     Joined,
@@ -23,10 +23,10 @@ from suiro.streams.dsl.named import (
     Produced,
     Repartitioned,
     StreamJoined,
+    legal_name,
     name_of,
     options_of,
 )
-from suiro.streams.dsl.naming import legal_name
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.serdes.primitives import integer_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from suiro.streams.dsl.ktable import GlobalKTable, KTable
 
 
-class KStream(AsyncOperators, BatchOperators):
+class KStream(CallOperators):
     """Records, one after the other. Every operation gives a new stream and leaves this one as it is.
 
     A result of one record has the record's timestamp. In the examples, `delays` is a stream of carriers and minutes.
@@ -333,13 +333,7 @@ class KStream(AsyncOperators, BatchOperators):
         from suiro.streams.dsl.grouped import KGroupedStream
 
         grouped = options_of(grouped, Grouped)
-        stream = KStream(
-            self.graph,
-            self.node,
-            key=key or grouped.key or self.key,
-            value=value or grouped.value or self.value,
-            rekeyed=self.rekeyed,
-        )
+        stream = self.with_serdes(key or grouped.key, value or grouped.value)
         return KGroupedStream(stream, name_of(name) or grouped.name)
 
     def to_table(
@@ -360,19 +354,16 @@ class KStream(AsyncOperators, BatchOperators):
 
         graph = self.graph
         stored = options_of(materialized, Materialized)
-        key, value = key or stored.key or self.key, value or stored.value or self.value
         node = graph.names.processor("KSTREAM-TOTABLE-", name)
         store = "" if stored.name is not None else graph.names.store("KSTREAM-TOTABLE-")
-        stream = KStream(graph, self.node, key=key, value=value, rekeyed=self.rekeyed).by_key(
-            node, named=name is not None
-        )
+        stream = self.with_serdes(key or stored.key, value or stored.value).by_key(node, named=name is not None)
         return add_table(
             graph,
             node,
             nodes.TableSource(store=None),
             [stream.node],
-            key=key,
-            value=value,
+            key=stream.key,
+            value=stream.value,
             materialized=materialized,
             reserved=store,
             logged=True,
@@ -514,6 +505,10 @@ class KStream(AsyncOperators, BatchOperators):
 
     # For the other modules of the DSL
 
+    def with_serdes(self, key: Serde | None, value: Serde | None) -> KStream:
+        """This stream with other serdes; None: the serde that it has."""
+        return KStream(self.graph, self.node, key=key or self.key, value=value or self.value, rekeyed=self.rekeyed)
+
     def by_key(self, base: str, *, named: bool) -> KStream:
         """This stream with records of one key together: itself, or behind a repartition named after `base`."""
         if not self.rekeyed:
@@ -575,9 +570,6 @@ class BranchedKStream:
 
 def _for_readers(key: Serde | None) -> Serde | None:
     """Windowed keys whose inner serde is not known are written naturally, as other unknown keys are."""
-    match key:
-        case TimeWindowedSerde(inner=inner, size_ms=size_ms) if inner == serdes.tagged:
-            return serdes.time_windowed(serdes.natural, size_ms)
-        case SessionWindowedSerde(inner=inner) if inner == serdes.tagged:
-            return serdes.session_windowed(serdes.natural)
+    if isinstance(key, TimeWindowedSerde | SessionWindowedSerde) and key.inner == serdes.tagged:
+        return replace(key, inner=serdes.natural)
     return key

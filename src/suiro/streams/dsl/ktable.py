@@ -6,14 +6,13 @@ A table keeps rows only when it must: it is named, joined, grouped or suppressed
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from suiro.streams.dsl.checks import function
-from suiro.streams.dsl.graph import Graph, known
+from suiro.streams.dsl.graph import Graph
 from suiro.streams.dsl.kstream import KStream
-from suiro.streams.dsl.named import Grouped, Materialized, Name, name_of, options_of
-from suiro.streams.dsl.suppressed import Suppressed
+from suiro.streams.dsl.named import Grouped, Materialized, Name, Suppressed, name_of, options_of
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
 from suiro.streams.topology import nodes
@@ -23,21 +22,21 @@ if TYPE_CHECKING:
     from suiro.streams.dsl.grouped import KGroupedTable
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class KTable:
     """Rows by key. Every operation gives a new table and leaves this one as it is.
+
+    Made by `StreamsBuilder` and by other operations; `key`, `value`: None if no serde is known.
 
     A result has the timestamp of the change that it comes from. In the examples, `planes` is a table of tail numbers
     and seats, and `results(table, planes=[...])` gives (key, value, timestamp) of its changes.
     """
 
-    __slots__ = ("graph", "key", "node", "value")
-
-    def __init__(self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None) -> None:
-        """Made by `StreamsBuilder` and by other operations. `key`, `value`: None if no serde is known."""
-        self.graph = graph
-        self.node = node
-        self.key = key
-        self.value = value
+    graph: Graph
+    node: str
+    _: KW_ONLY
+    key: Serde | None
+    value: Serde | None
 
     @property
     def store_name(self) -> str | None:
@@ -144,29 +143,17 @@ class KTable:
         node = graph.names.generate("KTABLE-SUPPRESS-") if given is None else given
         store = graph.names.store("KTABLE-SUPPRESS-") if given is None else f"{given}-store"
         graph.send_old(self.node, at_any_price=True)
-        graph.add_store(
-            nodes.StoreSpec(
-                name=store,
-                kind="buffer",
-                key=known(self.key),
-                value=known(self.value),
-                named_by_user=given is not None,
-            )
+        graph.add_store(store, "buffer", self.key, self.value, named_by_user=given is not None)
+        operator = nodes.Suppress(
+            store=store,
+            closing_delay_ms=closing,
+            inclusive_end=inclusive,
+            time_limit_ms=suppressed.time_limit_ms,
+            max_records=suppressed.max_records,
+            max_bytes=suppressed.max_bytes,
+            emits_early_when_full=not waits_for_windows,
         )
-        graph.add(
-            node,
-            nodes.Suppress(
-                store=store,
-                closing_delay_ms=closing,
-                inclusive_end=inclusive,
-                time_limit_ms=suppressed.time_limit_ms,
-                max_records=suppressed.max_records,
-                max_bytes=suppressed.max_bytes,
-                emits_early_when_full=not waits_for_windows,
-            ),
-            [self.node],
-            named=given is not None,
-        )
+        graph.add(node, operator, [self.node], named=given is not None)
         graph.reserve_rows(node, f"{node}-store", key=self.key, value=self.value, logged=False)
         return KTable(graph, node, key=self.key, value=self.value)
 
@@ -275,18 +262,16 @@ class KTable:
         )
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class GlobalKTable:
     """A table of which every task has all rows. A stream joins it by any key; nothing else can be done with it."""
 
-    __slots__ = ("graph", "key", "node", "store_name", "value")
-
-    def __init__(self, graph: Graph, node: str, store_name: str, *, key: Serde | None, value: Serde | None) -> None:
-        """Made by `StreamsBuilder.global_table`."""
-        self.graph = graph
-        self.node = node
-        self.store_name = store_name
-        self.key = key
-        self.value = value
+    graph: Graph
+    node: str
+    store_name: str
+    _: KW_ONLY
+    key: Serde | None
+    value: Serde | None
 
 
 def add_table(
@@ -309,32 +294,26 @@ def add_table(
 ) -> KTable:
     """The table of an operator. Its rows are in the store that a user named. Without one they are kept once something
     asks for them: in a store of the name `reserved`, which has a changelog if `logged`."""
-    spec = _named_store(materialized, key, value)
-    if spec is not None:
-        graph.add_store(spec)
-        operator = replace(operator, store=spec.name)
+    stored = options_of(materialized, Materialized)
+    if stored.name is not None:
+        check_no_retention(stored)
+        is_versioned = stored.history_ms is not None
+        graph.add_store(
+            stored.name,
+            "versioned" if is_versioned else "key-value",
+            stored.key or key,
+            stored.value or value,
+            retention_ms=stored.history_ms,
+            logged=stored.logged,
+            named_by_user=True,
+        )
+        operator = replace(operator, store=stored.name)
         if isinstance(operator, nodes.TableSource):
-            operator = replace(operator, versioned=spec.kind == "versioned")
+            operator = replace(operator, versioned=is_versioned)
     graph.add(node, operator, parents, named=named, aliases=aliases)
-    if spec is None:
+    if stored.name is None:
         graph.reserve_rows(node, reserved, key=key, value=value, logged=logged)
     return KTable(graph, node, key=key, value=value)
-
-
-def _named_store(materialized: Materialized | None, key: Serde | None, value: Serde | None) -> nodes.StoreSpec | None:
-    stored = options_of(materialized, Materialized)
-    if stored.name is None:
-        return None
-    check_no_retention(stored)
-    return nodes.StoreSpec(
-        name=stored.name,
-        kind="key-value" if stored.history_ms is None else "versioned",
-        key=known(stored.key or key),
-        value=known(stored.value or value),
-        retention_ms=stored.history_ms,
-        logged=stored.logged,
-        named_by_user=True,
-    )
 
 
 def check_no_retention(materialized: Materialized) -> None:
@@ -351,15 +330,11 @@ def _closing(graph: Graph, node: str) -> tuple[int, bool]:
     waiting = [node]
     while waiting:
         above = graph.nodes[waiting.pop()]
-        match above.operator:
-            case nodes.TimeWindowAggregate(windows=windows):
-                found.append((windows.closing_delay_ms, False))
-            case nodes.SlidingAggregate(windows=sliding):
-                found.append((sliding.closing_delay_ms, True))
-            case nodes.SessionAggregate(windows=sessions):
-                found.append((sessions.closing_delay_ms, True))
-            case _:
-                waiting.extend(above.parents)
+        operator = above.operator
+        if isinstance(operator, nodes.WindowedAggregate):
+            found.append((operator.windows.closing_delay_ms, not isinstance(operator, nodes.TimeWindowAggregate)))
+        else:
+            waiting.extend(above.parents)
     if not found:
         raise TopologyError(
             f"suppress waits for windows of {node} to close, but it has none; use windowed_by() above, or "

@@ -2,14 +2,14 @@
 
 A rule is a class made from the operator and a `Context`; `process(record, port)` forwards through the context, uses
 the context's stores and time, and does no I/O. A rule may have `end_of_batch()`, called when a runner has fed all it
-has. One module for each family; `rule_of` finds the class.
+has. One module for each family; `rule_of` finds the class, whose name is that of the operator and `Rule`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
+from suiro.extras import on_first_use
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import Operator
 
@@ -18,46 +18,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Rule", "rule_of"]
 
-_RULES = {
-    "Source": ("stateless", "PassOn"),
-    "Merge": ("stateless", "PassOn"),
-    "Filter": ("stateless", "FilterRule"),
-    "Map": ("stateless", "MapRule"),
-    "MapValues": ("stateless", "MapValuesRule"),
-    "FlatMap": ("stateless", "FlatMapRule"),
-    "FlatMapValues": ("stateless", "FlatMapValuesRule"),
-    "SelectKey": ("stateless", "SelectKeyRule"),
-    "Peek": ("stateless", "PeekRule"),
-    "Branch": ("stateless", "BranchRule"),
-    "AsyncCall": ("called", "CalledRule"),
-    "MapBatches": ("called", "CalledRule"),
-    "TableSource": ("table", "TableSourceRule"),
-    "TableFilter": ("table", "TableStepRule"),
-    "TableMapValues": ("table", "TableStepRule"),
-    "ToStream": ("table", "ToStreamRule"),
-    "TableGroupBy": ("table_aggregate", "TableGroupByRule"),
-    "TableAggregate": ("table_aggregate", "TableAggregateRule"),
-    "StreamAggregate": ("aggregate", "StreamAggregateRule"),
-    "TimeWindowAggregate": ("windowed_aggregate", "WindowedAggregateRule"),
-    "SlidingAggregate": ("windowed_aggregate", "WindowedAggregateRule"),
-    "SessionAggregate": ("windowed_aggregate", "WindowedAggregateRule"),
-    "Suppress": ("suppress", "SuppressRule"),
-    "StreamStreamJoin": ("stream_stream_join", "StreamStreamJoinRule"),
-    "StreamTableJoin": ("stream_table_join", "StreamTableJoinRule"),
-    "StreamGlobalTableJoin": ("stream_table_join", "StreamGlobalTableJoinRule"),
-    "TableTableJoin": ("table_table_join", "TableTableJoinRule"),
-    "ForeignKeySubscribe": ("foreign_key_join", "ForeignKeySubscribeRule"),
-    "ForeignKeyRespond": ("foreign_key_join", "ForeignKeyRespondRule"),
-    "ForeignKeyResolve": ("foreign_key_join", "ForeignKeyResolveRule"),
-    "Process": ("processor_api", "ProcessRule"),
-}
-
 
 class Rule(Protocol):
     def process(self, record: Record, port: int) -> None: ...
 
 
+_rule = on_first_use(
+    __name__,
+    {
+        "aggregate": "StreamAggregateRule",
+        "called": "AsyncCallRule MapBatchesRule",
+        "foreign_key_join": "ForeignKeySubscribeRule ForeignKeyRespondRule ForeignKeyResolveRule",
+        "processor_api": "ProcessRule",
+        "stateless": "SourceRule MergeRule FilterRule MapRule MapValuesRule FlatMapRule FlatMapValuesRule "
+        "SelectKeyRule PeekRule BranchRule",
+        "stream_stream_join": "StreamStreamJoinRule",
+        "stream_table_join": "StreamTableJoinRule StreamGlobalTableJoinRule",
+        "suppress": "SuppressRule",
+        "table": "TableSourceRule TableFilterRule TableMapValuesRule ToStreamRule",
+        "table_aggregate": "TableGroupByRule TableAggregateRule",
+        "table_table_join": "TableTableJoinRule",
+        "windowed_aggregate": "TimeWindowAggregateRule SlidingAggregateRule SessionAggregateRule",
+    },
+)
+
+
 def rule_of(operator: Operator, context: Context) -> Rule:
-    module, name = _RULES[type(operator).__name__]
-    rule: Rule = getattr(import_module(f"suiro.streams.operators.{module}"), name)(operator, context)
+    rule: Rule = _rule(f"{type(operator).__name__}Rule")(operator, context)
     return rule

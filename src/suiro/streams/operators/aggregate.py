@@ -13,30 +13,27 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.records import Change, Record
-from suiro.streams.topology.nodes import Aggregation, StreamAggregate
+from suiro.streams.topology.nodes import Aggregation, AggregationKind, Function, StreamAggregate
 
 Update = Callable[[Any, Any, Any], Any]
 
 
 def updates_of(aggregation: Aggregation) -> list[Update]:
-    """By port: (key, value, aggregate) -> the next aggregate. An aggregate of None stands for the initial one."""
-    return [_update_of(aggregation, port) for port in range(max(1, len(aggregation.aggregators)))]
+    """The update of each port."""
+    aggregators = aggregation.aggregators or (None,)
+    return [update_of(aggregation.kind, aggregator, aggregation.initializer) for aggregator in aggregators]
 
 
-def _update_of(aggregation: Aggregation, port: int) -> Update:
-    match aggregation.kind:
-        case "count":
-            return lambda key, value, aggregate: (aggregate or 0) + 1
-        case "reduce":
-            reducer = callable_of(aggregation.aggregators[port], "left_right")
-            return lambda key, value, aggregate: value if aggregate is None else reducer(aggregate, value)
-        case "aggregate":
-            aggregator = callable_of(aggregation.aggregators[port], "key_value_aggregate")
-            initializer = aggregation.initializer
-            assert initializer is not None
-            return lambda key, value, aggregate: aggregator(
-                key, value, initializer() if aggregate is None else aggregate
-            )
+def update_of(kind: AggregationKind, aggregator: Function | None, initializer: Callable[[], Any] | None) -> Update:
+    """(key, value, aggregate) -> the next aggregate. An aggregate of None stands for the initial one."""
+    if aggregator is None:
+        return lambda key, value, aggregate: (aggregate or 0) + 1
+    if kind == "reduce":
+        reducer = callable_of(aggregator, "left_right")
+        return lambda key, value, aggregate: value if aggregate is None else reducer(aggregate, value)
+    function = callable_of(aggregator, "key_value_aggregate")
+    assert initializer is not None
+    return lambda key, value, aggregate: function(key, value, initializer() if aggregate is None else aggregate)
 
 
 class RowAggregateRule:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from suiro.streams.batches import BatchFunction
+from suiro.streams.batches import batch_results
 from suiro.streams.calls import Failed
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import pair_of, values_of
@@ -23,8 +23,7 @@ Results = Callable[[Sequence[Any], Sequence[Any], Sequence[int], bool], Sequence
 def results_of(operator: AsyncCall | MapBatches, context: Any) -> Results:
     """`context`: that of a rule or of a step over blocks."""
     if isinstance(operator, MapBatches):
-        function = BatchFunction(operator)
-        return lambda keys, values, timestamps, ends: function.results(keys, values, timestamps, ends_at_failure=ends)
+        return lambda keys, values, times, ends: batch_results(operator, keys, values, times, ends_at_failure=ends)
     # The caller is asked for with the first record: a task that gets none has none.
     return lambda keys, values, timestamps, ends: context.task.caller.results(
         context.node.name, operator, keys, values, ends_at_failure=ends
@@ -47,6 +46,9 @@ class CalledRule:
             raise result.error
         for key, value in outcomes(self._kind, record.key, record.value, result):
             self._forward(Record(key, value, record.timestamp, record.headers))
+
+
+AsyncCallRule = MapBatchesRule = CalledRule
 
 
 def outcomes(kind: CallKind, key: Any, value: Any, result: Any) -> Iterator[tuple[Any, Any]]:

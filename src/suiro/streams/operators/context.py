@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -56,34 +56,36 @@ class _Task(Protocol):
         ...
 
 
+class _SubTopologyTask(Protocol):
+    sub_topology: SubTopology
+
+
+class OperatorContext(Protocol):
+    """The members of `Context` and of `BlockContext` that the common parts of operators use."""
+
+    time: OperatorTime
+
+    @property
+    def task(self) -> _SubTopologyTask: ...
+    @property
+    def drop(self) -> Callable[[str], None]: ...
+    def store(self, name: str) -> Any: ...
+
+
+@dataclass(eq=False, slots=True)
 class Context:
     """An operator in its task. Users see it through the Processor API (`processor_api`)."""
 
-    __slots__ = ("_children", "drop", "forward", "node", "task", "time")
+    task: _Task
+    node: Node
+    time: OperatorTime
+    forward: Callable[[Record], None]
+    """Forwards a record to every child, in the order they were built."""
+    children: Mapping[str, Callable[[Record], None]]
 
-    def __init__(
-        self,
-        task: _Task,
-        node: Node,
-        time: OperatorTime,
-        forward: Callable[[Record], None],
-        children: Mapping[str, Callable[[Record], None]],
-    ) -> None:
-        self.task = task
-        self.node = node
-        self.time = time
-        self.forward = forward
-        """Forwards a record to every child, in the order they were built."""
-        self.drop = task.drop
+    def drop(self, reason: str) -> None:
         """Counts a record that is left out."""
-        self._children = children
-
-    def forward_to(self, child: str, record: Record) -> None:
-        self._children[child](record)
-
-    @property
-    def children(self) -> Collection[str]:
-        return self._children
+        self.task.drop(reason)
 
     def store(self, name: str) -> Any:
         return self.task.stores[name]

@@ -15,18 +15,14 @@ the first repartition keeps null keys. The second one takes `response_partition`
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from suiro.streams.operators.context import Context
-from suiro.streams.operators.foreign_key_messages import (
-    Instruction,
-    Response,
-    Subscription,
-    SubscriptionSerde,
-)
 from suiro.streams.operators.functions import callable_of
-from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Change, Record
+from suiro.streams.serdes import DeserializationError, Serde
 from suiro.streams.topology.nodes import ForeignKeyResolve, ForeignKeyRespond, ForeignKeySubscribe
 
 _LENGTH = struct.Struct(">I")
@@ -135,14 +131,17 @@ class ForeignKeyRespondRule:
         elif not record.value.is_latest:
             self._context.drop("not the latest version")
         else:
-            self._right_changed(record)
+            for _, data in self._subscriptions.prefix_scan(self._prefix(record.key)):
+                self._answer(self._serde.deserialize("", data), record.value.new, record, record.timestamp)
 
     def _subscribed(self, record: Record) -> None:
         foreign_key, asked = record.key, record.value
         right: tuple[Any, int] | None = None
         if foreign_key is not None:
-            self._keep(foreign_key, asked, record.timestamp)
-            right = row_of(self._right, foreign_key)
+            row = self._prefix(foreign_key) + self._left_key.serialize("", asked.left_key)
+            ends = asked.instruction in (Instruction.UNSUBSCRIBE, Instruction.UNSUBSCRIBE_AND_ANSWER)
+            self._subscriptions.put(row, None if ends else self._serde.serialize("", asked), record.timestamp)
+            right = self._right.table_row(foreign_key)
         match asked.instruction:
             case Instruction.UNSUBSCRIBE:
                 return
@@ -155,19 +154,9 @@ class ForeignKeyRespondRule:
         timestamp = record.timestamp if right is None else max(record.timestamp, right[1])
         self._answer(asked, answer, record, timestamp)
 
-    def _right_changed(self, record: Record) -> None:
-        for _, data in self._subscriptions.prefix_scan(self._prefix(record.key)):
-            asked = self._serde.deserialize("", data)
-            self._answer(asked, record.value.new, record, record.timestamp)
-
     def _answer(self, asked: Subscription, right: Any, record: Record, timestamp: int) -> None:
         answer = Response(right, asked.left, asked.number, asked.partition)
         self._forward(Record(asked.left_key, answer, timestamp, record.headers))
-
-    def _keep(self, foreign_key: Any, asked: Subscription, timestamp: int) -> None:
-        row = self._prefix(foreign_key) + self._left_key.serialize("", asked.left_key)
-        ends = asked.instruction in (Instruction.UNSUBSCRIBE, Instruction.UNSUBSCRIBE_AND_ANSWER)
-        self._subscriptions.put(row, None if ends else self._serde.serialize("", asked), timestamp)
 
     def _prefix(self, foreign_key: Any) -> bytes:
         raw = self._foreign.serialize("", foreign_key)
@@ -221,3 +210,102 @@ class ForeignKeyResolveRule:
         elif self._asked.get(_DELETED + raw) is not None:
             self._asked.put(_DELETED + raw, None)
         return False
+
+
+# The messages between the steps, and their format in the internal topics
+
+_HEAD = struct.Struct(">BiqiI")
+"""Instruction, partition, number, length of the left value or -1, length of the left key."""
+_RESPONSE_HEAD = struct.Struct(">iqiB")
+"""Partition, number, length of the left value or -1, whether a right value follows."""
+
+
+class Instruction(IntEnum):
+    """The request of a subscription."""
+
+    UNSUBSCRIBE = 0
+    UNSUBSCRIBE_AND_ANSWER = 1
+    SUBSCRIBE_AND_ANSWER = 2
+    SUBSCRIBE_AND_ANSWER_IF_THERE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Goes to the foreign key. `left` is the value that asks as bytes, None for a deleted row; `number` grows with each
+    change of the row; `partition` is where the left row is."""
+
+    left_key: Any
+    left: bytes | None
+    number: int
+    instruction: Instruction
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Goes to the left key, with what asked. `right` is None where there is no right row."""
+
+    right: Any
+    left: bytes | None
+    number: int
+    partition: int
+
+
+def response_partition(topic: str, key: Any, value: Response, partitions: int) -> int:
+    """The partitioner of the repartition back: an answer goes to the partition of the left row."""
+    return value.partition % partitions
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSerde:
+    """For the values of the repartition by foreign key."""
+
+    left_key: Serde
+
+    @property
+    def name(self) -> str:
+        return f"subscription({self.left_key.name})"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        key = self.left_key.serialize(topic, value.left_key)
+        length = -1 if value.left is None else len(value.left)
+        head = _HEAD.pack(value.instruction, value.partition, value.number, length, len(key))
+        return head + key + (value.left or b"")
+
+    def deserialize(self, topic: str, data: bytes) -> Subscription:
+        try:
+            number_of, partition, number, length, key_length = _HEAD.unpack_from(data)
+            instruction = Instruction(number_of)
+        except (struct.error, ValueError) as error:
+            raise DeserializationError(self.name, topic, str(error)) from None
+        behind = _HEAD.size + key_length
+        key = self.left_key.deserialize(topic, data[_HEAD.size : behind])
+        left = None if length < 0 else data[behind : behind + length]
+        return Subscription(key, left, number, instruction, partition)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSerde:
+    """For the values of the repartition back to the left key."""
+
+    right_value: Serde
+
+    @property
+    def name(self) -> str:
+        return f"response({self.right_value.name})"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        length = -1 if value.left is None else len(value.left)
+        head = _RESPONSE_HEAD.pack(value.partition, value.number, length, value.right is not None)
+        right = b"" if value.right is None else self.right_value.serialize(topic, value.right)
+        return head + (value.left or b"") + right
+
+    def deserialize(self, topic: str, data: bytes) -> Response:
+        try:
+            partition, number, length, has_right = _RESPONSE_HEAD.unpack_from(data)
+        except struct.error as error:
+            raise DeserializationError(self.name, topic, str(error)) from None
+        behind = _RESPONSE_HEAD.size + max(0, length)
+        left = None if length < 0 else data[_RESPONSE_HEAD.size : behind]
+        right = self.right_value.deserialize(topic, data[behind:]) if has_right else None
+        return Response(right, left, number, partition)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from suiro.errors import UsageError
-from suiro.streams.dsl.naming import is_legal
+from suiro.streams.dsl.named import is_legal
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.records import Record
 from suiro.streams.serdes.primitives import integer_of
 from suiro.streams.topology.nodes import Function, Sink
 
+FunctionKind = Literal["key_value", "value", "left_right", "key_value_aggregate"]
 
-def callable_of(
-    function: Function, kind: Literal["key_value", "value", "left_right", "key_value_aggregate"]
-) -> Callable[..., Any]:
+
+def callable_of(function: Function, kind: FunctionKind) -> Callable[..., Any]:
     """`kind` names the parameters, which are Kafka Streams'."""
     return function.as_callable(kind) if isinstance(function, Expression) else function
 

@@ -53,7 +53,7 @@ class ProcessorContext:
         if child is None:
             self._context.forward(record)
         elif child in self._context.children:
-            self._context.forward_to(child, record)
+            self._context.children[child](record)
         else:
             raise UsageError(
                 f"{self._context.node.name} has no child {child!r}; it has "
@@ -68,10 +68,13 @@ class ProcessorContext:
         interval_ms = milliseconds(interval, what="the interval of schedule")
         if interval_ms <= 0:
             raise UsageError(f"schedule(interval={interval!r}): an interval must be longer than 0 ms")
+
+        def punctuate(time_ms: int) -> None:
+            self._record = None  # a punctuator is outside of records
+            callback(time_ms)
+
         now_ms = self._context.task.wall_clock_time if type == "wall-clock-time" else None
-        return self._context.task.punctuators.schedule(
-            self._context.node.name, interval_ms, type, self._outside_of_records(callback), now_ms
-        )
+        return self._context.task.punctuators.schedule(self._context.node.name, interval_ms, type, punctuate, now_ms)
 
     def get_state_store(self, name: str) -> Any:
         """Returns a store that `process` names."""
@@ -106,13 +109,6 @@ class ProcessorContext:
     def partition(self) -> int:
         """The partition of the task."""
         return self._context.task.partition
-
-    def _outside_of_records(self, callback: Callable[[int], None]) -> Callable[[int], None]:
-        def punctuate(time_ms: int) -> None:
-            self._record = None
-            callback(time_ms)
-
-        return punctuate
 
 
 class _GlobalRows:

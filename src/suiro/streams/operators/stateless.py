@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from suiro.streams.operators.context import Context
-from suiro.streams.operators.functions import callable_of, pair_of, pairs_of, values_of
+from suiro.streams.operators.functions import FunctionKind, callable_of, pair_of, pairs_of, values_of
 from suiro.streams.records import Record
-from suiro.streams.topology.nodes import (
-    Branch,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    Map,
-    MapValues,
-    Peek,
-    SelectKey,
-)
+from suiro.streams.topology import nodes
 
 
 class PassOn:
@@ -25,8 +18,11 @@ class PassOn:
         self._forward(record)
 
 
+SourceRule = MergeRule = PassOn
+
+
 class FilterRule:
-    def __init__(self, operator: Filter, context: Context) -> None:
+    def __init__(self, operator: nodes.Filter, context: Context) -> None:
         self._predicate = callable_of(operator.predicate, "key_value")
         self._wanted = not operator.negated
         self._forward = context.forward
@@ -37,8 +33,10 @@ class FilterRule:
 
 
 class MapRule:
-    def __init__(self, operator: Map, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
+    takes: ClassVar[FunctionKind] = "key_value"
+
+    def __init__(self, operator: Any, context: Context) -> None:
+        self._mapper = callable_of(operator.mapper, self.takes)
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
@@ -46,46 +44,34 @@ class MapRule:
         self._forward(Record(key, value, record.timestamp, record.headers))
 
 
-class MapValuesRule:
-    def __init__(self, operator: MapValues, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "value")
-        self._forward = context.forward
+class MapValuesRule(MapRule):
+    takes = "value"
 
     def process(self, record: Record, port: int) -> None:
         self._forward(record.with_value(self._mapper(record.value)))
 
 
-class FlatMapRule:
-    def __init__(self, operator: FlatMap, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
-        self._forward = context.forward
-
+class FlatMapRule(MapRule):
     def process(self, record: Record, port: int) -> None:
         for key, value in pairs_of(self._mapper(record.key, record.value)):
             self._forward(Record(key, value, record.timestamp, record.headers))
 
 
-class FlatMapValuesRule:
-    def __init__(self, operator: FlatMapValues, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "value")
-        self._forward = context.forward
+class FlatMapValuesRule(MapRule):
+    takes = "value"
 
     def process(self, record: Record, port: int) -> None:
         for value in values_of(self._mapper(record.value)):
             self._forward(record.with_value(value))
 
 
-class SelectKeyRule:
-    def __init__(self, operator: SelectKey, context: Context) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
-        self._forward = context.forward
-
+class SelectKeyRule(MapRule):
     def process(self, record: Record, port: int) -> None:
         self._forward(record.with_key(self._mapper(record.key, record.value)))
 
 
 class PeekRule:
-    def __init__(self, operator: Peek, context: Context) -> None:
+    def __init__(self, operator: nodes.Peek, context: Context) -> None:
         self._action = operator.action
         self._forward = context.forward
 
@@ -97,7 +83,7 @@ class PeekRule:
 class BranchRule:
     """Drops a record for which no predicate holds and does not count it, as Kafka Streams does."""
 
-    def __init__(self, operator: Branch, context: Context) -> None:
+    def __init__(self, operator: nodes.Branch, context: Context) -> None:
         self._branches = [
             (None if predicate is None else callable_of(predicate, "key_value"), child)
             for predicate, child in operator.predicates
@@ -107,5 +93,5 @@ class BranchRule:
     def process(self, record: Record, port: int) -> None:
         for predicate, child in self._branches:
             if predicate is None or predicate(record.key, record.value):
-                self._context.forward_to(child, record)
+                self._context.children[child](record)
                 return

@@ -18,19 +18,17 @@ from functools import partial
 from typing import Any
 
 from suiro.streams.durations import LONGEST_MS
-from suiro.streams.operators.context import Context
+from suiro.streams.operators.context import Context, OperatorContext
 from suiro.streams.operators.functions import callable_of
-from suiro.streams.operators.payloads import pack, unpack
-from suiro.streams.operators.row_expiry import OperatorContext
 from suiro.streams.records import Headers, Record
-from suiro.streams.stores.buffer import Entry
+from suiro.streams.stores.buffer import Entry, pack, unpack
 from suiro.streams.stores.stream_join import StreamJoinStore
 from suiro.streams.topology.nodes import StreamStreamJoin
 
 Attempt = Callable[[Record, Callable[[Record], None]], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Side:
     """One port of the join. `joiner` takes this side's value first.
 
@@ -67,24 +65,11 @@ class StreamJoin:
     def __init__(self, operator: StreamStreamJoin, context: OperatorContext) -> None:
         windows = operator.windows
         joiner = callable_of(operator.joiner, "left_right")
-        left = _Side(
-            store=context.store(operator.left_store),
-            before_ms=windows.before_ms,
-            after_ms=windows.after_ms,
-            grace_ms=windows.grace_ms,
-            joiner=joiner,
-            waits_unmatched=operator.join != "inner",
-            mark=b"\x01",
-        )
-        right = _Side(
-            store=context.store(operator.right_store),
-            before_ms=windows.after_ms,
-            after_ms=windows.before_ms,
-            grace_ms=windows.grace_ms,
-            joiner=lambda right, left: joiner(left, right),
-            waits_unmatched=operator.join == "outer",
-            mark=b"\x00",
-        )
+        before_ms, after_ms = windows.before_ms, windows.after_ms
+        one, other = context.store(operator.left_store), context.store(operator.right_store)
+        is_outer = operator.join == "outer"
+        left = _Side(one, before_ms, after_ms, windows.grace_ms, joiner, operator.join != "inner", b"\x01")
+        right = _Side(other, after_ms, before_ms, windows.grace_ms, lambda b, a: joiner(a, b), is_outer, b"\x00")
         self._sides = ((left, right), (right, left))
         self._by_mark = {side.mark: side for side in (left, right)}
         # Otherwise a join without width and grace would keep nothing.
@@ -193,11 +178,10 @@ class StreamJoin:
             topic = f"{spec.name}-changelog"
             data, headers = unpack(payload)
             key, value = spec.key.deserialize(topic, raw), spec.value.deserialize(topic, data)
-            attempt(Record(key, value, timestamp, headers), partial(_stands_alone, side.joiner, give))
+            attempt(Record(key, value, timestamp, headers), partial(self._alone, side, give))
 
-
-def _stands_alone(joiner: Callable[[Any, Any], Any], give: Give, record: Record) -> None:
-    give(record.key, joiner(record.value, None), record.timestamp, record.headers)
+    def _alone(self, side: _Side, give: Give, record: Record) -> None:
+        give(record.key, side.joiner(record.value, None), record.timestamp, record.headers)
 
 
 class StreamStreamJoinRule:
@@ -207,16 +191,8 @@ class StreamStreamJoinRule:
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
-        self._join.take(
-            port,
-            record.key,
-            NOT_WRITTEN,
-            record.value,
-            record.timestamp,
-            record.headers,
-            self._give,
-            self._attempt,
-        )
+        key, value, timestamp, headers = record.key, record.value, record.timestamp, record.headers
+        self._join.take(port, key, NOT_WRITTEN, value, timestamp, headers, self._give, self._attempt)
 
     def end_of_batch(self) -> None:
         self._join.close(self._give, self._attempt)

@@ -11,9 +11,8 @@ from typing import Any
 
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
-from suiro.streams.operators.payloads import pack, unpack
-from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Record
+from suiro.streams.stores.buffer import pack, unpack
 from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 
 
@@ -74,15 +73,12 @@ class StreamTableJoinRule:
             self._context.attempt(record, self._join)
 
     def _join(self, record: Record) -> None:
-        row = None if record.key is None else self._row(record)
+        row = None
+        if record.key is not None:
+            versions = self._is_versioned
+            row = self._table.get_as_of(record.key, record.timestamp) if versions else self._table.table_row(record.key)
         if row is not None or self._is_left:
             self._forward(record.with_value(self._joiner(record.value, None if row is None else row[0])))
-
-    def _row(self, record: Record) -> tuple[Any, int] | None:
-        if self._is_versioned:
-            found: tuple[Any, int] | None = self._table.get_as_of(record.key, record.timestamp)
-            return found
-        return row_of(self._table, record.key)
 
 
 class StreamGlobalTableJoinRule:
@@ -104,6 +100,6 @@ class StreamGlobalTableJoinRule:
         if key is None and not self._is_left:
             self._context.drop("null key")
             return
-        row = None if key is None else row_of(self._table, key)
+        row = None if key is None else self._table.table_row(key)
         if row is not None or self._is_left:
             self._forward(record.with_value(self._joiner(record.value, None if row is None else row[0])))

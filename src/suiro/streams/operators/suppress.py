@@ -14,10 +14,9 @@ from typing import Any
 
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import Context
-from suiro.streams.operators.payloads import framed, read_framed
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
-from suiro.streams.stores.buffer import TimeOrderedBuffer
+from suiro.streams.stores.buffer import TimeOrderedBuffer, framed, read_framed
 from suiro.streams.topology.nodes import StoreSpec, Suppress
 
 _TIMESTAMP = struct.Struct(">q")
@@ -46,7 +45,7 @@ class SuppressRule:
             self._wait(record, record.timestamp)
         elif not isinstance(record.key, Windowed):
             raise TypeError("only a windowed table can be suppressed until its windows close")
-        elif self._is_closed(record.key.end, time):
+        elif time >= record.key.end + self._delay + self._operator.inclusive_end:  # closed, see `windows`
             self._context.drop("late")
         elif record.value.new is None:
             self._buffer.delete(self._form.key(record.key))
@@ -61,28 +60,19 @@ class SuppressRule:
         key = self._form.key(record.key)
         self._buffer.put(time, key, self._form.payload(record, self._buffer.get(key)))
 
-    def _is_closed(self, end: int, time: int) -> bool:
-        """Tells whether a window is closed, by the rule of the windows themselves (`windows`)."""
-        assert self._delay is not None
-        return end + self._delay < time if self._operator.inclusive_end else end + self._delay <= time
-
     def _let_go(self) -> None:
         now = self._time.closed = max(self._time.current, self._time.closed)
         held_ms = self._operator.time_limit_ms if self._delay is None else self._delay
         if held_ms is not None:
             before = now - held_ms + (0 if self._operator.inclusive_end else 1)
-            for entry in self._buffer.evict_before(before):
-                self._send(entry)
+            for _, key, payload in self._buffer.evict_before(before):
+                self._forward(self._form.record(key, payload))
         if not self._is_full():
             return
         if not self._operator.emits_early_when_full:
             raise ProcessingError(self._full())
-        for entry in self._buffer.evict_while(self._is_full):
-            self._send(entry)
-
-    def _send(self, entry: tuple[int, bytes, bytes]) -> None:
-        _, key, payload = entry
-        self._forward(self._form.record(key, payload))
+        for _, key, payload in self._buffer.evict_while(self._is_full):
+            self._forward(self._form.record(key, payload))
 
     def _is_full(self) -> bool:
         operator = self._operator

@@ -81,6 +81,9 @@ class TableStepRule:
         self._forward(record.with_value(Change(new, old, is_latest)))
 
 
+TableFilterRule = TableMapValuesRule = TableStepRule
+
+
 def made_by(operator: TableFilter | TableMapValues) -> Callable[[Any, Any], Any]:
     """(key, value) of a row above -> the row's value here; None: there is no row."""
     if isinstance(operator, TableMapValues):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from suiro.streams.errors import TopologyError
-from suiro.streams.operators.aggregate import RowAggregateRule
+from suiro.streams.operators import aggregate
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of, pair_of
 from suiro.streams.operators.keys import is_same
@@ -64,41 +64,27 @@ def _side_of(mapper: Callable[[Any, Any], Any], key: Any, value: Any) -> tuple[A
     return (None, None) if pair[0] is None or pair[1] is None else pair
 
 
-class TableAggregateRule(RowAggregateRule):
+class TableAggregateRule(aggregate.RowAggregateRule):
     def __init__(self, operator: TableAggregate, context: Context) -> None:
         super().__init__(operator.store, [update_of(operator)], context, no_key=NO_KEY_TO_AGGREGATE)
 
 
 def update_of(operator: TableAggregate) -> Callable[[Any, Change, Any], Any]:
     """(key, change, aggregate or None) -> the next aggregate: without the old row, then with the new one."""
-    take_out, put_in = _sides_of(operator)
+    put_in = aggregate.update_of(operator.kind, operator.adder, operator.initializer)
+    take_out: aggregate.Update
+    if operator.subtractor is None:
+        take_out = lambda key, value, count: count - 1  # noqa: E731
+    elif operator.kind == "reduce":
+        subtract = callable_of(operator.subtractor, "left_right")
+        take_out = lambda key, value, total: subtract(total, value)  # noqa: E731
+    else:
+        take_out = callable_of(operator.subtractor, "key_value_aggregate")
 
-    def update(key: Any, change: Change, aggregate: Any) -> Any:
+    def update(key: Any, change: Change, total: Any) -> Any:
         # Without an aggregate there is nothing to take out of (KAFKA-5315); the subtractor has made it None before.
-        if change.old is not None and aggregate is not None:
-            aggregate = take_out(key, change.old, aggregate)
-        return aggregate if change.new is None else put_in(key, change.new, aggregate)
+        if change.old is not None and total is not None:
+            total = take_out(key, change.old, total)
+        return total if change.new is None else put_in(key, change.new, total)
 
     return update
-
-
-def _sides_of(
-    operator: TableAggregate,
-) -> tuple[Callable[[Any, Any, Any], Any], Callable[[Any, Any, Any], Any]]:
-    """(key, row, aggregate) -> the aggregate without the row, and with it; there it may be None."""
-    if operator.kind == "count":
-        return lambda key, value, count: count - 1, lambda key, value, count: (count or 0) + 1
-    assert operator.adder is not None
-    assert operator.subtractor is not None
-    if operator.kind == "reduce":
-        add, subtract = (callable_of(each, "left_right") for each in (operator.adder, operator.subtractor))
-        return (
-            lambda key, value, aggregate: subtract(aggregate, value),
-            lambda key, value, aggregate: value if aggregate is None else add(aggregate, value),
-        )
-    adder, subtractor = (callable_of(each, "key_value_aggregate") for each in (operator.adder, operator.subtractor))
-    initializer = operator.initializer
-    assert initializer is not None
-    return subtractor, lambda key, value, aggregate: adder(
-        key, value, initializer() if aggregate is None else aggregate
-    )

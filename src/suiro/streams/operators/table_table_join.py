@@ -13,12 +13,11 @@ from typing import Any
 
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
-from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import TableTableJoin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Side:
     """One port of the join. `joiner` takes this side's value first."""
 
@@ -37,22 +36,11 @@ class _Side:
 class TableTableJoinRule:
     def __init__(self, operator: TableTableJoin, context: Context) -> None:
         joiner = callable_of(operator.joiner, "left_right")
+        left, right = context.store(operator.left_store), context.store(operator.right_store)
         left_alone, right_alone = operator.join != "inner", operator.join == "outer"
         self._sides = (
-            _Side(
-                other_store=context.store(operator.right_store),
-                joiner=joiner,
-                stands_alone=left_alone,
-                other_stands_alone=right_alone,
-                is_versioned=operator.left_versioned,
-            ),
-            _Side(
-                other_store=context.store(operator.left_store),
-                joiner=lambda right, left: joiner(left, right),
-                stands_alone=right_alone,
-                other_stands_alone=left_alone,
-                is_versioned=operator.right_versioned,
-            ),
+            _Side(right, joiner, left_alone, right_alone, operator.left_versioned),
+            _Side(left, lambda one, other: joiner(other, one), right_alone, left_alone, operator.right_versioned),
         )
         self._sends_old = operator.sends_old
         self._store = None if operator.store is None else context.store(operator.store)
@@ -68,7 +56,7 @@ class TableTableJoinRule:
         if side.is_versioned and not change.is_latest:
             self._context.drop("not the latest version")
             return
-        row = row_of(side.other_store, key)
+        row = side.other_store.table_row(key)
         if row is None:
             if not side.stands_alone or (change.new is None and change.old is None):
                 return

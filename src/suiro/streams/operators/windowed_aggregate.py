@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from suiro.streams.operators.context import Context
-from suiro.streams.operators.row_expiry import OperatorContext
-from suiro.streams.operators.session_aggregate import SessionWindowing
-from suiro.streams.operators.sliding_aggregate import SlidingWindowing
-from suiro.streams.operators.time_window_aggregate import TimeWindowing
-from suiro.streams.operators.windowing import Windowing
+from suiro.streams.operators.context import Context, OperatorContext
+from suiro.streams.operators.windowing import SessionWindowing, SlidingWindowing, TimeWindowing, Windowing
 from suiro.streams.records import Change, Headers, Record, Windowed
-from suiro.streams.topology.nodes import SessionAggregate, SlidingAggregate, TimeWindowAggregate
-
-WindowedAggregate = TimeWindowAggregate | SlidingAggregate | SessionAggregate
+from suiro.streams.topology.nodes import SessionAggregate, SlidingAggregate, TimeWindowAggregate, WindowedAggregate
 
 
 def windowing_of(operator: WindowedAggregate, context: OperatorContext, *, reads_old: bool = True) -> Windowing:
@@ -52,3 +46,6 @@ class WindowedAggregateRule:
 
     def _give(self, key: Windowed, change: Change, timestamp: int) -> None:
         self._forward(Record(key, change, timestamp, self._headers))
+
+
+TimeWindowAggregateRule = SlidingAggregateRule = SessionAggregateRule = WindowedAggregateRule

@@ -9,11 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from suiro.client import LATEST, Client, Fetched
 from suiro.clock import Clock
 from suiro.errors import DeadlineExceededError, SuiroError, UsageError
+from suiro.foundation.threads import InThreads
 from suiro.protocol import columnar
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
@@ -85,20 +87,17 @@ class ReadOnlyStore:
         self._spec = spec = specs[name]
         if spec.kind not in READABLE:
             raise UsageError(f"store {name!r} is a {spec.kind} store; those that can be read are {', '.join(READABLE)}")
-        if not spec.logged and _global_source(topology, name) is None:
+        source = _global_source(topology, name)
+        if not spec.logged and source is None:
             raise UsageError(f"store {name!r} has no changelog topic, so it cannot be read from outside its task")
         self._topic = changelog_topic(topology, application_id, name)
-        self._topology = topology
-        self._max_bytes = max_bytes
-        self._bootstrap_servers = bootstrap_servers
-        self._settings = dict(settings or {})
-        self._clock = clock
+        self._client = partial(Client, bootstrap_servers, settings=dict(settings or {}), clock=clock)
         self._timeout_ms = timeout_ms
-        self._needs_headers = _global_source(topology, name) is not None
+        self._needs_headers = source is not None
         self._table = TopicTable(
             self._topic,
             new_client=self._client,
-            new_state=self._empty,
+            new_state=lambda: _copy(source, spec, _Held(name, max_bytes)),
             decode=self._decode,
             apply=lambda copy, partition, batch: copy.apply(partition, batch),
             name=f"suiro-store-{name}",
@@ -199,12 +198,6 @@ class ReadOnlyStore:
             f"it is at {self._table.positions or 'no partition'} of topic {self._topic!r}. Is the pipeline running?"
         )
 
-    def _client(self) -> Client:
-        return Client(self._bootstrap_servers, settings=self._settings, clock=self._clock)
-
-    def _empty(self) -> _Copy | _VersionedCopy | _GlobalCopy:
-        return _copy(self._topology, self._spec, _Held(self._spec.name, self._max_bytes))
-
     def _decode(self, found: Fetched, position: int) -> tuple[Any, int]:
         decoded = columnar.decode(
             found.data,
@@ -215,6 +208,50 @@ class ReadOnlyStore:
             headers=self._needs_headers,
         )
         return decoded.batch, decoded.next_offset
+
+
+class AsyncReadOnlyStore(InThreads):
+    """`AsyncReadOnlyStore(ReadOnlyStore(...))`, or of `streams.store(name)`. Closing it also closes the store."""
+
+    def __init__(self, store: ReadOnlyStore) -> None:
+        super().__init__("store-questions", store.close)
+        self._store = store
+
+    async def get(self, key: Any) -> Answer[Any]:
+        """As `ReadOnlyStore.get`. All methods are as those of `ReadOnlyStore`."""
+        return await self._call(self._store.get, key)
+
+    async def get_as_of(self, key: Any, timestamp: int) -> Answer[tuple[Any, int] | None]:
+        return await self._call(self._store.get_as_of, key, timestamp)
+
+    async def range(self, first: Any = None, last: Any = None) -> Answer[list[tuple[Any, Any]]]:
+        return await self._call(self._store.range, first, last)
+
+    async def prefix_scan(self, prefix: bytes) -> Answer[list[tuple[Any, Any]]]:
+        return await self._call(self._store.prefix_scan, prefix)
+
+    async def all(self) -> Answer[list[tuple[Any, Any]]]:
+        return await self._call(self._store.all)
+
+    async def select(self, pick: Callable[[Iterator[tuple[Any, Any]]], T]) -> Answer[T]:
+        """`pick` is called in another thread."""
+        return await self._call(self._store.select, pick)
+
+    async def fetch(self, key: Any, *bounds: int) -> Answer[Any]:
+        return await self._call(self._store.fetch, key, *bounds)
+
+    async def fetch_all(self, first_ms: int, last_ms: int) -> Answer[list[Any]]:
+        return await self._call(self._store.fetch_all, first_ms, last_ms)
+
+    @property
+    def offsets(self) -> Mapping[int, int]:
+        return self._store.offsets
+
+    async def wait_for(self, offsets: Mapping[int, int], *, timeout_ms: int | None = None) -> None:
+        await self._call(self._store.wait_for, offsets, timeout_ms=timeout_ms)
+
+    async def catch_up(self, *, timeout_ms: int | None = None) -> None:
+        await self._call(self._store.catch_up, timeout_ms=timeout_ms)
 
 
 class _Held:
@@ -333,8 +370,7 @@ class _GlobalCopy:
                 put(record.key, record.value, record.timestamp)
 
 
-def _copy(topology: Topology, spec: StoreSpec, held: _Held) -> _Copy | _VersionedCopy | _GlobalCopy:
-    source = _global_source(topology, spec.name)
+def _copy(source: Node | None, spec: StoreSpec, held: _Held) -> _Copy | _VersionedCopy | _GlobalCopy:
     if source is not None:
         return _GlobalCopy(spec, source, held)
     return _VersionedCopy(spec, held) if spec.kind == "versioned" else _Copy(spec, held)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from suiro.errors import ConfigError, RegistryError
-from suiro.streams.serdes.serde import Serde
+from suiro.streams.serdes.serde import DeserializationError, Serde
 
 Failed = dict[int, Exception]
 """The rows that a serde refused, in order, and its errors."""
@@ -50,6 +50,13 @@ def decode_block(serde: Serde, data: Sequence[bytes | None], topic: str) -> list
 def encode_block(serde: Serde, values: Sequence[Any], topic: str) -> list[bytes | None]:
     """Returns the bytes. Raises the error of the first row that fails."""
     return _sound(encode_rows(serde, values, topic))
+
+
+def refused(serde: Serde, data: Sequence[bytes | None], topic: str) -> DeserializationError | None:
+    """Returns the error of the first row that fails, which names the row. None if none fails."""
+    for row, error in decode_rows(serde, data, topic)[1].items():
+        return DeserializationError(serde.name, topic, getattr(error, "reason", str(error)), row)
+    return None
 
 
 def _sound(rows: tuple[list[Any], Failed]) -> list[Any]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from suiro.streams.serdes.serde import DeserializationError, SerializationError
+from suiro.streams.serdes.block_forms import refused
+from suiro.streams.serdes.serde import DeserializationError, Serde, SerializationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,12 +66,7 @@ class BytesSerde:
         return data
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
-
-        kind = values.type
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
-            return values.cast(pa.binary())
-        raise SerializationError(self.name, topic, str(kind), "it takes binary columns")
+        return _cast(self, values, topic, "binary", "binary", "large_binary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +102,13 @@ class StringSerde:
 
         try:
             return data.cast(pa.binary()).cast(pa.string())
-        except pa.ArrowInvalid:
-            for row, item in enumerate(data.to_pylist()):
-                try:
-                    None if item is None else item.decode()
-                except UnicodeDecodeError as error:
-                    raise DeserializationError(self.name, topic, f"not UTF-8: {error}", row) from None
-            raise
+        except pa.ArrowInvalid as error:
+            raise refused(self, data.to_pylist(), topic) or error from None
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
         import pyarrow as pa
 
-        kind = values.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
-            return values.cast(pa.string()).cast(pa.binary())
-        raise SerializationError(self.name, topic, str(kind), "it takes string columns")
+        return _cast(self, values, topic, "string", "string", "large_string").cast(pa.binary())
 
 
 class _NumberSerde:
@@ -153,7 +141,7 @@ class _NumberSerde:
         return [None if value is None else self.serialize(topic, value) for value in values]
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
-        return _decode_fixed(self.name, topic, data, self.dtype)
+        return _decode_fixed(self, topic, data, self.dtype)
 
 
 class _IntegerSerde(_NumberSerde):
@@ -174,15 +162,7 @@ class _IntegerSerde(_NumberSerde):
             ) from None
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
-
-        kind = values.type
-        if not (pa.types.is_integer(kind) or pa.types.is_null(kind)):
-            raise SerializationError(self.name, topic, str(kind), "it takes integer columns")
-        try:
-            integers = values.cast(f"int{8 * self.layout.size}")
-        except pa.ArrowInvalid as error:
-            raise SerializationError(self.name, topic, str(kind), str(error)) from None
+        integers = _cast(self, values, topic, f"int{8 * self.layout.size}", "integer")
         return _encode_fixed(values, integers, self.dtype)
 
 
@@ -224,16 +204,8 @@ class DoubleSerde(_NumberSerde):
         return self.layout.pack(number)
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
-
-        kind = values.type
-        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-            raise SerializationError(self.name, topic, str(kind), "it takes float columns")
-        try:
-            doubles = values.cast(pa.float64())  # refuses ints beyond 2**53
-        except pa.ArrowInvalid as error:
-            raise SerializationError(self.name, topic, str(kind), str(error)) from None
-        return _encode_fixed(values, doubles, self.dtype)
+        # It refuses ints beyond 2**53.
+        return _encode_fixed(values, _cast(self, values, topic, "double", "floating", "integer"), self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,52 +230,45 @@ class BooleanSerde:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        try:
-            numbers = _decode_fixed(self.name, topic, data, "u1")
-            sound = not pc.any(pc.greater(numbers, 1)).as_py()
-        except DeserializationError:
-            sound = False
-        if not sound:
-            row = next(row for row, item in enumerate(data.to_pylist()) if item not in (None, b"\0", b"\1"))
-            raise DeserializationError(self.name, topic, "a boolean is one byte, 0 or 1", row)
+        numbers = _decode_fixed(self, topic, data, "u1")
+        if pc.any(pc.greater(numbers, 1)).as_py():
+            raise refused(self, data.to_pylist(), topic) or AssertionError
         return numbers.cast(pa.bool_())
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        import pyarrow as pa
-
-        if not (pa.types.is_boolean(values.type) or pa.types.is_null(values.type)):
-            raise SerializationError(self.name, topic, str(values.type), "it takes boolean columns")
-        return _encode_fixed(values, values.cast(pa.bool_()).cast(pa.uint8()), "u1")
+        return _encode_fixed(values, _cast(self, values, topic, "bool", "boolean").cast("uint8"), "u1")
 
 
-def _decode_fixed(name: str, topic: str, data: pa.Array, layout: str) -> pa.Array:
+def _cast(serde: Serde, values: pa.Array, topic: str, wanted: str, *kinds: str) -> pa.Array:
+    """Returns a column of these kinds, or of nulls, as one of the wanted type."""
+    import pyarrow as pa
+
+    found = values.type
+    if not any(getattr(pa.types, f"is_{kind}")(found) for kind in (*kinds, "null")):
+        raise SerializationError(serde.name, topic, str(found), f"it takes {kinds[0]} columns")
+    try:
+        return values.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise SerializationError(serde.name, topic, str(found), str(error)) from None
+
+
+def _decode_fixed(serde: Serde, topic: str, data: pa.Array, layout: str) -> pa.Array:
     """A column of fixed-width numbers. `layout` is NumPy's, big-endian."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     dtype = np.dtype(layout)
-    native = pa.from_numpy_dtype(dtype.newbyteorder("="))
+    own = dtype.newbyteorder("=")
+    size, rows = dtype.itemsize, len(data)
     column = data.cast(pa.binary())
-    rows = len(column)
     if rows == column.null_count:
-        return pa.nulls(rows, native)
-    valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
-    _, offsets_buffer, bytes_buffer = column.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1, 4 * column.offset).astype(np.int64)
-    lengths = np.diff(offsets)
-    wrong = valid & (lengths != dtype.itemsize)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise DeserializationError(name, topic, f"it takes {dtype.itemsize} bytes, not {int(lengths[row])}", row)
-    # A null row may own bytes, so rows are gathered by their offsets; without nulls they lie side by side.
-    if column.null_count == 0:
-        numbers = np.frombuffer(bytes_buffer, dtype, rows, int(offsets[0]))
-    else:
-        starts = np.where(valid, offsets[:-1], offsets[:-1][valid][0])
-        cells = np.frombuffer(bytes_buffer, np.uint8)[starts[:, None] + np.arange(dtype.itemsize)]
-        numbers = cells.view(dtype).ravel()
-    return pa.array(numbers.astype(dtype.newbyteorder("=")), native, mask=~valid)
+        return pa.nulls(rows, pa.from_numpy_dtype(own))
+    try:
+        cells = column.cast(pa.binary(size))
+    except pa.ArrowInvalid as error:
+        raise refused(serde, column.to_pylist(), topic) or error from None
+    numbers = np.frombuffer(cells.buffers()[1], dtype, rows, cells.offset * size).astype(own)
+    return pa.array(numbers, mask=cells.is_null().to_numpy(zero_copy_only=False) if cells.null_count else None)
 
 
 def _encode_fixed(values: pa.Array, numbers: pa.Array, layout: str) -> pa.Array:

@@ -20,6 +20,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 from suiro.errors import ConfigError, UsageError
@@ -69,7 +70,7 @@ class RegisteredSerde:
     _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self._said())
+        return partial(type(self), **self._said()), ()
 
     def _said(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
@@ -152,14 +153,15 @@ class RegisteredSerde:
         from suiro.registry import CodecSettings, codec_of
 
         said = self._said()
-        said["registry"] = self.registry or _registry_of_environment(self.name)
+        said["registry"] = self.registry or os.environ.get(ENVIRONMENT)
+        if not said["registry"]:
+            raise ConfigError(
+                f"serdes.{self.name} has no registry: give the run one (schema_registry_url=, suiro run --registry), "
+                f"the serde (serdes.{self.name}.with_(registry=...)), or set {ENVIRONMENT}"
+            )
         found = codec_of(self.language, CodecSettings(**said))
         self._opened[:] = _process_id, found
         return found
-
-
-def _rebuilt(kind: type[RegisteredSerde], said: dict[str, Any]) -> RegisteredSerde:
-    return kind(**said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,16 +266,6 @@ class AvroInside:
 
         rows = values.to_pylist(maps_as_pydicts="strict")
         return pa.array([None if row is None else self.serialize(topic, row) for row in rows], pa.binary())
-
-
-def _registry_of_environment(name: str) -> str:
-    found = os.environ.get(ENVIRONMENT)
-    if not found:
-        raise ConfigError(
-            f"serdes.{name} has no registry: give the run one (schema_registry_url=, suiro run --registry), the serde "
-            f"(serdes.{name}.with_(registry=...)), or set {ENVIRONMENT}"
-        )
-    return found
 
 
 def _schema_of(name: str, language: SchemaType, given: Any, references: tuple[Reference, ...]) -> Schema | None:

@@ -10,17 +10,17 @@ import datetime
 import decimal
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import isfinite
 from types import NoneType
 from typing import Any, ClassVar
 
 from suiro.errors import UsageError
 from suiro.streams.records import Windowed
-from suiro.streams.serdes.json_text import write_value
-from suiro.streams.serdes.json_values import read_json, write_block
+from suiro.streams.serdes.json_text import read_json, write_block, write_value
 from suiro.streams.serdes.primitives import integer_of
 from suiro.streams.serdes.serde import DeserializationError, SerializationError
 
@@ -117,24 +117,21 @@ def _pack(topic: str, value: Any) -> bytes:
         # JSON is written and read in C; what it cannot give back as it was goes item by item.
         if _is_plain(value):
             return b"j" + write_value("tagged", topic, value)
-        if kind is list:
-            return b"l" + _pack_items(topic, value)
-        pairs = sorted((_pack(topic, key), _pack(topic, item)) for key, item in value.items())
-        return b"m" + b"".join(_LENGTH.pack(len(part)) + part for pair in pairs for part in pair)
+        if kind is dict:
+            pairs = sorted((_pack(topic, key), _pack(topic, item)) for key, item in value.items())
+            return b"m" + _framed(chain.from_iterable(pairs))
     if value is None or kind is bool:
         return _CONSTANTS[value]
     if kind is bytes:
         return b"b" + bytes(value)
     if isinstance(value, float):
         return b"d" + _DOUBLE.pack(value)
-    if kind is tuple:
-        return b"t" + _pack_items(topic, value)
     if kind is Windowed:
         return b"w" + _LONG.pack(value.start) + _LONG.pack(value.end) + _pack(topic, value.key)
-    if kind is set or kind is frozenset:
-        items = sorted(_pack(topic, item) for item in value)
-        tag = b"u" if kind is set else b"z"
-        return tag + b"".join(_LENGTH.pack(len(item)) + item for item in items)
+    tag = _COLLECTIONS.get(kind)
+    if tag is not None:
+        items = [_pack(topic, item) for item in value]
+        return tag + _framed(sorted(items) if kind is set or kind is frozenset else items)
     number = integer_of(value)
     return _pack_text(topic, value) if number is None else _pack_integer(number)
 
@@ -157,7 +154,7 @@ def _decimal_of(text: str) -> decimal.Decimal:
 
 
 _CONSTANTS = {None: b"0", True: b"T", False: b"F"}
-_COLLECTIONS: dict[bytes, type] = {b"l": list, b"t": tuple, b"u": set, b"z": frozenset}
+_COLLECTIONS: dict[type, bytes] = {list: b"l", tuple: b"t", set: b"u", frozenset: b"z"}
 _TEXTS: tuple[tuple[bytes, type, Any, Any], ...] = (
     (b"D", decimal.Decimal, str, _decimal_of),
     (b"U", uuid.UUID, str, uuid.UUID),
@@ -180,9 +177,8 @@ def _pack_integer(value: int) -> bytes:
     return b"n" + value.to_bytes(value.bit_length() // 8 + 1, signed=True)
 
 
-def _pack_items(topic: str, items: list[Any] | tuple[Any, ...]) -> bytes:
-    packed = [_pack(topic, item) for item in items]
-    return b"".join(_LENGTH.pack(len(item)) + item for item in packed)
+def _framed(items: Iterable[bytes]) -> bytes:
+    return b"".join(_LENGTH.pack(len(item)) + item for item in items)
 
 
 _ATOMS = frozenset({str, int, bool, type(None)})
@@ -226,7 +222,7 @@ def _unpack(data: bytes) -> Any:
         case b"n":
             return int.from_bytes(rest, signed=True)
         case b"l" | b"t" | b"u" | b"z":
-            return _COLLECTIONS[tag](_unpack_items(rest))
+            return next(kind for kind, known in _COLLECTIONS.items() if known == tag)(_unpack_items(rest))
         case b"m":
             items = _unpack_items(rest)
             return dict(zip(items[::2], items[1::2], strict=True))

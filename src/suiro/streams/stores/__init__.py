@@ -18,8 +18,8 @@ _KINDS = {
     "key-value": ("key_value", "KeyValueStore"),
     "global": ("key_value", "KeyValueStore"),
     "versioned": ("versioned", "VersionedStore"),
-    "window": ("window", "WindowStore"),
-    "session": ("session", "SessionStore"),
+    "window": ("windowed", "WindowStore"),
+    "session": ("windowed", "SessionStore"),
     "stream-join": ("stream_join", "StreamJoinStore"),
     "buffer": ("buffer", "TimeOrderedBuffer"),
 }

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
+from suiro.streams.records import Headers
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
@@ -21,6 +22,9 @@ Entry = tuple[int, bytes, bytes]
 _MIDDLE = 1 << 63
 _TIME = struct.Struct(">Q")
 _SEQUENCE = struct.Struct(">I")
+_COUNT = struct.Struct(">H")
+_LENGTH = struct.Struct(">i")
+_NULL = -1
 
 
 class TimeOrderedBuffer:
@@ -60,7 +64,7 @@ class TimeOrderedBuffer:
 
     def delete(self, key: bytes) -> None:
         """Removes the key's entry, if there is one."""
-        time = self._times().pop(key, None)
+        time = self._times().get(key)
         if time is not None:
             self._erase(_row(time, key, 0))
 
@@ -77,8 +81,6 @@ class TimeOrderedBuffer:
         found = list(self._entries_at(time, key))
         for row, _ in found:
             self._erase(row)
-        if self._time_of is not None:
-            self._time_of.pop(key, None)
         return [(time, key, payload) for _, payload in found]
 
     def move(self, by: int) -> None:
@@ -98,21 +100,14 @@ class TimeOrderedBuffer:
     def evict_while(self, condition: Callable[[], bool]) -> Iterator[Entry]:
         """Removes and yields the first entry, as long as there is one and the condition holds."""
         while (row := self._first()) is not None and condition():
-            yield self._evict(row)
+            payload = self._rows.get(row)
+            assert payload is not None  # `_first` gives rows that are there
+            self._erase(row)
+            yield _time(row), row[8:-4], payload
 
     def evict_before(self, time: int) -> Iterator[Entry]:
         """Removes and yields every entry whose time is less than this."""
-        while (row := self._first()) is not None and _time(row) < time:
-            yield self._evict(row)
-
-    def _evict(self, row: bytes) -> Entry:
-        payload = self._rows.get(row)
-        assert payload is not None  # `_first` gives rows that are there
-        key = row[8:-4]
-        self._erase(row)
-        if self._time_of is not None:
-            self._time_of.pop(key, None)
-        return _time(row), key, payload
+        return self.evict_while(lambda: _time(self._heap[0]) < time)
 
     def _first(self) -> bytes | None:
         heap = self._heap
@@ -134,6 +129,8 @@ class TimeOrderedBuffer:
         assert payload is not None
         self._size -= len(row) + len(payload)
         self._rows.put(row, None)
+        if self._time_of is not None:
+            self._time_of.pop(row[8:-4], None)
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._rows):
             self._heap = sorted(row for row, _ in self._rows.range())
 
@@ -161,3 +158,35 @@ def _row(time: int, key: bytes, sequence: int) -> bytes:
 
 def _time(row: bytes) -> int:
     return int(_TIME.unpack_from(row)[0]) - _MIDDLE
+
+
+# Records as payloads: value and headers
+
+
+def pack(value: bytes, headers: Headers) -> bytes:
+    parts = [_COUNT.pack(len(headers))]
+    for name, content in headers:
+        parts += framed(name.encode()), framed(content)
+    return b"".join((*parts, value))
+
+
+def unpack(payload: bytes) -> tuple[bytes, Headers]:
+    (count,) = _COUNT.unpack_from(payload)
+    place, headers = _COUNT.size, []
+    for _ in range(count):
+        name, place = read_framed(payload, place)
+        content, place = read_framed(payload, place)
+        headers.append(((name or b"").decode(), content))
+    return payload[place:], tuple(headers)
+
+
+def framed(data: bytes | None) -> bytes:
+    """The length of the data, and the data."""
+    return _LENGTH.pack(_NULL) if data is None else _LENGTH.pack(len(data)) + data
+
+
+def read_framed(payload: bytes, place: int) -> tuple[bytes | None, int]:
+    """The framed data at this place, and the place behind it."""
+    (length,) = _LENGTH.unpack_from(payload, place)
+    place += _LENGTH.size
+    return (None, place) if length < 0 else (payload[place : place + length], place + length)

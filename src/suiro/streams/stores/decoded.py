@@ -14,23 +14,14 @@ import marshal
 import struct
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any
 
 import msgspec
 
 from suiro.foundation.nesting import MAX_NESTING
-from suiro.streams.serdes import (
-    BooleanSerde,
-    BytesSerde,
-    DoubleSerde,
-    IntSerde,
-    JsonSerde,
-    LongSerde,
-    Serde,
-    StringSerde,
-    TaggedSerde,
-)
+from suiro.streams import serdes
 from suiro.streams.serdes.block_forms import encode_block
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
@@ -54,7 +45,7 @@ class Cells:
         self._start = _TIMESTAMP.size if stamped else 0
         self._keeps = keeps
         self._form = reader_of(spec.value) if keeps else None
-        self._is_json = type(spec.value) is JsonSerde  # what it reads, msgspec copies in C
+        self._is_json = type(spec.value) is serdes.JsonSerde  # what it reads, msgspec copies in C
         self.own_copy: Copy = msgspec.to_builtins if self._form in (_json, _tagged) else _same
         """Copies what `self._form` gave."""
         if keeps:
@@ -153,13 +144,9 @@ Snapshot = _Row | bytes | None
 
 # Copies of values that were read
 
-_ATOMS = frozenset(
-    {
-        *(str, int, bool, float, bytes, type(None)),
-        *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta),
-        *(decimal.Decimal, uuid.UUID),
-    }
-)
+_NO_JSON = (bytes, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, decimal.Decimal, uuid.UUID)
+_ATOMS = frozenset({str, int, bool, float, type(None), *_NO_JSON})
+_copied = partial(msgspec.to_builtins, builtin_types=_NO_JSON)
 
 
 def copier_of(value: Any) -> Copy | None:
@@ -190,17 +177,6 @@ def _is_known(value: Any) -> bool:
     return kind in _ATOMS
 
 
-def _copied(value: Any) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    if kind is list:
-        return [_copied(item) for item in value]
-    if kind is tuple:
-        return tuple(_copied(item) for item in value)
-    return value
-
-
 # Values as they are read back
 
 
@@ -208,7 +184,7 @@ class _NotExact(Exception):
     """The serde might give back another value, or refuse this one."""
 
 
-def reader_of(serde: Serde) -> Copy | None:
+def reader_of(serde: serdes.Serde) -> Copy | None:
     """Returns a function that returns what the serde would read from the bytes it writes for a value, or raises
     `_NotExact`. None: there is no such function for this serde."""
     return _FORMS.get(type(serde))
@@ -287,12 +263,12 @@ def _tagged(value: Any) -> Any:
 _write, _read = msgspec.json.Encoder(order="sorted").encode, msgspec.json.Decoder().decode
 
 _FORMS: dict[type, Copy] = {
-    LongSerde: _integers_of(64),
-    IntSerde: _integers_of(32),
-    DoubleSerde: _only(float),
-    BooleanSerde: _only(bool),
-    BytesSerde: _only(bytes),
-    StringSerde: _string,
-    JsonSerde: _json,
-    TaggedSerde: _tagged,
+    serdes.LongSerde: _integers_of(64),
+    serdes.IntSerde: _integers_of(32),
+    serdes.DoubleSerde: _only(float),
+    serdes.BooleanSerde: _only(bool),
+    serdes.BytesSerde: _only(bytes),
+    serdes.StringSerde: _string,
+    serdes.JsonSerde: _json,
+    serdes.TaggedSerde: _tagged,
 }

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from suiro.streams.stores.decoded import Cells, Snapshot
-from suiro.streams.stores.keyed import KeyedStore
-from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.stores.ordered import KeyedStore, OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
 UNKNOWN_TIMESTAMP = -1
@@ -28,6 +27,8 @@ class KeyValueStore(KeyedStore):
 
     def get_with_timestamp(self, key: Any) -> tuple[Any, int] | None:
         return self.row_at(self.spec.key.serialize(self._topic, key))
+
+    table_row = get_with_timestamp
 
     def put(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> None:
         """A value of None deletes the row."""

@@ -15,6 +15,10 @@ from typing import Any, Protocol
 
 from sortedcontainers import SortedList
 
+from suiro.streams.serdes import encode_rows
+from suiro.streams.serdes.block_forms import Failed
+from suiro.streams.topology.nodes import StoreSpec
+
 SAMPLE_ROWS = 100
 HELD_ROWS_MAX = 50_000
 """The most rows of one map that are not held as bytes. With one more, all of them become bytes."""
@@ -169,6 +173,23 @@ class OrderedMap:
                 rows[key] = _bytes_of(read)
         self._read.clear()
         self._held = 0
+
+
+class KeyedStore:
+    """The base of the stores whose rows begin with the bytes of a key."""
+
+    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+        self.spec = spec
+        self._rows = rows
+        self._topic = f"{spec.name}-changelog"
+
+    def key_of(self, key: Any) -> bytes:
+        """Returns the bytes of a key, for the methods whose names end in `_at`."""
+        return self.spec.key.serialize(self._topic, key)
+
+    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
+        """Returns the bytes of keys, None for each that failed, and the failures."""
+        return encode_rows(self.spec.key, keys, self._topic)
 
 
 def _bytes_of(row: bytes | Row) -> bytes:

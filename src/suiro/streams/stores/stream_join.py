@@ -13,8 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from suiro.streams.serdes.block_forms import Failed, encode_rows
-from suiro.streams.stores.keyed import KeyedStore
-from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.stores.ordered import KeyedStore, OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
 _PLACE = struct.Struct(">qi")

@@ -10,11 +10,10 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
-from suiro.streams.stores.keyed import KeyedStore
-from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.stores.ordered import KeyedStore, OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
 _TIMESTAMP = struct.Struct(">q")
@@ -32,7 +31,8 @@ class VersionedStore(KeyedStore):
         # history, a row may be out of sight.
         self._versions: dict[bytes, list[int]] = {}
         self._to_remove: list[tuple[int, bytes]] = []
-        self._read_rows()
+        for row, data in rows.range():
+            self._place(row, _TIMESTAMP.unpack(row[-8:])[0], data)
 
     def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
         """Puts a version. Returns whether it is now the key's latest; None if it is older than the history and left
@@ -42,24 +42,10 @@ class VersionedStore(KeyedStore):
         """
         if timestamp < self._time - self._history_ms:
             return None
-        raw = self.key_of(key)
-        row = raw + _TIMESTAMP.pack(timestamp)
-        if value is None:
-            self._rows.put(row, _TOMBSTONE)
-        else:
-            self._rows.put(row, _VALUE + self.spec.value.serialize(self._topic, value))
-        self._time = max(self._time, timestamp)  # once it has a row: time is that of the rows
-        versions = self._versions.setdefault(raw, [])
-        place = bisect_left(versions, timestamp)
-        if place == len(versions) or versions[place] != timestamp:
-            versions.insert(place, timestamp)
-            if place > 0:
-                heappush(self._to_remove, (timestamp, raw + _TIMESTAMP.pack(versions[place - 1])))
-        is_latest = place == len(versions) - 1
-        if not is_latest:
-            heappush(self._to_remove, (versions[place + 1], row))
-        elif value is None:
-            heappush(self._to_remove, (timestamp + 1, row))
+        row = self.key_of(key) + _TIMESTAMP.pack(timestamp)
+        data = _TOMBSTONE if value is None else _VALUE + self.spec.value.serialize(self._topic, value)
+        self._rows.put(row, data)
+        is_latest = self._place(row, timestamp, data)
         self._remove_unseen()
         return is_latest
 
@@ -78,6 +64,8 @@ class VersionedStore(KeyedStore):
         raw = self.key_of(key)
         versions = self._versions.get(raw)
         return self._version(raw, versions[-1]) if versions else None
+
+    table_row = get_with_timestamp
 
     def get_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
         """Returns the value that was valid at the timestamp, and since when. Before the history, only a key's latest
@@ -98,6 +86,23 @@ class VersionedStore(KeyedStore):
             found = self._version(raw, self._versions[raw][-1])
             if found is not None:
                 yield self.spec.key.deserialize(self._topic, raw), found[0]
+
+    def _place(self, row: bytes, timestamp: int, data: bytes) -> bool:
+        """Takes a row among the versions of its key. Returns whether it is the latest."""
+        self._time = max(self._time, timestamp)
+        raw = row[:-8]
+        versions = self._versions.setdefault(raw, [])
+        place = bisect_left(versions, timestamp)
+        if place == len(versions) or versions[place] != timestamp:
+            versions.insert(place, timestamp)
+            if place > 0:
+                heappush(self._to_remove, (timestamp, raw + _TIMESTAMP.pack(versions[place - 1])))
+        is_latest = place == len(versions) - 1
+        if not is_latest:
+            heappush(self._to_remove, (versions[place + 1], row))
+        elif data == _TOMBSTONE:
+            heappush(self._to_remove, (timestamp + 1, row))
+        return is_latest
 
     def _version(self, raw: bytes, timestamp: int) -> tuple[Any, int] | None:
         data = self._rows.get(raw + _TIMESTAMP.pack(timestamp))
@@ -129,17 +134,3 @@ class VersionedStore(KeyedStore):
             # Older versions left before it, for they were due when it came.
             return data == _TOMBSTONE and timestamp < horizon
         return versions[bisect_right(versions, timestamp)] <= horizon
-
-    def _read_rows(self) -> None:
-        for row, _ in self._rows.range():
-            raw, (timestamp,) = row[:-8], _TIMESTAMP.unpack(row[-8:])
-            versions = self._versions.setdefault(raw, [])
-            if versions:
-                self._to_remove.append((timestamp, raw + _TIMESTAMP.pack(versions[-1])))
-            versions.append(timestamp)
-            self._time = max(self._time, timestamp)
-        for raw, versions in self._versions.items():
-            last = raw + _TIMESTAMP.pack(versions[-1])
-            if self._rows.get(last) == _TOMBSTONE:
-                self._to_remove.append((versions[-1] + 1, last))
-        heapify(self._to_remove)

@@ -7,29 +7,13 @@ comes first, then by name. Stores are sorted by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from suiro.errors import UsageError
-from suiro.streams.dsl.naming import moves_with_its_place
-from suiro.streams.topology.nodes import (
-    ForeignKeyResolve,
-    ForeignKeyRespond,
-    GlobalTableSource,
-    Node,
-    Repartition,
-    SessionAggregate,
-    Sink,
-    SlidingAggregate,
-    Source,
-    StreamAggregate,
-    StreamGlobalTableJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableTableJoin,
-    TimeWindowAggregate,
-)
+from suiro.streams.dsl.named import moves_with_its_place
+from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
 
@@ -40,7 +24,6 @@ class _Processor:
     kind: str  # "Source", "Processor", "Sink"
     name: str
     about: str  # what stands in brackets behind the name
-    stores: tuple[str, ...] = ()
     before: list[_Processor] = field(default_factory=list)
     after: list[_Processor] = field(default_factory=list)
     weight: int = 0
@@ -84,7 +67,7 @@ def unstable_names(topology: Topology) -> list[tuple[str, str]]:
             # A global table's rows come from its topic, whatever its store is called.
             if moves_with_its_place(store) and topology.store(store).kind != "global":
                 found.setdefault(store, node.name)
-        if isinstance(node.operator, Repartition) and moves_with_its_place(node.operator.topic):
+        if isinstance(node.operator, nodes.Repartition) and moves_with_its_place(node.operator.topic):
             found[node.operator.topic] = node.name
     return [(operator, name) for name, operator in found.items()]
 
@@ -100,13 +83,12 @@ def _names(topology: Topology) -> str:
 def _text(topology: Topology) -> str:
     # Those of global tables are numbered with the others, in the order in which they were built.
     parts = [
-        (topology.nodes.index(sub.nodes[0]), _processors(topology, sub), "", [""])
-        for sub in topology.described_sub_topologies
+        (topology.nodes.index(sub.nodes[0]), _processors(sub), "", [""]) for sub in topology.described_sub_topologies
     ]
     parts += [
         (place, _global(topology, node), " for global store (will not generate tasks)", [])
         for place, node in enumerate(topology.nodes)
-        if isinstance(node.operator, GlobalTableSource)
+        if isinstance(node.operator, nodes.GlobalTableSource)
     ]
     lines = ["Topologies:"]
     for number, (_, processors, about, end) in enumerate(sorted(parts, key=lambda part: part[0])):
@@ -136,12 +118,12 @@ def _joined(processors: Sequence[_Processor]) -> str:
 # Processors
 
 
-def _processors(topology: Topology, sub: SubTopology) -> list[_Processor]:
-    parts = {node.name: _part(topology, node) for node in sub.nodes}
+def _processors(sub: SubTopology) -> list[_Processor]:
+    parts = {node.name: _part(node) for node in sub.nodes}
     found: list[_Processor] = [processor for part in parts.values() for processor in part.processors]
     readers: dict[str, _Processor] = {}
     for node in sub.inputs:
-        if isinstance(node.operator, Repartition):
+        if isinstance(node.operator, nodes.Repartition):
             source = _Processor("Source", node.aliases[-1], f"topics: [{node.operator.topic}]")
             readers[node.name] = source
             found.append(source)
@@ -154,70 +136,65 @@ def _processors(topology: Topology, sub: SubTopology) -> list[_Processor]:
     return found
 
 
-def _part(topology: Topology, node: Node) -> _Part:
+def _part(node: nodes.Node) -> _Part:
     operator = node.operator
     match operator:
-        case Source():
+        case nodes.Source():
             return _alone(_Processor("Source", node.name, f"topics: [{', '.join(operator.topics)}]"), node)
-        case Sink():
-            about = (
-                f"topic: {operator.topic}"
-                if isinstance(operator.topic, str)
-                else f"extractor class: {_called(operator.topic)}"
-            )
+        case nodes.Sink():
+            chosen = not isinstance(operator.topic, str)
+            about = f"extractor class: {_called(operator.topic)}" if chosen else f"topic: {operator.topic}"
             return _alone(_Processor("Sink", node.name, about), node)
-        case Repartition():
+        case nodes.Repartition():
             sink = _Processor("Sink", node.aliases[-2], f"topic: {operator.topic}")
             nulls = [_processor(name) for name in node.aliases[:-2]]
             return _chain([*nulls, sink])
-        case StreamStreamJoin():
+        case nodes.StreamStreamJoin():
             return _stream_stream(node, operator)
-        case TableTableJoin():
+        case nodes.TableTableJoin():
             this = _processor(node.aliases[0], operator.right_store)
             other = _processor(node.aliases[1], operator.left_store)
-            merge = _processor(node.name, *(() if operator.store is None else (operator.store,)))
+            merge = _processor(node.name, operator.store)
             return _merged([this, other], merge)
-        case StreamTableJoin():
+        case nodes.StreamTableJoin():
             part = _alone(_processor(node.name, *stores_of(node)), node)
             part.inputs[1] = None
             return part
-        case StreamGlobalTableJoin():
+        case nodes.StreamGlobalTableJoin():
             return _alone(_processor(node.name), node)
-        case ForeignKeyRespond():
+        case nodes.ForeignKeyRespond():
             receive = _processor(node.name, operator.subscription_store)
             answer = _processor(node.aliases[0], operator.right_store)
             update = _processor(node.aliases[1], operator.subscription_store)
             _arrow(receive, answer)
             return _Part([receive, answer, update], [receive, update], [answer, update])
-        case ForeignKeyResolve():
+        case nodes.ForeignKeyResolve():
             resolver = _processor(node.aliases[0], operator.left_store)
-            result = _processor(node.name, *(() if operator.store is None else (operator.store,)))
+            result = _processor(node.name, operator.store)
             return _chain([resolver, result])
-        case StreamAggregate() | TimeWindowAggregate() | SlidingAggregate() | SessionAggregate() if node.aliases:
-            return _merged([_processor(name, operator.store) for name in node.aliases], _processor(node.name))
+    if node.aliases:  # a co-group
+        (store,) = stores_of(node)
+        return _merged([_processor(name, store) for name in node.aliases], _processor(node.name))
     return _alone(_processor(node.name, *stores_of(node)), node)
 
 
-def _stream_stream(node: Node, operator: StreamStreamJoin) -> _Part:
+def _stream_stream(node: nodes.Node, operator: nodes.StreamStreamJoin) -> _Part:
     """Each side goes into its own store, then looks into the other one's."""
-    outer = () if operator.outer_store is None else (operator.outer_store,)
     this_windowed, other_windowed, this, other = node.aliases
-    windowed = [
-        _processor(this_windowed, operator.left_store),
-        _processor(other_windowed, operator.right_store),
-    ]
-    joins = [_processor(this, operator.right_store, *outer), _processor(other, operator.left_store, *outer)]
+    left, right, outer = operator.left_store, operator.right_store, operator.outer_store
+    windowed = [_processor(this_windowed, left), _processor(other_windowed, right)]
+    joins = [_processor(this, right, outer), _processor(other, left, outer)]
     part = _merged(joins, _processor(node.name))
     for above, below in zip(windowed, joins, strict=True):
         _arrow(above, below)
     return _Part([*windowed, *part.processors], list(windowed), part.outputs)
 
 
-def _processor(name: str, *stores: str) -> _Processor:
-    return _Processor("Processor", name, f"stores: [{', '.join(sorted(stores))}]", stores)
+def _processor(name: str, *stores: str | None) -> _Processor:
+    return _Processor("Processor", name, f"stores: [{', '.join(sorted(store for store in stores if store))}]")
 
 
-def _alone(processor: _Processor, node: Node) -> _Part:
+def _alone(processor: _Processor, node: nodes.Node) -> _Part:
     return _Part([processor], [processor for _ in node.parents], [processor])
 
 
@@ -238,8 +215,8 @@ def _arrow(above: _Processor, below: _Processor) -> None:
     below.before.append(above)
 
 
-def _global(topology: Topology, node: Node) -> list[_Processor]:
-    part = _part(topology, topology.node(node.parents[0]))
+def _global(topology: Topology, node: nodes.Node) -> list[_Processor]:
+    part = _part(topology.node(node.parents[0]))
     rows = _processor(node.name, *stores_of(node))
     _arrow(part.outputs[0], rows)
     return [*part.processors, rows]
@@ -259,50 +236,46 @@ def _mermaid(topology: Topology) -> str:
     arrows: list[str] = []
 
     def place(what: str, name: str) -> str:
-        return ids.setdefault(f"{what} {name}", f"{what}{len(ids)}")
-
-    def topic(name: str) -> str:
-        if f"topic {name}" not in ids:
-            lines.append(f'  {place("topic", name)}[/"{_quoted(name)}"/]')
-        return place("topic", name)
+        known = f"{what} {name}"
+        if known not in ids:
+            ids[known] = f"{what}{len(ids)}"
+            if what == "topic":
+                lines.append(f'  {ids[known]}[/"{_quoted(name)}"/]')
+        return ids[known]
 
     for node in topology.nodes:
-        for name in node.operator.topics if isinstance(node.operator, Source) else ():
-            topic(name)
+        for name in node.operator.topics if isinstance(node.operator, nodes.Source) else ():
+            place("topic", name)
     for sub in topology.described_sub_topologies:
         lines.append(f'  subgraph sub{sub.number} ["Sub-topology {sub.number}"]')
-        shown = [node for node in sub.nodes if not isinstance(node.operator, Source | Sink | Repartition)]
+        shown = [
+            node for node in sub.nodes if not isinstance(node.operator, nodes.Source | nodes.Sink | nodes.Repartition)
+        ]
         lines.extend(f'    {place("node", node.name)}["{_quoted(node.name)}"]' for node in shown)
         lines.extend(f'    {place("store", spec.name)}[("{_quoted(spec.name)}")]' for spec in sub.stores)
         lines.append("  end")
         arrows.extend(f"  {place('node', n.name)} -.- {place('store', s)}" for n in shown for s in stores_of(n))
     for node in topology.nodes:
-        if isinstance(node.operator, GlobalTableSource):
+        if isinstance(node.operator, nodes.GlobalTableSource):
             lines.append(f'  {place("store", node.operator.store)}[("{_quoted(node.operator.store)} (global)")]')
         for parent in node.parents:
-            for above in _left_from(topology.node(parent), topic, place):
-                arrows.append(f"  {above} --> {_entered(node, topic, place)}")
+            for above in [place(*at) for at in _places(topology.node(parent))]:
+                arrows.append(f"  {above} --> {place(*_places(node)[0])}")
     return "\n".join([*lines, *dict.fromkeys(arrows)]) + "\n"
 
 
-def _left_from(node: Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> list[str]:
+def _places(node: nodes.Node) -> list[tuple[str, str]]:
+    """Returns where records leave or enter a node: kind and name of each place."""
     match node.operator:
-        case Source(topics=topics):
-            return [topic(name) for name in topics]
-        case Repartition(topic=name):
-            return [topic(name)]
-    return [place("node", node.name)]
-
-
-def _entered(node: Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> str:
-    match node.operator:
-        case Sink(topic=name):
-            return topic(name if isinstance(name, str) else f"{_called(name)}()")
-        case Repartition(topic=name):
-            return topic(name)
-        case GlobalTableSource(store=store):
-            return place("store", store)
-    return place("node", node.name)
+        case nodes.Source(topics=topics):
+            return [("topic", name) for name in topics]
+        case nodes.Repartition(topic=name):
+            return [("topic", name)]
+        case nodes.Sink(topic=name):
+            return [("topic", name if isinstance(name, str) else f"{_called(name)}()")]
+        case nodes.GlobalTableSource(store=store):
+            return [("store", store)]
+    return [("node", node.name)]
 
 
 def _quoted(name: str) -> str:

@@ -19,6 +19,7 @@ from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, Sli
 
 Function = Callable[..., Any] | Expression
 JoinType = Literal["inner", "left", "outer"]
+AggregationKind = Literal["count", "reduce", "aggregate"]
 StoreKind = Literal["key-value", "versioned", "window", "session", "stream-join", "buffer", "global"]
 
 
@@ -40,11 +41,16 @@ class StoreSpec:
     named_by_user: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The base of operators."""
+
+
 # Sources and sinks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Operator):
     """Topics to read. `timestamp`: an object with `extract(record, partition_time) -> int`, see `extractors`."""
 
     topics: tuple[str, ...]
@@ -55,7 +61,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableSource:
+class TableSource(Operator):
     """Stream records become rows: the source of a table, and `to_table`. Without a store it knows no old values."""
 
     store: str | None
@@ -63,14 +69,14 @@ class TableSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GlobalTableSource:
+class GlobalTableSource(Operator):
     """All partitions of a topic in every task. Its parent is a `Source` of that topic alone."""
 
     store: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
+class Sink(Operator):
     """`topic`: a name, or a callable (key, value, record) -> name. `key`, `value`: None is `serdes.natural`."""
 
     topic: str | Callable[..., str]
@@ -80,7 +86,7 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repartition:
+class Repartition(Operator):
     """A cut through the topology: records go on in the task that owns their new key.
 
     `topic` is the internal topic's name without the application id. `partitions` None: as many as the largest of the
@@ -102,38 +108,38 @@ class Repartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(Operator):
     predicate: Function  # (key, value)
     negated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Map:
+class Map(Operator):
     mapper: Function  # (key, value) -> (key, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapValues:
+class MapValues(Operator):
     mapper: Function  # (value) -> value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlatMap:
+class FlatMap(Operator):
     mapper: Function  # (key, value) -> iterable of (key, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlatMapValues:
+class FlatMapValues(Operator):
     mapper: Function  # (value) -> iterable of values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SelectKey:
+class SelectKey(Operator):
     mapper: Function  # (key, value) -> key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peek:
+class Peek(Operator):
     action: Callable[..., Any]  # (key, value)
 
 
@@ -141,26 +147,19 @@ CallKind = Literal["filter", "filter_not", "flat_map_values", "map", "map_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallSettings:
-    """How an async function is called. `retry_on`: None is every exception but those of `calls.NOT_RETRIED`. `by_key`:
-    calls of one key run one after the other."""
+class AsyncCall(Operator):
+    """An `async def` function in the place of a plain one; `kind`: the operator that its results go through, whose
+    parameters it has. `retry_on`: None is every exception but those of `calls.NOT_RETRIED`. `by_key`: calls of one key
+    run one after the other."""
 
+    kind: CallKind
+    function: Callable[..., Coroutine[Any, Any, Any]]
     concurrency: int
     timeout_ms: int | None
     retries: int
     backoff_ms: int
     retry_on: tuple[type[Exception], ...] | None
     by_key: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncCall:
-    """An `async def` function in the place of a plain one; `kind`: the operator that its results go through, whose
-    parameters it has."""
-
-    kind: CallKind
-    function: Callable[..., Coroutine[Any, Any, Any]]
-    calls: CallSettings
 
 
 BatchFormat = Literal["pyarrow", "pandas", "polars"]
@@ -176,7 +175,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapBatches:
+class MapBatches(Operator):
     """Values by a function of a table of many records. `key_type`: of the column of keys; None: there is none."""
 
     function: Callable[[Any], Any]
@@ -187,19 +186,19 @@ class MapBatches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
+class Merge(Operator):
     """Passes everything on, from any port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class Branch(Operator):
     """A record goes to the child whose name stands beside the first predicate that holds; None always holds."""
 
     predicates: tuple[tuple[Function | None, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(Operator):
     """The Processor API. `supplier()` gives a processor with `init(context)`, `process(record)`, `close()`.
 
     `fixed_key`: `process_values`; forwarding another key is an error.
@@ -221,19 +220,19 @@ class Aggregation:
     aggregate. "aggregate": `initializer()` and aggregators (key, value, aggregate).
     """
 
-    kind: Literal["count", "reduce", "aggregate"]
+    kind: AggregationKind
     initializer: Callable[[], Any] | None = None
     aggregators: tuple[Function, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamAggregate:
+class StreamAggregate(Operator):
     aggregation: Aggregation
     store: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindowAggregate:
+class TimeWindowAggregate(Operator):
     aggregation: Aggregation
     windows: TimeWindows
     store: str
@@ -241,7 +240,7 @@ class TimeWindowAggregate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingAggregate:
+class SlidingAggregate(Operator):
     aggregation: Aggregation
     windows: SlidingWindows
     store: str
@@ -249,7 +248,7 @@ class SlidingAggregate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionAggregate:
+class SessionAggregate(Operator):
     aggregation: Aggregation
     windows: SessionWindows
     store: str
@@ -257,11 +256,14 @@ class SessionAggregate:
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
 
+WindowedAggregate = TimeWindowAggregate | SlidingAggregate | SessionAggregate
+
+
 # Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFilter:
+class TableFilter(Operator):
     """`sends_old`: an operator below asked for old rows and they are known, so a tombstone that changes nothing is left
     out.
 
@@ -277,24 +279,24 @@ class TableFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableMapValues:
+class TableMapValues(Operator):
     mapper: Function  # (value) -> value
     sends_old: bool = False
     store: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableGroupBy:
+class TableGroupBy(Operator):
     """Re-keys a table's changes, on their way to a `Repartition(is_change=True)` and a `TableAggregate`."""
 
     mapper: Function  # (key, value) -> (key, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableAggregate:
+class TableAggregate(Operator):
     """Takes the old row out, then puts the new row in."""
 
-    kind: Literal["count", "reduce", "aggregate"]
+    kind: AggregationKind
     store: str
     initializer: Callable[[], Any] | None = None
     adder: Function | None = None  # as `Aggregation`'s
@@ -302,12 +304,12 @@ class TableAggregate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToStream:
+class ToStream(Operator):
     """A table's changes become records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suppress:
+class Suppress(Operator):
     """`closing_delay_ms` (window close: grace, and gap for sessions) or `time_limit_ms`; then limits of the buffer.
 
     `inclusive_end`: the windows' end is inclusive (sliding, session), see `windows`.
@@ -326,7 +328,7 @@ class Suppress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamStreamJoin:
+class StreamStreamJoin(Operator):
     """Port 0 left, port 1 right. `outer_store` keeps unmatched records of left and outer joins."""
 
     join: JoinType
@@ -338,7 +340,7 @@ class StreamStreamJoin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamTableJoin:
+class StreamTableJoin(Operator):
     """Port 0 the stream; port 1 the table's node, whose changes wake nothing. `table_store` holds the table's rows.
 
     `grace_ms` and `buffer_store`: with a versioned table, stream records wait for late rows.
@@ -353,7 +355,7 @@ class StreamTableJoin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamGlobalTableJoin:
+class StreamGlobalTableJoin(Operator):
     join: JoinType
     key_mapper: Function  # (key, value) -> the table's key
     joiner: Function  # (stream value, table value)
@@ -361,7 +363,7 @@ class StreamGlobalTableJoin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableTableJoin:
+class TableTableJoin(Operator):
     """Port 0 left, port 1 right, both `Change`s. A side's rows are in its store; `left_store`, `right_store` name them.
 
     `left_versioned`, `right_versioned`: updates of that side that are not its latest are left out (KIP-914).
@@ -379,7 +381,7 @@ class TableTableJoin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignKeySubscribe:
+class ForeignKeySubscribe(Operator):
     """Left changes become subscriptions at the foreign key; on to a `Repartition`, then `ForeignKeyRespond`."""
 
     join: JoinType
@@ -390,7 +392,7 @@ class ForeignKeySubscribe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignKeyRespond:
+class ForeignKeyRespond(Operator):
     """Port 0 subscriptions, port 1 changes of the right table; answers go back through a `Repartition`."""
 
     join: JoinType
@@ -401,7 +403,7 @@ class ForeignKeyRespond:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignKeyResolve:
+class ForeignKeyResolve(Operator):
     """Joins answers with the left rows that asked, unless a later answer to the row was joined already.
 
     `asked_store` keeps the last answer of each row. `left_store` is the left table's: Kafka Streams reads it here, and
@@ -416,43 +418,6 @@ class ForeignKeyResolve:
     asked_store: str
     store: str | None = None
 
-
-Operator = (
-    Source
-    | TableSource
-    | GlobalTableSource
-    | Sink
-    | Repartition
-    | Filter
-    | Map
-    | MapValues
-    | FlatMap
-    | FlatMapValues
-    | SelectKey
-    | Peek
-    | AsyncCall
-    | MapBatches
-    | Merge
-    | Branch
-    | Process
-    | StreamAggregate
-    | TimeWindowAggregate
-    | SlidingAggregate
-    | SessionAggregate
-    | TableFilter
-    | TableMapValues
-    | TableGroupBy
-    | TableAggregate
-    | ToStream
-    | Suppress
-    | StreamStreamJoin
-    | StreamTableJoin
-    | StreamGlobalTableJoin
-    | TableTableJoin
-    | ForeignKeySubscribe
-    | ForeignKeyRespond
-    | ForeignKeyResolve
-)
 
 COUNTING_NULL_KEYS = (StreamStreamJoin, Process)
 COUNTING_NULLS = (*COUNTING_NULL_KEYS, TimeWindowAggregate, SessionAggregate)
