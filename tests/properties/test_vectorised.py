@@ -44,6 +44,7 @@ from suiro.streams.records import Origin
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
+from suiro.streams.vectorised import aggregate as vectorised_aggregate
 from suiro.streams.vectorised import stream_table_join
 from suiro.streams.vectorised.key_index import KeyIndex
 from suiro.streams.vectorised.plan import columnar_form_of
@@ -179,10 +180,17 @@ def _compare(builder: StreamsBuilder, data: list[list[list[Row]]], engines: list
     aggregation=st.sampled_from(sorted(_aggregations())),
     suffix=st.sampled_from(sorted(_suffixes())),
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    pieces_at_once=st.sampled_from([1, 7, vectorised_aggregate.PIECES_MAX]),
 )
 @settings(max_examples=examples(120), deadline=None)
 def test_aggregates_of_longs(
-    data: list[list[list[Row]]], prefix: str, windows: str, aggregation: str, suffix: str, engines: list[int]
+    data: list[list[list[Row]]],
+    prefix: str,
+    windows: str,
+    aggregation: str,
+    suffix: str,
+    engines: list[int],
+    pieces_at_once: int,
 ) -> None:
     builder = StreamsBuilder()
     stream = builder.stream(TOPIC, key=serdes.string, value=serdes.long)
@@ -191,7 +199,9 @@ def test_aggregates_of_longs(
     if window is not None:
         group = group.windowed_by(window)
     _suffixes()[suffix](_aggregations()[aggregation](group).to_stream())
-    _compare(builder, data, engines, "fail")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectorised_aggregate, "PIECES_MAX", pieces_at_once)
+        _compare(builder, data, engines, "fail")
 
 
 @given(

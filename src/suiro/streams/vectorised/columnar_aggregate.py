@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
@@ -31,15 +32,14 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised import kernels
-from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, inputs_of
+from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, combine_windows, inputs_of
 from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts, headers_array
 from suiro.streams.vectorised.columns import Chunk, Column, is_exact
-from suiro.streams.vectorised.emission import Emission, without_tail
+from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.numbers import Numbers, recognised
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types
 from suiro.streams.vectorised.suffix import Suffix
-from suiro.streams.vectorised.time_window_aggregate import combine_windows
 from suiro.streams.windows import EmitStrategy, TimeWindows
 
 _OPAQUE = pa.dictionary(pa.int8(), pa.null())
@@ -198,9 +198,9 @@ class ColumnarAggregate:
             return Payload(
                 columns=combine(inputs, self.numbers), seen=seen, reached=_latest(inputs.timestamps)
             ).packed()
-        found = combine_windows(inputs, self.numbers, self.windows)
-        add_counts(dropped, {"late": found.late})
-        return Payload(columns=found.columns, seen=seen, reached=found.time).packed()
+        found, time, late = combine_windows(inputs, self.numbers, self.windows)
+        add_counts(dropped, {"late": late})
+        return Payload(columns=found, seen=seen, reached=time).packed()
 
     def _by_rules(
         self, records: Iterable[tuple[Record, Origin]], partition: int, failures: Failures
@@ -297,7 +297,7 @@ class ColumnarAggregate:
         keys = updates.keys
         if self.windows is not None:
             serde = TimeWindowedSerde(serde, self.windows.size_ms)
-            keys = without_tail(keys, 4)
+            keys = pc.binary_slice(keys, 0, -4)
         chunk = Chunk(
             key=Column(raw=keys, serde=serde, topic=self._topic),
             value=Column(values=updates.numbers),
