@@ -79,7 +79,7 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
         differences = [one for one in differences if one.kind != "topology"]
     if differences:
         raise TopologyError(_message(plan, checkpoint, differences))
-    moved = [number for number, level in old.get("buffers", {}).items() if new["buffers"].get(number) != level]
+    moved = [number for number, level in old["buffers"].items() if new["buffers"].get(number) != level]
     if moved and is_begun and may_buffer(checkpoint):
         raise TopologyError(
             f"the last micro-batch of {plan.application_id!r} left records in the log. Others may wait for them in the "
@@ -88,7 +88,7 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
             f"change it; or move {checkpoint} away and rebuild (rebuild=True, suiro run --rebuild)"
         )
     if old != new:
-        # It may tell more than before: what a release before did not note, a changelog that ends here.
+        # It may tell more than before: a changelog that ends here.
         _write(path, new)
 
 
@@ -176,7 +176,7 @@ def compare(old: Entry, new: Entry) -> list[Difference]:
                 if name in now and now[name].get(what, False) != was:
                     said = f"{what} was {_told(was)}, is {_told(now[name].get(what, False))}"
                     found.append(Difference(one, name, "changed", said))
-    if old.get("levels", new["levels"]) != new["levels"]:
+    if old["levels"] != new["levels"]:
         # Spark keeps the state of each level, and refuses a query that has more or fewer.
         said = f"levels of tasks were {old['levels']}, are {new['levels']} (a repartition() came or went)"
         found.append(Difference("topology", "depth", "changed", said))

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class Boundary:
     """The offset of each partition up to which everything was processed before. `waiting`: where there was more to
     process, the time of the record that waited, or -1 where it was not read yet. `marker`: the one that was committed
-    with them, "" where there was none; None where a release before did not note it, and after a switch."""
+    with them, "" where there was none; None after a switch."""
 
     offsets: Mapping[TopicPartition, int]
     waiting: Mapping[TopicPartition, int] = field(default_factory=dict)

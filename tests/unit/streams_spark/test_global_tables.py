@@ -95,8 +95,7 @@ def test_a_task_answers_by_its_own_rows_when_another_is_ahead() -> None:
 
 
 def test_the_state_is_in_the_form_it_always_had() -> None:
-    """A row is its timestamp and the value, by the key; what a release before wrote is read, and so is the partition's
-    time."""
+    """A row is its timestamp and the value, by the key; the partition's time is there, too."""
     engine = Engine(_joins("stream"), "form")
     engine.batch({("table", 1): ([("a", 4, 7), ("b", 5, 9), ("b", None, 8)], False)}, 100)
     for partition in range(PARTITIONS):
