@@ -26,6 +26,7 @@ from suiro.streams.operators.functions import partition_of
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import DeadLetter, letter_of
 from suiro.streams.topology.nodes import Node, Repartition, Sink
+from suiro.streams.vectorised.columns import headers_array, headers_in
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import Condition
@@ -33,7 +34,7 @@ from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, 
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, records_of
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
-from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage, headers_array
+from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage
 from suiro.streams_spark.state_log import Changes, arrays_of
 
 ROWS_MAX = 100_000
@@ -497,7 +498,7 @@ class _Carrier:
                 self._topics.add_columns(
                     self._topic,
                     *(records.column(name) for name in ("key", "value", "timestamp")),
-                    headers=records.column("headers") if "headers" in records.schema.names else None,
+                    headers=headers_in(records),
                     partitions=pa.array(places),
                 )
             if self._reader is not None:

@@ -21,13 +21,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import pyarrow as pa
 
 from suiro.errors import FatalError
 from suiro.foundation.parts import in_parts
-from suiro.streams.records import Headers
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns, write_options
 
 STAGED = -1
@@ -35,6 +34,7 @@ BATCH_BYTES_MAX = 16 * 1024 * 1024
 """Messages in one batch of rows, which a task and Java hold as a whole. A larger message has a batch of its own."""
 SPARK_SCHEMA = "sub int, bucket int, message binary"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""`HEADERS_TYPE` of `protocol.columnar`, which loads kernels."""
 _ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("message", pa.binary())])
 
 FORMAT_VERSION = 1
@@ -197,16 +197,3 @@ def rows_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Lists of rows whose messages together are not too large for a batch."""
     return in_parts(rows, lambda row: len(row[2]), max_size=BATCH_BYTES_MAX)
-
-
-def headers_array(headers: list[Headers]) -> pa.Array:
-    found = [[{"key": name, "value": value} for name, value in each] for each in headers]
-    return pa.array(found, HEADERS)
-
-
-def headers_list(columns: pa.RecordBatch) -> list[Headers] | None:
-    """None where no record has any."""
-    if "headers" not in columns.schema.names:
-        return None
-    found: list[list[dict[str, Any]] | None] = columns.column("headers").to_pylist()
-    return [tuple((item["key"], item["value"]) for item in each) if each else () for each in found]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suiro.errors import FatalError
+from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import CommitMessage, MicroBatchIdentity, OffsetRange, PackedReport, StagedRecords
 from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.streams_spark import shuffle_message
@@ -30,7 +31,6 @@ from suiro.streams_spark.reports import (
     unpack_reports,
 )
 from suiro.streams_spark.shuffle_message import (
-    HEADERS,
     InputPartition,
     Row,
     ShuffleMessage,
@@ -53,7 +53,7 @@ def columns(draw: st.DrawFn, place: str) -> pa.RecordBatch:
     }
     if draw(st.booleans()):
         headers = draw(st.lists(st.tuples(st.text(max_size=3), SOME_BYTES), max_size=2))
-        found["headers"] = pa.array([[{"key": k, "value": v} for k, v in headers]] * len(rows), HEADERS)
+        found["headers"] = pa.array([[{"key": k, "value": v} for k, v in headers]] * len(rows), HEADERS_TYPE)
     return pa.RecordBatch.from_pydict(found)
 
 

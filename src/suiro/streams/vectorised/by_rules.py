@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
-import pyarrow as pa
-
-from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import natural
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
@@ -84,18 +81,3 @@ def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
     for reason, count in more.items():
         if count:
             counts[reason] = counts.get(reason, 0) + count
-
-
-def headers_array(headers: list[Headers]) -> pa.Array | None:
-    """Returns the column of these headers; None if no record has any."""
-    if not any(headers):
-        return None
-    rows = [[{"key": name, "value": value} for name, value in each] for each in headers]
-    return pa.array(rows, HEADERS_TYPE)
-
-
-def headers_of(column: Any, rows: int) -> list[Headers]:
-    """Returns the headers of a column as records have them."""
-    if column is None:
-        return [()] * rows
-    return [tuple((item["key"], item["value"]) for item in each) if each else () for each in column.to_pylist()]

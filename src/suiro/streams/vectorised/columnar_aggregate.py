@@ -33,8 +33,8 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, combine_windows, inputs_of
-from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts, headers_array
-from suiro.streams.vectorised.columns import Chunk, Column, is_exact
+from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts
+from suiro.streams.vectorised.columns import Chunk, Column, headers_array, is_exact
 from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.numbers import Numbers, recognised
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input

@@ -13,7 +13,7 @@ import pyarrow as pa
 from suiro.streams.extractors import FailOnInvalidTimestamp
 from suiro.streams.serdes import BytesSerde, NotColumnarError, Serde
 from suiro.streams.topology.nodes import Node, Repartition, Source
-from suiro.streams.vectorised.columns import Chunk, Column, is_usable
+from suiro.streams.vectorised.columns import Chunk, Column, headers_in, is_usable
 from suiro.streams.vectorised.stateless import Reason, Types
 
 
@@ -46,12 +46,11 @@ def read_chunk(node: Node, columns: pa.RecordBatch, topic: str, *, fields: froze
     timestamps = columns.column("timestamp").to_numpy()
     if isinstance(operator, Source) and len(timestamps) and int(timestamps.min()) < 0:
         raise NotColumnarError("timestamp", topic, "a timestamp is negative")
-    names = columns.schema.names
     return Chunk(
         key=_column(columns.column("key"), operator.key, topic),
         value=_column(columns.column("value"), operator.value, topic, fields),
         timestamps=timestamps,
-        headers=columns.column("headers") if "headers" in names else None,
+        headers=headers_in(columns),
     )
 
 

@@ -14,8 +14,8 @@ from suiro.streams.records import Record, Windowed
 from suiro.streams.serdes import TimeWindowedSerde, natural
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.topology.topology import Topology
-from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts, headers_array, headers_of
-from suiro.streams.vectorised.columns import Chunk, Column
+from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts
+from suiro.streams.vectorised.columns import Chunk, Column, headers_array, headers_of
 from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.stateless import FALLBACK, Chain
 
@@ -52,7 +52,7 @@ class Suffix:
             _listed(chunk.key),
             values,
             chunk.timestamps.tolist(),
-            headers_of(chunk.headers, len(chunk)),
+            headers_of(chunk.headers) or [()] * len(chunk),
             strict=True,
         )
 
