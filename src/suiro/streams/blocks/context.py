@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.plan import Edge
-from suiro.streams.blocks.table_rows import TableRows
 from suiro.streams.calls import Caller
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
@@ -62,12 +61,6 @@ class BlockContext:
 
     def store(self, name: str) -> Any:
         return self.task.stores[name]
-
-    def table(self, name: str) -> TableRows:
-        """Returns the rows of a table that this operator joins, see `table_rows`."""
-        store = self.task.stores[name]
-        self.task.watch(store)
-        return TableRows(store)
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Counts records that are left out."""

@@ -1,23 +1,27 @@
-"""The rules of `operators.stateless` over blocks. The rules are documented there.
+"""The rules of `operators.stateless` and `operators.called` over blocks. The rules are documented there.
 
 A function is called once for each row. A row whose function fails is reported (`BlockContext.failed`), and later rows
-go on.
+go on. The calls of an async function overlap, or a block is a table; the results keep the order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.context import BlockContext
+from suiro.streams.calls import Failed
+from suiro.streams.operators.called import kind_of, outcomes, results_of
 from suiro.streams.operators.functions import callable_of, pair_of, pairs_of, values_of
 from suiro.streams.topology.nodes import (
+    AsyncCall,
     Branch,
     Filter,
     FlatMap,
     FlatMapValues,
     Map,
+    MapBatches,
     MapValues,
     Peek,
     SelectKey,
@@ -123,27 +127,13 @@ class FlatMapValuesStep:
         self._context.forward(block.made(rows, values=values, several=True))
 
 
-def called(context: BlockContext, block: Block, function: Callable[[Any, Any], Any]) -> tuple[list[int], list[Any]]:
-    """Returns the rows for which a function of key and value gave a result, and the results."""
-    rows: list[int] = []
-    results: list[Any] = []
-    for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
-        try:
-            results.append(function(key, value))
-        except Exception as error:  # noqa: BLE001 - a user's function raises anything
-            context.failed(block, row, error)
-            continue
-        rows.append(row)
-    return rows, results
-
-
 class SelectKeyStep:
     def __init__(self, operator: SelectKey, context: BlockContext) -> None:
         self._mapper = callable_of(operator.mapper, "key_value")
         self._context = context
 
     def process(self, block: Block, port: int) -> None:
-        rows, keys = called(self._context, block, self._mapper)
+        rows, keys = called(self._context, block, map(self._mapper, block.keys, block.values))
         self._context.forward(block.made(rows, keys=keys))
 
 
@@ -153,7 +143,7 @@ class PeekStep:
         self._context = context
 
     def process(self, block: Block, port: int) -> None:
-        rows, _ = called(self._context, block, self._action)
+        rows, _ = called(self._context, block, map(self._action, block.keys, block.values))
         self._context.forward(block.made(rows))
 
 
@@ -178,3 +168,43 @@ class BranchStep:
                 self._context.failed(block, row, error)
         for child, rows in found.items():
             self._context.forward_to(child, block.made(rows))
+
+
+class CalledStep:
+    def __init__(self, operator: AsyncCall | MapBatches, context: BlockContext) -> None:
+        self._results = results_of(operator, context)
+        self._kind = kind_of(operator)
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        context, kind = self._context, self._kind
+        ends_at_failure = context.task.settings.on_processing_error == "fail"
+        results = self._results(block.keys, block.values, block.timestamps, ends_at_failure)
+        rows: list[int] = []
+        keys: list[Any] = []
+        values: list[Any] = []
+        for row, result in enumerate(results):
+            try:
+                if isinstance(result, Failed):
+                    raise result.error
+                for key, value in outcomes(kind, block.keys[row], block.values[row], result):
+                    rows.append(row)
+                    keys.append(key)
+                    values.append(value)
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
+                context.failed(block, row, error)
+        context.forward(block.made(rows, keys=keys, values=values, several=kind == "flat_map_values"))
+
+
+def called(context: BlockContext, block: Block, calls: Iterator[Any]) -> tuple[list[int], list[Any]]:
+    """Takes the result of a call for each row. Returns the rows whose call gave one, and the results."""
+    rows: list[int] = []
+    results: list[Any] = []
+    for row in range(len(block)):
+        try:
+            results.append(next(calls))
+        except Exception as error:  # noqa: BLE001 - a user's function raises anything
+            context.failed(block, row, error)
+            continue
+        rows.append(row)
+    return rows, results

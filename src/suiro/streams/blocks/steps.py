@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from suiro.streams.blocks import stateless, table
-from suiro.streams.blocks.aggregate import StreamAggregateStep
+from suiro.streams.blocks import aggregates, joins, stateless, table
 from suiro.streams.blocks.block import Block
-from suiro.streams.blocks.called import CalledStep
 from suiro.streams.blocks.context import BlockContext
-from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
-from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
-from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
-from suiro.streams.blocks.table_aggregate import TableAggregateStep, TableGroupByStep
-from suiro.streams.blocks.windowed_aggregate import WindowedAggregateStep
 from suiro.streams.operators.stateless import PassOn
 from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import Topology
@@ -44,22 +37,22 @@ _ONE_PORT: dict[type, Any] = {
     nodes.SelectKey: stateless.SelectKeyStep,
     nodes.Peek: stateless.PeekStep,
     nodes.Branch: stateless.BranchStep,
-    nodes.AsyncCall: CalledStep,
-    nodes.MapBatches: CalledStep,
-    nodes.StreamAggregate: StreamAggregateStep,
-    nodes.TimeWindowAggregate: WindowedAggregateStep,
-    nodes.SessionAggregate: WindowedAggregateStep,
-    nodes.StreamGlobalTableJoin: StreamGlobalTableJoinStep,
+    nodes.AsyncCall: stateless.CalledStep,
+    nodes.MapBatches: stateless.CalledStep,
+    nodes.StreamAggregate: aggregates.StreamAggregateStep,
+    nodes.TimeWindowAggregate: aggregates.WindowedAggregateStep,
+    nodes.SessionAggregate: aggregates.WindowedAggregateStep,
+    nodes.StreamGlobalTableJoin: joins.StreamGlobalTableJoinStep,
     nodes.TableSource: table.TableSourceStep,
     nodes.TableFilter: table.TableStep,
     nodes.TableMapValues: table.TableStep,
     nodes.ToStream: table.ToStreamStep,
-    nodes.TableGroupBy: TableGroupByStep,
-    nodes.TableAggregate: TableAggregateStep,
+    nodes.TableGroupBy: aggregates.TableGroupByStep,
+    nodes.TableAggregate: aggregates.TableAggregateStep,
 }
 _SEVERAL_PORTS: dict[type, Any] = {
-    nodes.StreamTableJoin: StreamTableJoinStep,
-    nodes.StreamStreamJoin: StreamStreamJoinStep,
+    nodes.StreamTableJoin: joins.StreamTableJoinStep,
+    nodes.StreamStreamJoin: joins.StreamStreamJoinStep,
 }
 
 
