@@ -6,6 +6,7 @@ import struct as binary
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -436,7 +437,7 @@ def test_slots_of_keys(columns: list[list[bytes | None]]) -> None:
         assert index.find(column).tolist() == [-1 if key is None else known.get(key, -1) for key in keys]
         wanted = [-1 if key is None else known.setdefault(key, len(known)) for key in keys]
         assert index.slots(column).tolist() == wanted
-        assert index.keys().to_pylist() == list(known)
+        assert index.keys(np.arange(len(index), dtype=np.int32)).to_pylist() == list(known)
 
 
 @given(st.integers(1, 40_000), st.integers(1, 3))
@@ -446,7 +447,7 @@ def test_an_index_grows(count: int, factor: int) -> None:
     keys = pa.array([b"%d" % (number * factor) for number in range(count)], pa.binary())
     assert index.slots(keys).tolist() == list(range(count))
     assert index.slots(keys[::-1]).tolist() == list(range(count))[::-1]
-    assert index.keys().equals(keys)
+    assert index.keys(np.arange(len(index), dtype=np.int32)).equals(keys)
 
 
 def test_where_keys_lie_is_a_secret_of_each_index() -> None:

@@ -305,29 +305,6 @@ class NumberRows:
         self._headers = []
         return found
 
-    # Windows
-
-    def between(self, first: int, last: int) -> Slots:
-        """Returns the windows with first <= start <= last, by start and then by key bytes."""
-        count = len(self._index)
-        starts = self._starts[:count]
-        wanted = (self._present[:count] != 0) & (starts >= first) & (starts <= last)
-        slots: Slots = np.flatnonzero(wanted).astype(np.int32)
-        table = pa.table({"start": starts[slots], "key": self._index.keys(slots)})
-        order = pa.compute.sort_indices(table, [("start", "ascending"), ("key", "ascending")])
-        return np.asarray(slots[order.to_numpy()])
-
-    def of(self, slots: Slots) -> Updates:
-        """Returns these rows as they are."""
-        present = np.ones(len(slots), np.bool_)
-        return Updates(
-            slots=slots,
-            keys=self._index.keys(slots),
-            numbers=self._as_numbers(slots, present),
-            timestamps=self._times[slots],
-            headers=None,
-        )
-
     def remove_before(self, start: int) -> None:
         """Removes every window that starts earlier than this."""
         count = len(self._index)

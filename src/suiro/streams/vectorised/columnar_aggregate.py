@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Origin, Record
+from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes import TimeWindowedSerde, double
 from suiro.streams.stores import OrderedMap
 from suiro.streams.times import UNKNOWN, OperatorTime
@@ -33,44 +33,17 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, combine_windows, inputs_of
-from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts
+from suiro.streams.vectorised.by_rules import Failures, RulePath, Suffix, add_counts
 from suiro.streams.vectorised.columns import Chunk, Column, headers_array, is_exact
 from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.numbers import Numbers, recognised
-from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
-from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types
-from suiro.streams.vectorised.suffix import Suffix
+from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, check_input, read_chunk, types_of_input
 from suiro.streams.windows import EmitStrategy, TimeWindows
 
 _OPAQUE = pa.dictionary(pa.int8(), pa.null())
 """The type of windowed keys: no expression can look into them."""
 
 Records = Callable[[pa.RecordBatch], Iterable[tuple[Record, Origin]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payload:
-    """The message of a source task to a task for one chunk of an input partition. `seen`: the latest timestamp of all
-    records. `reached`: that of the records that came to the aggregate."""
-
-    columns: pa.RecordBatch
-    seen: int
-    reached: int
-
-    def packed(self) -> pa.RecordBatch:
-        """Returns the payload as one record batch."""
-        known = self.columns.schema.metadata or {}
-        more = {b"seen": str(self.seen), b"reached": str(self.reached)}
-        return self.columns.replace_schema_metadata({**known, **more})
-
-    @classmethod
-    def unpacked(cls, columns: pa.RecordBatch) -> Payload:
-        known = columns.schema.metadata
-        return cls(
-            columns=columns,
-            seen=int(known[b"seen"]),
-            reached=int(known[b"reached"]),
-        )
 
 
 def columnar_aggregate(
@@ -195,12 +168,10 @@ class ColumnarAggregate:
             seen = max(seen, _latest(columns.column("time").to_numpy()))
         add_counts(dropped, left_out)
         if self.windows is None:
-            return Payload(
-                columns=combine(inputs, self.numbers), seen=seen, reached=_latest(inputs.timestamps)
-            ).packed()
+            return _payload(combine(inputs, self.numbers), seen, _latest(inputs.timestamps))
         found, time, late = combine_windows(inputs, self.numbers, self.windows)
         add_counts(dropped, {"late": late})
-        return Payload(columns=found, seen=seen, reached=time).packed()
+        return _payload(found, seen, time)
 
     def _by_rules(
         self, records: Iterable[tuple[Record, Origin]], partition: int, failures: Failures
@@ -208,10 +179,7 @@ class ColumnarAggregate:
         """Does the same record by record, also for the numbers."""
         path = RulePath(self.topology, self.prefix, settings=self.settings, partition=partition, failures=failures)
         number_of = _number_function(self.numbers)
-        keys: list[bytes] = []
-        timestamps: list[int] = []
-        numbers: list[int | float | None] = []
-        headers: list[Any] = []
+        found: list[tuple[bytes, int, int | float | None, Headers]] = []
         dropped: Counter[str] = Counter()
         seen = UNKNOWN
 
@@ -226,28 +194,23 @@ class ColumnarAggregate:
                 dropped["null key" if record.key is None else "null value"] += 1
                 return
             key = self.spec.key.serialize(self._topic, record.key)
-            if number_of is not None:
-                numbers.append(number_of(record))
-            keys.append(key)
-            timestamps.append(record.timestamp)
-            headers.append(record.headers)
+            found.append((key, record.timestamp, number_of(record), record.headers))
 
         path.run(noted(), arrive)
         dropped.update(path.dropped)
-        valid = np.array([number is not None for number in numbers], np.uint8)
+        keys, timestamps, numbers, headers = zip(*found, strict=True) if found else ((), (), (), ())
         kind = np.float64 if self.numbers.is_double else np.int64
-        found = None if number_of is None else np.array([0 if number is None else number for number in numbers], kind)
-        return (
-            Inputs(
-                keys=pa.array(keys, pa.binary()),
-                timestamps=np.array(timestamps, np.int64),
-                numbers=found,
-                valid=None if number_of is None or valid.all() else valid,
-                headers=headers_array(headers),
-            ),
-            seen,
-            dropped,
+        valid = np.array([number is not None for number in numbers], np.uint8)
+        inputs = Inputs(
+            keys=pa.array(keys, pa.binary()),
+            timestamps=np.array(timestamps, np.int64),
+            numbers=None
+            if self.numbers.operand is None
+            else np.array([0 if number is None else number for number in numbers], kind),
+            valid=None if self.numbers.operand is None or valid.all() else valid,
+            headers=headers_array(headers),
         )
+        return inputs, seen, dropped
 
     # In the task
 
@@ -273,14 +236,15 @@ class ColumnarAggregate:
         length = 0 if windows is None else windows.size_ms + windows.grace_ms
         if windows is not None:
             time.closes_after(length)
-        for payload in map(Payload.unpacked, payloads):
+        for payload in payloads:
+            known = payload.schema.metadata
             if windows is None:
-                rows.apply(payload.columns)
+                rows.apply(payload)
             else:
-                late = rows.apply(payload.columns, max(time.current, time.closed), length)
+                late = rows.apply(payload, max(time.current, time.closed), length)
                 add_counts(dropped, {"late": late})
-                time.observe(payload.reached)
-            task_time.observe(payload.seen)
+                time.observe(int(known[b"reached"]))
+            task_time.observe(int(known[b"seen"]))
         updates = rows.updates()
         if windows is not None and time.current > time.closed:
             time.closed = time.current
@@ -316,13 +280,20 @@ class ColumnarAggregate:
         return found
 
 
+def _payload(columns: pa.RecordBatch, seen: int, reached: int) -> pa.RecordBatch:
+    """Returns the message of a source task for one chunk of an input partition. `seen`: the latest timestamp of all
+    records. `reached`: that of the records that came to the aggregate."""
+    times = {"seen": str(seen), "reached": str(reached)}
+    return columns.replace_schema_metadata({**(columns.schema.metadata or {}), **times})
+
+
 def _latest(timestamps: Any) -> int:
     return int(timestamps.max()) if len(timestamps) else UNKNOWN
 
 
-def _number_function(numbers: Numbers) -> Any:
+def _number_function(numbers: Numbers) -> Callable[[Record], int | float | None]:
     if numbers.operand is None:
-        return None
+        return lambda record: None
     function = numbers.operand.as_callable("key_value")
 
     def number_of(record: Record) -> int | float | None:

@@ -97,10 +97,8 @@ class KeyIndex:
         kernels.find_keys(*BinaryView.of(keys).arguments, self._table, self._arena, self._starts, self._result, slots)
         return slots
 
-    def keys(self, slots: Slots | None = None) -> pa.Array:
-        """Returns the keys of these slots, or of all slots in their order."""
-        if slots is None:
-            slots = np.arange(len(self), dtype=np.int32)
+    def keys(self, slots: Slots) -> pa.Array:
+        """Returns the keys of these slots."""
         return gathered(self._arena, self._starts[slots], self._sizes(slots), what="keys")
 
     def pieces(self, slots: Slots, sizes: _Int64s) -> list[Slots]:
