@@ -261,7 +261,7 @@ class KafkaStreams:
         failure = None if self._query is None else self._query.exception()
         if failure is None:
             return None
-        from suiro.streams_spark.failures import cause_of
+        from suiro.streams_spark.runner import cause_of
 
         return cause_of(failure)
 

@@ -54,7 +54,7 @@ class Topics:
     def __init__(self, stage: StageOfTask) -> None:
         self._stage = stage
         self.is_replayed = False
-        """Records are left out: they are there already, or are written when the rebuild ends (`changelog_rewrite`)."""
+        """Records are left out: they are there already, or are written when the rebuild ends (`run_task`)."""
         self.clock: int | None = None
         """The wall clock of the micro-batch, for those that get records from here."""
         self._waiting: dict[str, _Waiting] = {}

@@ -2,7 +2,7 @@
 
 The group's committed offsets say which records of the sources were processed: all below them, none from them on. A
 rebuild reads everything again; up to there, the boundary, micro-batches are replayed: they fill the state and write
-nothing. The first one behind it writes all changelogs (`changelog_rewrite`). `<checkpoint>/suiro-rebuild.json` keeps
+nothing. The first one behind it writes all changelogs (`run_task`). `<checkpoint>/suiro-rebuild.json` keeps
 the boundary, so that a rebuild that was interrupted goes on.
 
 Records that were read but waited for another input partition do not count as processed (`settled`). Beside the offset

@@ -6,6 +6,7 @@ limits of records, time and memory, and says so. If it goes beyond them, it is k
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -20,8 +21,8 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Windowed
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.program import packed, unpacked
-from suiro.streams_spark.store_text import TEXT_CHARS, text_of
 
+TEXT_CHARS = 4 * 1024
 RECORDS_MAX = 1_000
 """Of one answer: the last ones of the row."""
 RECORDS, SECONDS, BYTES = 1_000_000, 60.0, 1024 * 1024 * 1024
@@ -95,6 +96,35 @@ class RowTracer:
             "the application's log says why",
         )
         return ok
+
+
+# Rows as text, for people: keys and values are JSON where they can be, and cut where they are long.
+
+
+def row_of(key: Any, value: Any) -> dict[str, Any]:
+    window = None
+    if isinstance(key, Windowed):
+        key, window = key.key, [key.start, key.end]
+    return {"key": text_of(key), "value": text_of(value), "window": window}
+
+
+def text_of(value: Any) -> str:
+    """JSON where it is that. Half of a surrogate pair, which JSON may have in it, is shown by its number: UTF-8 has no
+    form for it."""
+    if isinstance(value, bytes):
+        return value[: TEXT_CHARS // 2].hex()
+    try:
+        text = value if isinstance(value, str) else _json(value)
+    except RecursionError:
+        return f"({type(value).__name__}, nested too deeply to be shown)"
+    return text[:TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 # In the process of its own

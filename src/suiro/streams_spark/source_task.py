@@ -30,9 +30,8 @@ from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import TopicReader
-from suiro.streams_spark.shuffle_message import InputPartition, Row, ShuffleMessage
+from suiro.streams_spark.shuffle_message import InputPartition, InputRange, Row, ShuffleMessage, Work
 from suiro.streams_spark.taking import Letters, all_taken
-from suiro.streams_spark.work import InputRange, Work
 
 
 def work_rows(program: Program, work: Work, *, in_driver: Mapping[str, str] | None = None) -> Iterator[list[Row]]:

@@ -42,10 +42,9 @@ from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.reports import DroppedRecords, TaskReport, unpack_reports
 from suiro.streams_spark.run_task import run_task
-from suiro.streams_spark.shuffle_message import STAGED
+from suiro.streams_spark.shuffle_message import STAGED, InputRange
 from suiro.streams_spark.source_task import input_rows
 from suiro.streams_spark.state_log import StateCache, StateLog, read_columns
-from suiro.streams_spark.work import InputRange
 
 PARTITIONS = 2
 KAFKA = {"kafka.bootstrap.servers": "nowhere:1"}

@@ -13,8 +13,8 @@ from suiro.spark import Positions
 from suiro.streams import Materialized, StreamsBuilder, Suppressed, TimeWindows, TopologyError, serdes
 from suiro.streams.errors import CheckpointError, ProcessingError
 from suiro.streams_spark.description import FILE, check_description
-from suiro.streams_spark.failures import cause_of
 from suiro.streams_spark.plan import Plan, plan
+from suiro.streams_spark.runner import cause_of
 
 TEXT = {"key": serdes.string, "value": serdes.string}
 
