@@ -35,17 +35,14 @@ from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, records_of
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
 from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage
-from suiro.streams_spark.state_log import Changes, arrays_of
+from suiro.streams_spark.state_log import Changes, pieces_of
 
 ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
 BYTES_MAX = 64 * 1024 * 1024
 """Of their keys and values. A column of Arrow takes 2 GiB."""
 
-_TIMESTAMP_LENGTH = 8
 _SPARK_MS_MAX = ((1 << 63) - 1) // 1000
-_STAMPED_KINDS = ("key-value", "window", "global")
-_TIME_IN_KEY = {"session": slice(-16, -8), "versioned": slice(-8, None)}
 
 
 class Topics:
@@ -191,30 +188,12 @@ class Outputs:
     def changelog(self, store: str, changes: Changes, now: int) -> None:
         """One record for each changed row, its timestamp the row's. In Kafka Streams' format, but for versioned
         stores: there each version is a row of its own, so that any order and any compaction gives the same store."""
-        topic = self.plan.changelog(store)
-        if isinstance(changes, tuple):
-            for piece in arrays_of(changes):
-                keys, written, stamps = changelog_columns(*piece, now)
-                partitions = pa.array(np.full(len(keys), self.input_partition.partition, np.int32))
-                self.topics.add_columns(topic, keys, written, pa.array(stamps), partitions=partitions)
-            return
         kind = self.plan.topology.store(store).kind
-        all_keys, now = list(changes), max(now, 0)
-        for start in range(0, len(all_keys), ROWS_MAX):
-            keys = all_keys[start : start + ROWS_MAX]
-            rows = [changes[key] for key in keys]
-            values, timestamps = rows, [now] * len(rows)
-            if kind in _STAMPED_KINDS:
-                values = [None if row is None else row[_TIMESTAMP_LENGTH:] for row in rows]
-                timestamps = [now if row is None else _time_of(row[:_TIMESTAMP_LENGTH]) for row in rows]
-            elif kind in _TIME_IN_KEY:
-                place = _TIME_IN_KEY[kind]
-                pairs = zip(keys, rows, strict=True)
-                timestamps = [now if row is None else _time_of(key[place]) for key, row in pairs]
-            partitions = [self.input_partition.partition] * len(rows)
-            self.topics.add_parcel(
-                Parcel(topic=topic, keys=keys, values=values, timestamps=timestamps, partitions=partitions)
-            )
+        for keys, rows in pieces_of(changes):
+            values, timestamps = changelog_columns(kind, keys, rows, now)
+            partitions = pa.array(np.full(len(keys), self.input_partition.partition, np.int32))
+            topic = self.plan.changelog(store)
+            self.topics.add_columns(topic, keys, values, pa.array(timestamps), partitions=partitions)
 
     # Called by runners
 
@@ -330,10 +309,6 @@ class _Waiting:
             if self.headers:
                 found["headers"] = headers_array([self.headers.get(row, ()) for row in range(rows.start, rows.stop)])
             yield found
-
-
-def _time_of(data: bytes) -> int:
-    return max(int.from_bytes(data, signed=True), 0)
 
 
 def _size(items: Iterable[bytes | None]) -> int:

@@ -17,6 +17,9 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.columns import Chunk
 from suiro.streams.vectorised.key_index import BinaryView, gathered, int64s
 
+_STAMPED_KINDS = ("key-value", "window", "global")
+_TIME_IN_KEY = {"session": (-16, -8), "versioned": (-8, None)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission:
@@ -70,11 +73,18 @@ def is_for_us(operator: Any) -> TypeGuard[Repartition]:
     return isinstance(operator, Repartition) and not operator.asked_for
 
 
-def changelog_columns(keys: pa.Array, rows: pa.Array, now: int) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
-    """Returns changed rows of a store as its changelog gets them: keys, values without the timestamp in front, and that
-    timestamp. Deletions have the time `now`."""
-    timestamps = int64s(rows.fill_null(max(now, 0).to_bytes(8)), 0, 8)
-    view = BinaryView.of(rows)
-    starts = view.offsets.astype(np.int64)
-    sizes = np.where(rows.is_valid().to_numpy(zero_copy_only=False), np.diff(starts) - 8, -1)
-    return keys, gathered(view.data, starts[:-1] + 8, sizes, what="rows"), np.maximum(timestamps, 0)
+def changelog_columns(kind: str, keys: pa.Array, rows: pa.Array, now: int) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Returns changed rows of a kind of store as its changelog gets them: values without the timestamp in front, and
+    that timestamp, or the one in the key. Other rows and deletions have the time `now`."""
+    valid = rows.is_valid().to_numpy(zero_copy_only=False)
+    if kind in _STAMPED_KINDS:
+        timestamps = int64s(rows.fill_null(bytes(8)), 0, 8)
+        view = BinaryView.of(rows)
+        starts = view.offsets.astype(np.int64)
+        sizes = np.where(valid, np.diff(starts) - 8, -1)
+        rows = gathered(view.data, starts[:-1] + 8, sizes, what="rows")
+    elif kind in _TIME_IN_KEY:
+        timestamps = int64s(keys, *_TIME_IN_KEY[kind])
+    else:
+        return rows, np.full(len(rows), max(now, 0), np.int64)
+    return rows, np.maximum(np.where(valid, timestamps, now), 0)

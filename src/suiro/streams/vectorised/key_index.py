@@ -130,7 +130,7 @@ class KeyIndex:
             kernels.rehash(self._table, self._arena, self._starts, self._result)
 
 
-def int64s(column: pa.Array, start: int, stop: int) -> _Int64s:
+def int64s(column: pa.Array, start: int, stop: int | None) -> _Int64s:
     """Returns the big-endian number between two places of each row. There are no nulls."""
     found = pc.binary_slice(column, start, stop)
     return np.frombuffer(found.buffers()[2], ">i8", len(found)).astype(np.int64)

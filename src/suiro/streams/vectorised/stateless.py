@@ -238,12 +238,8 @@ def _result_type(node: Node, function: Function, types: Types, kind: str) -> pa.
 
 def columns_of(function: Expression, chunk: Chunk) -> Columns:
     """Returns the columns that the function reads."""
-    roots = function.roots()
-    return Columns(
-        value=chunk.value.read if "value" in roots else None,
-        key=chunk.key.read if "key" in roots else None,
-        timestamp=pa.array(chunk.timestamps),
-    )
+    read: dict[str, pa.Array] = {root: getattr(chunk, root).read for root in function.roots() if root != "timestamp"}
+    return {**read, "timestamp": pa.array(chunk.timestamps)}
 
 
 def _holds(predicate: Any, chunk: Chunk) -> np.ndarray[Any, np.dtype[np.bool_]]:

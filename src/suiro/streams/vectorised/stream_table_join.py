@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from suiro.streams.errors import ProcessingError, described
 from suiro.streams.expressions.expression import Expression
-from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
+from suiro.streams.expressions.on_arrow import evaluate, result_type
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.serdes import NotColumnarError
 from suiro.streams.serdes.block_forms import decode_block
@@ -213,7 +213,7 @@ class ColumnarJoin:
         values: pa.Array | list[Any] | None = None
         if isinstance(joiner, Expression):
             if right is not None:
-                columns = Columns(left=left, right=right, timestamp=pa.array(records.timestamps))
+                columns = {"left": left, "right": right, "timestamp": pa.array(records.timestamps)}
                 with suppress(*FALLBACK):
                     values = evaluate(joiner, columns)
             joiner = joiner.as_callable("left_right")
