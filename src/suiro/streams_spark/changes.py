@@ -15,7 +15,7 @@ from suiro.streams.serdes.block_forms import Failed, decode_block, encode_rows
 _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
-def write_changes(serde: Serde, topic: str, changes: Sequence[Change | None]) -> tuple[list[bytes | None], Failed]:
+def write_changes(serde: Serde, changes: Sequence[Change | None], topic: str) -> tuple[list[bytes | None], Failed]:
     """The bytes; None for each that is None or failed."""
     new, wrong_new = encode_rows(serde, [None if change is None else change.new for change in changes], topic)
     old, wrong = encode_rows(serde, [None if change is None else change.old for change in changes], topic)

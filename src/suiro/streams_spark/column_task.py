@@ -7,7 +7,6 @@ the data, and goes back to columns afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.partition_group import may_be_taken
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import BufferedFrom
-from suiro.streams_spark.record_readers import records_of
 from suiro.streams_spark.shuffle_message import InputPartition, Row, ShuffleMessage, by_input_partition
 from suiro.streams_spark.state_log import TaskState, pieces_of
 from suiro.streams_spark.stream_task import StreamTask
@@ -103,15 +101,8 @@ class ColumnTask(StreamTask):
     def _prepared(
         self, columnar: ColumnarAggregate, input_partition: InputPartition, columns: pa.RecordBatch
     ) -> pa.RecordBatch:
-        self._topics.note_rows({columnar.source.name: columns.num_rows})
-        return columnar.prepare(
-            columns,
-            topic=input_partition.group,
-            partition=input_partition.partition,
-            records=partial(records_of, self._record_reader(columnar.source, input_partition)),
-            failures=self.outputs,
-            dropped=self._topics.dropped,
-        )
+        reader = self._record_reader(columnar.source, input_partition)
+        return self.outputs.combined(columnar, columns, input_partition, reader)
 
     def _take_buffered(self) -> list[tuple[InputPartition, pa.RecordBatch]]:
         """Takes the records that wait for other inputs since a micro-batch that the rules ran."""

@@ -22,15 +22,15 @@ from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.spark import StageOfTask
 from suiro.streams.blocks import Block, Parcel
-from suiro.streams.operators.functions import partition_of
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import DeadLetter, letter_of
 from suiro.streams.topology.nodes import Node, Repartition, Sink
+from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.columns import headers_array, headers_in
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import Condition
-from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, parcel_of
+from suiro.streams_spark.encoding import Failing, encoded, encoded_for, parcel_of
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, records_of
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
@@ -132,7 +132,7 @@ class Outputs:
         input_partition: InputPartition,
         input_times: Mapping[str, int] | None = None,
     ) -> None:
-        self._program = program
+        self.program = program
         self.plan = program.plan
         self.topics = topics
         self.input_partition = input_partition
@@ -229,27 +229,18 @@ class Outputs:
                 yield from carrier.take()
 
     def combined(
-        self,
-        number: int,
-        message: ShuffleMessage,
-        partition: int,
-        topic: str,
-        reader: RecordReader,
-    ) -> ShuffleMessage:
-        """Combines a message as the columnar form of its sub-topology asks for it."""
-        columnar = columnar_forms_of(self._program).of(number)
-        if message.columns is None or columnar is None or columnar.kind != "aggregate":
-            return message
-        self.topics.note_rows({columnar.source.name: message.columns.num_rows})
-        payload = columnar.prepare(
-            message.columns,
-            topic=topic,
-            partition=partition,
+        self, columnar: ColumnarAggregate, columns: pa.RecordBatch, place: InputPartition, reader: RecordReader
+    ) -> pa.RecordBatch:
+        """Combines the records of a place, or of a repartition's topic, for the tasks of this columnar form."""
+        self.topics.note_rows({columnar.source.name: columns.num_rows})
+        return columnar.prepare(
+            columns,
+            topic=place.group,
+            partition=place.partition,
             records=partial(records_of, reader),
             failures=self,
             dropped=self.topics.dropped,
         )
-        return replace(message, kind="combined", columns=payload)
 
     def _carrier(self, node: Node) -> _Carrier:
         found = self._carriers.get(node.name)
@@ -370,6 +361,7 @@ class _Carrier:
         self._topic = plan.repartition_topic(node.operator)
         reader = plan.readers.get(node.name)
         self._reader = None if reader is None else plan.subs[reader]
+        self._columnar = None if reader is None else columnar_forms_of(outputs.program).combining(reader)
         self._tasks = plan.partitions_of(node)
         self._time = outputs.input_times.get(node.name, -1)
         self._ignored = plan.ignoring_nulls.get(node.name, set())
@@ -415,22 +407,20 @@ class _Carrier:
             def failed(row: int, error: Exception) -> None:
                 whole(kept[row], error)
 
-        keys, values, rows = carried_columns(cut, topic, block, failed)
-        chosen, rows = self._chosen(block, keys, values, rows, failed)
-        if rows is not None:
-            keys, values = [keys[row] for row in rows], [values[row] for row in rows]
-        timestamps = block.timestamps if rows is None else [block.timestamps[row] for row in rows]
-        if not timestamps:
+        parcel = encoded(cut, topic, block, None, failed, lambda topic: self._tasks)
+        keys, values = parcel.keys, parcel.values
+        if not keys:
             return
-        headers = block.headers
-        if headers is not None and rows is not None:
-            headers = [headers[row] for row in rows]
-        counted = timestamps
+        chosen = [
+            _anywhere(key, value, self._tasks) if partition is None else partition
+            for key, value, partition in zip(keys, values, parcel.partitions or repeat(None), strict=False)
+        ]
+        counted = parcel.timestamps
         for name, column in (("key", keys), ("value", values)):
             if name in self._ignored:
                 counted = [-1 if item is None else time for item, time in zip(column, counted, strict=True)]
         times = list(accumulate(counted, max, initial=self._time))
-        self._waiting.add(keys, values, timestamps, chosen, headers, times[1:])
+        self._waiting.add(keys, values, parcel.timestamps, chosen, parcel.headers, times[1:])
         self._reach(times[-1])
         if self._waiting.is_full:
             self._gather()
@@ -438,32 +428,6 @@ class _Carrier:
     def _reach(self, time: int) -> None:
         if time > self._time:
             self._time = self._outputs.input_times[self._name] = time
-
-    def _chosen(
-        self,
-        block: Block,
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        rows: list[int] | None,
-        failed: Failing,
-    ) -> tuple[list[int], list[int] | None]:
-        """Partitions, -1 where the key says it, and the rows that they are of."""
-        partitioner, tasks = self._cut.partitioner, self._tasks
-        at = range(len(keys)) if rows is None else rows
-        if partitioner is None:
-            return [_anywhere(keys[row], values[row], tasks) for row in at], rows
-        found: list[int] = []
-        kept: list[int] = []
-        for row in at:
-            try:
-                chosen = partitioner(self._topic, block.keys[row], block.values[row], tasks)
-                chosen = None if chosen is None else partition_of(chosen, self._topic, tasks)
-            except Exception as error:  # noqa: BLE001 - a user's function raises anything
-                failed(row, error)
-                continue
-            found.append(_anywhere(keys[row], values[row], tasks) if chosen is None else chosen)
-            kept.append(row)
-        return found, kept
 
     def take(self) -> Iterator[Row]:
         self._gather()
@@ -494,21 +458,19 @@ class _Carrier:
         for partition in np.unique(places).tolist():
             wanted = np.flatnonzero(places == partition)
             part = records if len(wanted) == records.num_rows else records.take(pa.array(wanted))
-            message = self._outputs.combined(
-                self._reader.number,
-                ShuffleMessage(
-                    kind="carried",
-                    input_partition=self._outputs.input_partition,
-                    input=self._name,
-                    sequence=self._sequence,
-                    clock=self._topics.clock,
-                    replayed=self._topics.is_replayed,
-                    columns=part,
-                ),
-                partition,
-                self._topic,
-                CarriedReader(self._cut, self._topic, partition),
+            message = ShuffleMessage(
+                kind="carried",
+                input_partition=self._outputs.input_partition,
+                input=self._name,
+                sequence=self._sequence,
+                clock=self._topics.clock,
+                replayed=self._topics.is_replayed,
+                columns=part,
             )
+            if self._columnar is not None:
+                reader = CarriedReader(self._cut, self._topic, partition)
+                payload = self._outputs.combined(self._columnar, part, InputPartition(self._topic, partition), reader)
+                message = replace(message, kind="combined", columns=payload)
             yield self._reader.number, partition, message.pack()
         self._sequence += 1
 

@@ -23,17 +23,17 @@ from suiro.streams_spark.changes import read_changes, write_changes
     ],
 )
 def test_bytes(change: Change, data: bytes) -> None:
-    assert write_changes(serdes.string, "t", [None, change]) == ([None, data], {})
+    assert write_changes(serdes.string, [None, change], "t") == ([None, data], {})
     assert read_changes(serdes.string, [data, None], "t") == [change, None]
 
 
 def test_nothing_on_both_sides_is_no_value() -> None:
-    assert write_changes(serdes.string, "t", [Change(None, None)]) == ([None], {})
+    assert write_changes(serdes.string, [Change(None, None)], "t") == ([None], {})
 
 
 def test_a_change_that_cannot_be_written_is_told_by_its_new_side_first() -> None:
     changes = [Change("a", "b"), Change(1, b"old"), Change("c", 2), Change(None, "d")]
-    found, failed = write_changes(serdes.string, "t", changes)
+    found, failed = write_changes(serdes.string, changes, "t")
     assert found == [b"\x02ab\x02", None, None, b"d\x00"]
     assert {row: str(error).split(" for ")[0] for row, error in failed.items()} == {
         1: "serde 'string' cannot write a value of type int",

@@ -255,12 +255,12 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
     "state-directory": (DIRECTORY.pack, Directory.unpack, DIRECTORY),
     "state-segment": (lambda: next(write_segments(MAPS))[0], segments_of, MAPS),
     "change": (
-        lambda: write_changes(serdes.long, "t", CHANGES[1:2])[0][0] or b"",
+        lambda: write_changes(serdes.long, CHANGES[1:2], "t")[0][0] or b"",
         lambda data: read_changes(serdes.long, [data], "t")[0],
         CHANGES[1],
     ),
     "change-both": (
-        lambda: write_changes(serdes.long, "t", CHANGES[:1])[0][0] or b"",
+        lambda: write_changes(serdes.long, CHANGES[:1], "t")[0][0] or b"",
         lambda data: read_changes(serdes.long, [data], "t")[0],
         CHANGES[0],
     ),
