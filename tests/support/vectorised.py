@@ -157,7 +157,7 @@ class Columns:
                     topic=TOPIC,
                     partition=0,
                     records=partial(records_of, TopicReader(reader, InputPartition(TOPIC, 0))),
-                    failures=gathered,
+                    failures=gathered.dead_letter,
                     dropped=dropped,
                 )
             )
@@ -167,7 +167,9 @@ class Columns:
             stored = state.get(columnar.store, {})
             self._rows.load(pa.array(list(stored), pa.binary()), pa.array(list(stored.values()), pa.binary()))
         times = OrderedMap(state.get(TIMES, {}).items())
-        gathered.take(columnar.run(payloads, self._rows, times, partition=0, failures=gathered, dropped=dropped))
+        gathered.take(
+            columnar.run(payloads, self._rows, times, partition=0, failures=gathered.dead_letter, dropped=dropped)
+        )
         changed = self._rows.take_changes()
         changes = {TIMES: dict(times.take_changes()), columnar.store: {}}
         if changed is not None:
@@ -256,7 +258,9 @@ class JoinColumns:
         ]
         arrived = columnar.arrive(chunks)
         try:
-            left = list(columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped))
+            left = list(
+                columnar.run(arrived, self.rows, times, partition=0, failures=gathered.dead_letter, dropped=dropped)
+            )
         except FALLBACK as error:
             raise AssertionError("the table has changed, and the rules cannot run any more") from error
         gathered.take(left)

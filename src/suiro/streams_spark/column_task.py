@@ -93,7 +93,7 @@ class ColumnTask(StreamTask):
             self._rows,
             self._times,
             partition=self._partition,
-            failures=self.outputs,
+            failures=self.outputs.dead_letter,
             dropped=self._topics.dropped,
         ):
             self.outputs.emit_columns(emission)
@@ -140,7 +140,7 @@ class ColumnTask(StreamTask):
             self._rows,
             self._times,
             partition=self._partition,
-            failures=self.outputs,
+            failures=self.outputs.dead_letter,
             dropped=self._topics.dropped,
         ):
             self.outputs.emit_columns(emission)

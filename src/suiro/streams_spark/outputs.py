@@ -33,7 +33,7 @@ from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.encoding import Failing, encoded, encoded_for, parcel_of
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, records_of
-from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
+from suiro.streams_spark.reports import Counts, pack_report
 from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage
 from suiro.streams_spark.state_log import Changes, pieces_of
 
@@ -113,10 +113,9 @@ class Topics:
         message = self._stage.finish()
         if message is not None:
             yield STAGED, 0, pack_report(message)
-        if self.dropped:
-            yield STAGED, 0, pack_report(DroppedRecords(self.dropped))
-        if self.rows:
-            yield STAGED, 0, pack_report(NodeRows(self.rows))
+        for found in (Counts("dropped", self.dropped), Counts("rows", self.rows)):
+            if found.counts:
+                yield STAGED, 0, pack_report(found)
 
 
 class Outputs:
@@ -238,7 +237,7 @@ class Outputs:
             topic=place.group,
             partition=place.partition,
             records=partial(records_of, reader),
-            failures=self,
+            failures=self.dead_letter,
             dropped=self.topics.dropped,
         )
 

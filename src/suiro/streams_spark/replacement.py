@@ -14,7 +14,6 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +149,6 @@ def _save_boundary(client: Any, sink: SinkOptions, topics: tuple[str, ...], chec
     boundary.save(checkpoint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    at_ms: int
-    committed: Mapping[TopicPartition, int]
-
-
 class Following:
     """How far behind the running application the one that follows is. Pure.
 
@@ -164,25 +157,26 @@ class Following:
     """
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
+        self._samples: deque[tuple[int, Mapping[TopicPartition, int]]] = deque(maxlen=SAMPLES_MAX)
+        """When it was seen, and what the other one had committed."""
         self.lag_records: int | None = None
         self.lag_ms: int | None = None
 
     def see(self, now_ms: int, committed: Mapping[TopicPartition, int], done: Positions | None) -> None:
         """`done`: where the last micro-batch that is done ended."""
-        self._samples.append(_Sample(now_ms, dict(committed)))
+        self._samples.append((now_ms, dict(committed)))
         if done is None:
             return
         self.lag_records = sum(max(0, at - done.offsets.get(place, 0)) for place, at in committed.items())
         reached = None
-        while self._samples and _has(done, self._samples[0].committed):
+        while self._samples and _has(done, self._samples[0][1]):
             reached = self._samples.popleft()
         if reached is not None:
             # It stays: at the next look it may still be the newest that is reached.
             self._samples.appendleft(reached)
-            self.lag_ms = now_ms - reached.at_ms
+            self.lag_ms = now_ms - reached[0]
         else:
-            self.lag_ms = None if self.lag_ms is None else now_ms - self._samples[0].at_ms
+            self.lag_ms = None if self.lag_ms is None else now_ms - self._samples[0][0]
 
     @property
     def has_caught_up(self) -> bool:

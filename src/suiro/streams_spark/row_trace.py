@@ -40,14 +40,6 @@ class Traceable:
     connection: tuple[str, Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    of: Traceable
-    store: str
-    key: str
-    window: tuple[int, int] | None
-
-
 class RowTracer:
     """One row at a time. Thread-safe."""
 
@@ -64,8 +56,7 @@ class RowTracer:
         if not self._turn.acquire(blocking=False):
             raise TransientError("the input records of another row are being looked for; try again")
         try:
-            asked = _Asked(of=self._of, store=store, key=key, window=window)
-            return self._run(packed(asked).encode())
+            return self._run(packed((self._of, store, key, window)).encode())
         finally:
             self._turn.release()
 
@@ -131,25 +122,24 @@ def _json(value: Any) -> str:
 
 
 def main() -> int:
-    answer(lambda: _traced(unpacked(sys.stdin.read())))
+    answer(lambda: _traced(*unpacked(sys.stdin.read())))
     return 0
 
 
-def _traced(asked: _Asked) -> dict[str, Any]:
+def _traced(of: Traceable, store: str, key: str, window: tuple[int, int] | None) -> dict[str, Any]:
     from suiro.client import LATEST, Client
     from suiro.lineage import Bounds, Inputs, sources_of_row, topology_above
 
-    of = asked.of
-    topology = topology_above(of.topology, asked.store)
+    topology = topology_above(of.topology, store)
     servers, settings = of.connection
 
-    def is_key(key: Any) -> bool:
-        return text_of(key) == asked.key
+    def is_key(found: Any) -> bool:
+        return text_of(found) == key
 
-    def is_row(key: Any) -> bool:
-        if isinstance(key, Windowed):
-            return asked.window == (key.start, key.end) and is_key(key.key)
-        return asked.window is None and is_key(key)
+    def is_row(found: Any) -> bool:
+        if isinstance(found, Windowed):
+            return window == (found.start, found.end) and is_key(found.key)
+        return window is None and is_key(found)
 
     with Client(servers, settings=settings) as client:
         topics = client.metadata(list(topology.source_topics))
@@ -158,7 +148,7 @@ def _traced(asked: _Asked) -> dict[str, Any]:
         inputs = Inputs(client, {place: end.offset for place, end in ends.items()}, may_begin_later=True)
         found = sources_of_row(
             of.topology,
-            asked.store,
+            store,
             inputs,
             is_key=is_key,
             is_row=is_row,
@@ -168,9 +158,9 @@ def _traced(asked: _Asked) -> dict[str, Any]:
             on_deserialization_error=of.on_deserialization_error,
         )
     return {
-        "store": asked.store,
-        "key": asked.key,
-        "window": asked.window,
+        "store": store,
+        "key": key,
+        "window": window,
         "found": found.found,
         "value": text_of(found.value) if found.found else None,
         "records": [

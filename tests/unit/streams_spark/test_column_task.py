@@ -40,7 +40,7 @@ from suiro.streams_spark.input_reader import InputReader
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.reports import DroppedRecords, TaskReport, unpack_reports
+from suiro.streams_spark.reports import Counts, TaskReport, unpack_reports
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import STAGED, InputRange
 from suiro.streams_spark.source_task import input_rows
@@ -177,7 +177,7 @@ class Engine:
             if number != STAGED:
                 continue
             (message,) = unpack_reports([data])
-            if isinstance(message, DroppedRecords):
+            if isinstance(message, Counts) and message.kind == "dropped":
                 self.dropped.update(message.counts)
             elif isinstance(message, TaskReport):
                 self.reports.append(message)

@@ -44,7 +44,7 @@ from suiro.streams_spark.notes import INPUT_TIME
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.rebuild import Boundary, BufferedFrom
 from suiro.streams_spark.replacement import mark
-from suiro.streams_spark.reports import DroppedRecords, NodeRows, TaskReport, pack_report, unpack_reports
+from suiro.streams_spark.reports import Counts, TaskReport, pack_report, unpack_reports
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
 from suiro.views.cuts import Cut
@@ -244,11 +244,11 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         BufferedFrom("t", 1, 2, -1),
     ),
     "report-dropped": (
-        lambda: pack_report(DroppedRecords({"late": 2})),
+        lambda: pack_report(Counts("dropped", {"late": 2})),
         report_of,
-        DroppedRecords({"late": 2}),
+        Counts("dropped", {"late": 2}),
     ),
-    "report-rows": (lambda: pack_report(NodeRows({"source": 3})), report_of, NodeRows({"source": 3})),
+    "report-rows": (lambda: pack_report(Counts("rows", {"source": 3})), report_of, Counts("rows", {"source": 3})),
     "report-task": (lambda: pack_report(TASK), report_of, TASK),
     "held-records": (lambda: pack_buffered(BUFFERED), unpack_buffered, BUFFERED),
     "note": (note_of, noted_of, 1_234),

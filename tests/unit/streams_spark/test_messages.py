@@ -23,8 +23,7 @@ from suiro.streams_spark.input_reader import range_columns
 from suiro.streams_spark.processor import _frames
 from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.reports import (
-    DroppedRecords,
-    NodeRows,
+    Counts,
     Report,
     TaskReport,
     pack_report,
@@ -174,8 +173,8 @@ REPORTS: dict[str, Report] = {
     "inline": CommitMessage(StagedRecords(topics=("ü",), inline=b"\0\xff" * 9), IDENTITY, None),
     "nothing": CommitMessage(StagedRecords(), IDENTITY, None),
     "held": BufferedFrom("topic", 3, 17, -1),
-    "dropped": DroppedRecords({"null key": 2, "late": 1}),
-    "rows": NodeRows({"KSTREAM-SOURCE-0000000000": 3}),
+    "dropped": Counts("dropped", {"null key": 2, "late": 1}),
+    "rows": Counts("rows", {"KSTREAM-SOURCE-0000000000": 3}),
     "task": TaskReport(
         sub_topology=1, partition=2, stores={"counts": (3, 400)}, buffered={"in": 5}, condition="idling"
     ),

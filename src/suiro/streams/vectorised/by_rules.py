@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,8 @@ from suiro.streams.vectorised.columns import Chunk, Column, headers_array, heade
 from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.stateless import FALLBACK, Chain
 
-
-class Failures(Protocol):
-    """Takes the records that fail on the way."""
-
-    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None: ...
+Failures: TypeAlias = Callable[[str, Record, Origin | None, Exception], None]
+"""Takes the records that fail on the way: the topic of dead letters, the record, its origin, the error."""
 
 
 class RulePath:
@@ -40,7 +37,7 @@ class RulePath:
         partition: int,
         failures: Failures,
     ) -> None:
-        self._failures = failures
+        self.dead_letter = failures
         self._each: Callable[[str, Record], None] = lambda name, record: None
         start = chain.start
         if not isinstance(start.operator, Source | Repartition):
@@ -72,9 +69,6 @@ class RulePath:
 
     def emit(self, node: Node, record: Record) -> None:
         self._each(node.name, record)
-
-    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
-        self._failures.dead_letter(topic, record, origin, error)
 
 
 def _ending(node: Node) -> Node:

@@ -416,7 +416,7 @@ def test_results_leave_before_later_records_are_joined(monkeypatch: pytest.Monke
         for name, topic in inputs
     ]
     arrived, table = columnar.arrive(chunks), columnar.new_rows()
-    results = columnar.run(arrived, table, OrderedMap(), partition=0, failures=Gathered(), dropped={})
+    results = columnar.run(arrived, table, OrderedMap(), partition=0, failures=Gathered().dead_letter, dropped={})
     found = [(len(result), list(calls)) for result in results]
     assert found == [(2, [0, 1]), (2, [0, 1, 2, 3]), (2, [0, 1, 2, 3, 4, 5])]
 
