@@ -16,6 +16,7 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.stores import Row as HeldRow
 from suiro.streams.task import TIMES
 from suiro.streams.times import number_at
+from suiro.streams.vectorised.by_rules import ColumnContext
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, InputChunks
@@ -50,6 +51,7 @@ class ColumnTask(StreamTask):
         self._columnar = columnar
         self._rows: Any = state.columns[columnar.store]
         self._times = state.map(TIMES)
+        self._context = ColumnContext(partition, self.outputs.dead_letter, topics.dropped)
         self._lent: OrderedMap | None = None  # the rows, while the rules have them
 
     def take(self, messages: list[ShuffleMessage]) -> Iterator[Row]:
@@ -88,14 +90,7 @@ class ColumnTask(StreamTask):
                 payloads.append(self._prepared(columnar, input_partition, item.columns))
         for _, letter in self._letters.take(0):
             self.outputs.send(letter)
-        for emission in columnar.run(
-            payloads,
-            self._rows,
-            self._times,
-            partition=self._partition,
-            failures=self.outputs.dead_letter,
-            dropped=self._topics.dropped,
-        ):
+        for emission in columnar.run(payloads, self._rows, self._times, self._context):
             self.outputs.emit_columns(emission)
 
     def _prepared(
@@ -135,14 +130,7 @@ class ColumnTask(StreamTask):
         except FALLBACK:
             yield from self._lend(messages)
             return
-        for emission in columnar.run(
-            arrived,
-            self._rows,
-            self._times,
-            partition=self._partition,
-            failures=self.outputs.dead_letter,
-            dropped=self._topics.dropped,
-        ):
+        for emission in columnar.run(arrived, self._rows, self._times, self._context):
             self.outputs.emit_columns(emission)
             yield from self.outputs.ready_rows()
         self._buffered.clear()

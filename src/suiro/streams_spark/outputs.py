@@ -25,6 +25,7 @@ from suiro.streams.blocks import Block, Parcel
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import DeadLetter, letter_of
 from suiro.streams.topology.nodes import Node, Repartition, Sink
+from suiro.streams.vectorised.by_rules import ColumnContext
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.columns import headers_array, headers_in
 from suiro.streams.vectorised.emission import Emission, changelog_columns
@@ -232,14 +233,8 @@ class Outputs:
     ) -> pa.RecordBatch:
         """Combines the records of a place, or of a repartition's topic, for the tasks of this columnar form."""
         self.topics.note_rows({columnar.source.name: columns.num_rows})
-        return columnar.prepare(
-            columns,
-            topic=place.group,
-            partition=place.partition,
-            records=partial(records_of, reader),
-            failures=self.dead_letter,
-            dropped=self.topics.dropped,
-        )
+        context = ColumnContext(place.partition, self.dead_letter, self.topics.dropped)
+        return columnar.prepare(columns, place.group, partial(records_of, reader), context)
 
     def _carrier(self, node: Node) -> _Carrier:
         found = self._carriers.get(node.name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,23 +21,27 @@ from suiro.streams.vectorised.columns import Chunk, Column, headers_array, heade
 from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.stateless import FALLBACK, Chain
 
-Failures: TypeAlias = Callable[[str, Record, Origin | None, Exception], None]
-"""Takes the records that fail on the way: the topic of dead letters, the record, its origin, the error."""
+
+@dataclass(frozen=True, slots=True)
+class ColumnContext:
+    """A columnar operator's view of its task. `dead_letter` takes a record that failed: the topic of dead letters, the
+    record, its origin, the error. `dropped`: the records that are left out, by reason."""
+
+    partition: int
+    dead_letter: Callable[[str, Record, Origin | None, Exception], None]
+    dropped: dict[str, int]
+
+    def drop(self, counts: Mapping[str, int]) -> None:
+        for reason, count in counts.items():
+            if count:
+                self.dropped[reason] = self.dropped.get(reason, 0) + count
 
 
 class RulePath:
     """Runs a `Chain` record by record. It does not run the exits; it returns the records that arrive at them."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        chain: Chain,
-        *,
-        settings: TaskSettings,
-        partition: int,
-        failures: Failures,
-    ) -> None:
-        self.dead_letter = failures
+    def __init__(self, topology: Topology, chain: Chain, settings: TaskSettings, context: ColumnContext) -> None:
+        self.dead_letter = context.dead_letter
         self._each: Callable[[str, Record], None] = lambda name, record: None
         start = chain.start
         if not isinstance(start.operator, Source | Repartition):
@@ -50,7 +54,7 @@ class RulePath:
         self._task = Task(
             Topology(nodes=(start, *nodes)),
             sub,
-            partition=partition,
+            partition=context.partition,
             maps={TIMES: OrderedMap()},
             outputs=self,
             settings=replace(settings, coalesces=False),
@@ -77,40 +81,27 @@ def _ending(node: Node) -> Node:
     return replace(node, operator=Sink(topic=""))
 
 
-def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
-    for reason, count in more.items():
-        if count:
-            counts[reason] = counts.get(reason, 0) + count
-
-
 class Suffix:
     """Runs the nodes after a stateful operator, up to the sinks: on columns, or by the rules if that is not possible.
 
-    `chain`: the nodes. Its methods count in `dropped` the records that are left out on the way."""
+    `chain`: the nodes."""
 
     def __init__(self, topology: Topology, chain: Chain, settings: TaskSettings) -> None:
         self.chain = chain
         self._topology = topology
         self._settings = settings
 
-    def leave(self, chunk: Chunk, partition: int, failures: Failures, dropped: dict[str, int]) -> list[Emission]:
+    def leave(self, chunk: Chunk, context: ColumnContext) -> list[Emission]:
         """Runs the records to the exits, and returns what leaves there."""
         try:
             return emissions(self._topology, self.chain.run(chunk))
         except FALLBACK:
-            return self.leave_by_rules(chunk, chunk.value.values.to_pylist(), partition, failures, dropped)
+            return self.leave_by_rules(chunk, chunk.value.values.to_pylist(), context)
 
-    def leave_by_rules(
-        self,
-        chunk: Chunk,
-        values: Sequence[Any],
-        partition: int,
-        failures: Failures,
-        dropped: dict[str, int],
-    ) -> list[Emission]:
+    def leave_by_rules(self, chunk: Chunk, values: Sequence[Any], context: ColumnContext) -> list[Emission]:
         """Does the same record by record. `values` take the place of the chunk's."""
         topology = self._topology
-        path = RulePath(topology, self.chain, settings=self._settings, partition=partition, failures=failures)
+        path = RulePath(topology, self.chain, self._settings, context)
         found: dict[str, list[_Written]] = {}
         left_out: Counter[str] = Counter()
         rows = zip(
@@ -130,8 +121,8 @@ class Suffix:
             found.setdefault(name, []).append(_written(operator, record))
 
         path.run(((Record(*row), None) for row in rows), arrive)
-        add_counts(dropped, path.dropped)
-        add_counts(dropped, left_out)
+        context.drop(path.dropped)
+        context.drop(left_out)
         return [_emission(topology.node(name), records) for name, records in found.items()]
 
 

@@ -33,7 +33,7 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, combine_windows, inputs_of
-from suiro.streams.vectorised.by_rules import Failures, RulePath, Suffix, add_counts
+from suiro.streams.vectorised.by_rules import ColumnContext, RulePath, Suffix
 from suiro.streams.vectorised.columns import Chunk, Column, headers_array, is_exact
 from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.numbers import Numbers, recognised
@@ -142,12 +142,9 @@ class ColumnarAggregate:
     def prepare(
         self,
         columns: pa.RecordBatch,
-        *,
         topic: str,
-        partition: int,
         records: Records,
-        failures: Failures,
-        dropped: dict[str, int],
+        context: ColumnContext,
     ) -> pa.RecordBatch:
         """Turns a chunk of an input partition into one payload. `columns`: as they are in the topic, or as they were
         carried from another task. `records`: reads them one by one."""
@@ -163,21 +160,21 @@ class ColumnarAggregate:
                 drops_null_values=self.windows is None,
             )
         except FALLBACK:
-            inputs, seen, left_out = self._by_rules(records(columns), partition, failures)
+            inputs, seen, left_out = self._by_rules(records(columns), context)
         if "time" in columns.schema.names:
             seen = max(seen, _latest(columns.column("time").to_numpy()))
-        add_counts(dropped, left_out)
+        context.drop(left_out)
         if self.windows is None:
             return _payload(combine(inputs, self.numbers), seen, _latest(inputs.timestamps))
         found, time, late = combine_windows(inputs, self.numbers, self.windows)
-        add_counts(dropped, {"late": late})
+        context.drop({"late": late})
         return _payload(found, seen, time)
 
     def _by_rules(
-        self, records: Iterable[tuple[Record, Origin]], partition: int, failures: Failures
+        self, records: Iterable[tuple[Record, Origin]], context: ColumnContext
     ) -> tuple[Inputs, int, dict[str, int]]:
         """Does the same record by record, also for the numbers."""
-        path = RulePath(self.topology, self.prefix, settings=self.settings, partition=partition, failures=failures)
+        path = RulePath(self.topology, self.prefix, self.settings, context)
         number_of = _number_function(self.numbers)
         found: list[tuple[bytes, int, int | float | None, Headers]] = []
         dropped: Counter[str] = Counter()
@@ -222,10 +219,7 @@ class ColumnarAggregate:
         payloads: Sequence[pa.RecordBatch],
         rows: NumberRows,
         times: OrderedMap,
-        *,
-        partition: int,
-        failures: Failures,
-        dropped: dict[str, int],
+        context: ColumnContext,
     ) -> list[Emission]:
         """Applies the payloads of one micro-batch to the rows, and returns the records that leave. The payloads of each
         input partition are in order."""
@@ -242,7 +236,7 @@ class ColumnarAggregate:
                 rows.apply(payload)
             else:
                 late = rows.apply(payload, max(time.current, time.closed), length)
-                add_counts(dropped, {"late": late})
+                context.drop({"late": late})
                 time.observe(int(known[b"reached"]))
             task_time.observe(int(known[b"seen"]))
         updates = rows.updates()
@@ -252,9 +246,9 @@ class ColumnarAggregate:
             rows.remove_before(time.closed - retention + 1)
         task_time.keep(times, "")
         time.keep(times, name)
-        return self._leave(updates, partition, failures, dropped)
+        return self._leave(updates, context)
 
-    def _leave(self, updates: Updates, partition: int, failures: Failures, dropped: dict[str, int]) -> list[Emission]:
+    def _leave(self, updates: Updates, context: ColumnContext) -> list[Emission]:
         if not self.suffixes or len(updates.slots) == 0:
             return []
         serde: Any = self.spec.key
@@ -268,7 +262,7 @@ class ColumnarAggregate:
             timestamps=updates.timestamps,
             headers=updates.headers,
         )
-        return [emission for suffix in self.suffixes for emission in suffix.leave(chunk, partition, failures, dropped)]
+        return [emission for suffix in self.suffixes for emission in suffix.leave(chunk, context)]
 
     def explain(self) -> list[str]:
         numbers = self.numbers

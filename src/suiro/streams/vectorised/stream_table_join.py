@@ -29,7 +29,7 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology.nodes import Node, StoreSpec, StreamTableJoin, TableSource
 from suiro.streams.topology.topology import SubTopology, Topology
-from suiro.streams.vectorised.by_rules import Failures, Suffix, add_counts
+from suiro.streams.vectorised.by_rules import ColumnContext, Suffix
 from suiro.streams.vectorised.columns import Chunk, Column, is_exact, is_usable, type_of
 from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.stateless import (
@@ -172,16 +172,7 @@ class ColumnarJoin:
         """
         return Arrived(self, input_partitions)
 
-    def run(
-        self,
-        arrived: Arrived,
-        rows: TableRows,
-        times: OrderedMap,
-        *,
-        partition: int,
-        failures: Failures,
-        dropped: dict[str, int],
-    ) -> Iterator[Emission]:
+    def run(self, arrived: Arrived, rows: TableRows, times: OrderedMap, context: ColumnContext) -> Iterator[Emission]:
         """Puts the new rows into the table, and yields the results piece by piece. To be exhausted before the rows'
         changes are taken."""
         records = arrived.records
@@ -190,24 +181,16 @@ class ColumnarJoin:
         task_time.restore(times, "")
         task_time.observe(arrived.seen)
         task_time.keep(times, "")
-        add_counts(dropped, arrived.dropped)
+        context.drop(arrived.dropped)
         if records is None or met is None:
             return
         if not self.is_left:
             records, met = records.filter(met.found), met.take(met.found)
         for piece in met.pieces(ROWS_AT_ONCE, BYTES_AT_ONCE):
             some = records.slice(piece.start, piece.stop - piece.start)
-            yield from self._joined(some, rows, met.take(piece), partition, failures, dropped)
+            yield from self._joined(some, rows, met.take(piece), context)
 
-    def _joined(
-        self,
-        records: Chunk,
-        rows: TableRows,
-        met: Met,
-        partition: int,
-        failures: Failures,
-        dropped: dict[str, int],
-    ) -> list[Emission]:
+    def _joined(self, records: Chunk, rows: TableRows, met: Met, context: ColumnContext) -> list[Emission]:
         left, right = records.value.read, self._decoded(rows, met)
         joiner: Any = self.operator.joiner
         values: pa.Array | list[Any] | None = None
@@ -221,9 +204,9 @@ class ColumnarJoin:
             others = self._one_by_one(rows.values(met)) if right is None else right.to_pylist()
             values = self._by_rows(joiner, records, left.to_pylist(), others)
         if isinstance(values, list):
-            return self.suffix.leave_by_rules(records, values, partition, failures, dropped)
+            return self.suffix.leave_by_rules(records, values, context)
         chunk = records.with_value(Column(values=values))
-        return self.suffix.leave(chunk, partition, failures, dropped)
+        return self.suffix.leave(chunk, context)
 
     def _decoded(self, rows: TableRows, met: Met) -> pa.Array | None:
         """Returns the rows as a column; None if they are no column. The table has changed by then, so the micro-batch

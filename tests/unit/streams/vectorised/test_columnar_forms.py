@@ -44,6 +44,7 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.stores import OrderedMap
 from suiro.streams.vectorised import key_index, stream_table_join
 from suiro.streams.vectorised.aggregate import NumberRows
+from suiro.streams.vectorised.by_rules import ColumnContext
 from suiro.streams.vectorised.numbers import Numbers
 from suiro.streams.vectorised.plan import columnar_form_of
 from suiro.streams.vectorised.stateless import FALLBACK, Reason
@@ -416,7 +417,7 @@ def test_results_leave_before_later_records_are_joined(monkeypatch: pytest.Monke
         for name, topic in inputs
     ]
     arrived, table = columnar.arrive(chunks), columnar.new_rows()
-    results = columnar.run(arrived, table, OrderedMap(), partition=0, failures=Gathered().dead_letter, dropped={})
+    results = columnar.run(arrived, table, OrderedMap(), ColumnContext(0, Gathered().dead_letter, {}))
     found = [(len(result), list(calls)) for result in results]
     assert found == [(2, [0, 1]), (2, [0, 1, 2, 3]), (2, [0, 1, 2, 3, 4, 5])]
 
