@@ -20,7 +20,7 @@ from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.by_rules import ColumnContext
 from suiro.streams.vectorised.plan import ColumnarForm, columnar_form_of
 from suiro.streams.vectorised.stateless import FALLBACK, Reason
-from suiro.streams.vectorised.stream_table_join import InputChunks
+from suiro.streams.vectorised.stream_table_join import Arrived, InputChunks
 from suiro.streams_spark.record_readers import TopicReader, records_of
 from suiro.streams_spark.shuffle_message import InputPartition
 
@@ -255,7 +255,7 @@ class JoinColumns:
             InputChunks(input=name, topic=topic, columns=[columns_of(rows) for rows in input_partition])
             for (name, topic), input_partition in zip(inputs, input_partitions, strict=True)
         ]
-        arrived = columnar.arrive(chunks)
+        arrived = Arrived(columnar, chunks)
         try:
             left = list(columnar.run(arrived, self.rows, times, context))
         except FALLBACK as error:

@@ -164,14 +164,6 @@ class ColumnarJoin:
     def new_rows(self) -> TableRows:
         return TableRows()
 
-    def arrive(self, input_partitions: Sequence[InputChunks]) -> Arrived:
-        """Returns what arrived. `input_partitions` are in the order in which ties are settled; none may have to wait
-        for another.
-
-        Raises one of `FALLBACK`; the rules must then run the micro-batch.
-        """
-        return Arrived(self, input_partitions)
-
     def run(self, arrived: Arrived, rows: TableRows, times: OrderedMap, context: ColumnContext) -> Iterator[Emission]:
         """Puts the new rows into the table, and yields the results piece by piece. To be exhausted before the rows'
         changes are taken."""
@@ -268,7 +260,8 @@ class _Piece:
 
 
 class Arrived:
-    """The records that came to both sides in a micro-batch, input partition by input partition."""
+    """The records that came to both sides in a micro-batch. `input_partitions` are in the order in which ties are
+    settled; none may have to wait for another. Raises one of `FALLBACK`; the rules must then run the micro-batch."""
 
     def __init__(self, columnar: ColumnarJoin, input_partitions: Sequence[InputChunks]) -> None:
         self._columnar = columnar
