@@ -56,7 +56,7 @@ class ColumnTask(StreamTask):
         self._lent: OrderedMap | None = None  # the rows, while the rules have them
 
     def take(self, messages: list[ShuffleMessage]) -> Iterator[Row]:
-        self._condition.now = condition_after(
+        self._condition = condition_after(
             is_behind=any(item.behind for item in messages),
             is_at_boundary=any(item.paused is not None for item in messages),
             is_buffered=False,
@@ -168,7 +168,7 @@ class ColumnTask(StreamTask):
                 self._waiting.append(BufferedFrom(place.group, place.partition, offset, time))
             number = self._buffered.add(one.input_partition, one.input, number, columns)
             self._buffered_records[one.input] += columns.num_rows
-            self._condition.now = Condition.IDLING
+            self._condition = Condition.IDLING
 
 
 class _LentRows(OrderedMap):

@@ -7,7 +7,7 @@ go on. The calls of an async function overlap, or a block is a table; the result
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.context import BlockContext
@@ -46,11 +46,15 @@ class FilterStep:
         self._context.forward(block.made(rows))
 
 
-class MapStep:
-    def __init__(self, operator: Map, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
+class _MapperStep:
+    kind: ClassVar[Literal["key_value", "value"]] = "key_value"
+
+    def __init__(self, operator: Map | MapValues | FlatMap | FlatMapValues | SelectKey, context: BlockContext) -> None:
+        self._mapper = callable_of(operator.mapper, self.kind)
         self._context = context
 
+
+class MapStep(_MapperStep):
     def process(self, block: Block, port: int) -> None:
         mapper = self._mapper
         rows: list[int] = []
@@ -68,10 +72,8 @@ class MapStep:
         self._context.forward(block.made(rows, keys=keys, values=values))
 
 
-class MapValuesStep:
-    def __init__(self, operator: MapValues, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "value")
-        self._context = context
+class MapValuesStep(_MapperStep):
+    kind = "value"
 
     def process(self, block: Block, port: int) -> None:
         mapper = self._mapper
@@ -87,11 +89,7 @@ class MapValuesStep:
         self._context.forward(block.made(rows, values=values))
 
 
-class FlatMapStep:
-    def __init__(self, operator: FlatMap, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
-        self._context = context
-
+class FlatMapStep(_MapperStep):
     def process(self, block: Block, port: int) -> None:
         mapper = self._mapper
         rows: list[int] = []
@@ -108,10 +106,8 @@ class FlatMapStep:
         self._context.forward(block.made(rows, keys=keys, values=values, several=True))
 
 
-class FlatMapValuesStep:
-    def __init__(self, operator: FlatMapValues, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "value")
-        self._context = context
+class FlatMapValuesStep(_MapperStep):
+    kind = "value"
 
     def process(self, block: Block, port: int) -> None:
         mapper = self._mapper
@@ -127,11 +123,7 @@ class FlatMapValuesStep:
         self._context.forward(block.made(rows, values=values, several=True))
 
 
-class SelectKeyStep:
-    def __init__(self, operator: SelectKey, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
-        self._context = context
-
+class SelectKeyStep(_MapperStep):
     def process(self, block: Block, port: int) -> None:
         rows, keys = called(self._context, block, map(self._mapper, block.keys, block.values))
         self._context.forward(block.made(rows, keys=keys))

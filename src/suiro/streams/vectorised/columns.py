@@ -8,7 +8,7 @@ rules run instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -246,12 +246,6 @@ class Chunk:
             headers=None if self.headers is None else rows(self.headers),
             places=None if self.places is None else self.places[indices],
         )
-
-    def with_key(self, key: Column) -> Chunk:
-        return replace(self, key=key)
-
-    def with_value(self, value: Column) -> Chunk:
-        return replace(self, value=value)
 
 
 def headers_array(headers: Sequence[Headers]) -> pa.Array | None:

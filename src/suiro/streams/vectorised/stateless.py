@@ -140,9 +140,9 @@ class Chain:
                 holds = _holds(predicate, chunk)
                 chunk = chunk.filter(~holds if negated else holds)
             case MapValues(mapper=mapper):
-                chunk = chunk.with_value(_computed(mapper, chunk))
+                chunk = replace(chunk, value=_computed(mapper, chunk))
             case SelectKey(mapper=mapper):
-                chunk = chunk.with_key(_computed(mapper, chunk))
+                chunk = replace(chunk, key=_computed(mapper, chunk))
             case Branch(predicates=predicates):
                 self._part(predicates, chunk, pieces)
                 return

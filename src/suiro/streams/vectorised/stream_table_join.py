@@ -197,7 +197,7 @@ class ColumnarJoin:
             values = self._by_rows(joiner, records, left.to_pylist(), others)
         if isinstance(values, list):
             return self.suffix.leave_by_rules(records, values, context)
-        chunk = records.with_value(Column(values=values))
+        chunk = replace(records, value=Column(values=values))
         return self.suffix.leave(chunk, context)
 
     def _decoded(self, rows: TableRows, met: Met) -> pa.Array | None:
@@ -327,7 +327,7 @@ class Arrived:
         stream = self._stream
         if all(each.type == read[0].type for each in read):
             # What the joiner does not read of them goes no further.
-            stream = [chunk.with_value(Column(values=each)) for chunk, each in zip(stream, read, strict=True)]
+            stream = [replace(chunk, value=Column(values=each)) for chunk, each in zip(stream, read, strict=True)]
         chunk = joined(stream, None) if len(stream) > 1 else stream[0]
         chunk.value.read  # noqa: B018 — is there before anything changes
         if len(self._pieces) > 1:
