@@ -191,7 +191,6 @@ def last_first(last: _Int64s, domain: int) -> _Int64s:
 class Updates:
     """The changes of a batch, in the order of the keys' last updates; a null number is a deletion."""
 
-    slots: Slots
     keys: pa.Array
     numbers: pa.Array
     timestamps: _Int64s
@@ -294,7 +293,6 @@ class NumberRows:
         present = self._present[slots] != 0
         order = changed[touched]
         found = Updates(
-            slots=slots,
             keys=self._index.keys(slots),
             numbers=self._as_numbers(slots, present),
             timestamps=np.where(present, self._times[slots], self._forwarded[slots]),

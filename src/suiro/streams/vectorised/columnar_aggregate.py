@@ -249,7 +249,7 @@ class ColumnarAggregate:
         return self._leave(updates, context)
 
     def _leave(self, updates: Updates, context: ColumnContext) -> list[Emission]:
-        if not self.suffixes or len(updates.slots) == 0:
+        if not self.suffixes or len(updates.keys) == 0:
             return []
         serde: Any = self.spec.key
         keys = updates.keys
