@@ -1,31 +1,19 @@
-"""The operators with a block form, and their classes. The others run by their rules, record by record."""
+"""The operators with a block form, and their classes, the steps. The others run by their rules, record by record.
+
+A step has `process(block, port)`, or `process_ports(deliveries)`, which takes the blocks of all its ports at once, each
+with its port, and must regard their order (`order.ranks`). It forwards through its context. A step may have
+`end_of_batch()`, as rules have.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from suiro.streams.blocks import aggregates, joins, stateless, table
-from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.context import BlockContext
 from suiro.streams.operators.stateless import PassOn
 from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import Topology
-
-
-class Step(Protocol):
-    """An operator over blocks. `process` forwards through its context. A step may have `end_of_batch()`, as rules
-    have."""
-
-    def process(self, block: Block, port: int) -> None: ...
-
-
-class PortsStep(Protocol):
-    """A step that takes the blocks of all its ports at once. It must regard their order, see `order.ranks`."""
-
-    def process_ports(self, deliveries: list[tuple[Block, int]]) -> None:
-        """`deliveries`: blocks, and the port of each."""
-        ...
-
 
 _ANY_PORT: dict[type, Any] = {nodes.Source: PassOn, nodes.Merge: PassOn}
 _ONE_PORT: dict[type, Any] = {
@@ -71,8 +59,7 @@ def has_step(topology: Topology, node: nodes.Node, has_several_ports: bool) -> b
     return True
 
 
-def step_of(node: nodes.Node, context: BlockContext) -> Step:
+def step_of(node: nodes.Node, context: BlockContext) -> Any:
     """Returns the step of a node for which `has_step` is true, except sinks and repartitions."""
     kind = type(node.operator)
-    step: Step = (_ANY_PORT.get(kind) or _SEVERAL_PORTS.get(kind) or _ONE_PORT[kind])(node.operator, context)
-    return step
+    return (_ANY_PORT.get(kind) or _SEVERAL_PORTS.get(kind) or _ONE_PORT[kind])(node.operator, context)

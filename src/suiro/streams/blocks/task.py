@@ -177,7 +177,7 @@ class BlockTask(Task):
             store.replaced.clear()
 
     def _process(self, node: Node, step: Any, deliveries: list[tuple[Block, Edge]]) -> None:
-        """`step`: a `Step` or a `PortsStep`."""
+        """`step`: see `steps`."""
         block = together([block for block, _ in deliveries]) if hasattr(step, "process") else deliveries[0][0]
         assert block is not None
         try:
@@ -393,8 +393,8 @@ class BlockTask(Task):
         unit = self._plan.units[self._plan.unit_of[node.name]]
         if unit.is_island or isinstance(node.operator, Sink | Repartition):
             return super()._make(topology, node)
-        step: Any = step_of(node, BlockContext(self, topology, node, self._plan.edges[node.name]))
-        return cast(Rule, step)  # it may have `end_of_batch`, which is all that `Task` asks for
+        # It may have `end_of_batch`, which is all that `Task` asks for.
+        return cast(Rule, step_of(node, BlockContext(self, topology, node, self._plan.edges[node.name])))
 
     def _children_of(self, topology: Topology, node: Node) -> dict[str, Callable[[Record], None]]:
         found: dict[str, list[Callable[[Record], None]]] = {}
