@@ -37,7 +37,7 @@ _Int64s = npt.NDArray[np.int64]
 _SAFE = 1 << 62
 _NOTHING: _Int64s = read_only(np.zeros(0, np.int64))
 _PAIR = np.dtype([("slot", np.int32), ("start", np.int64)])
-PIECES_MAX = 1 << 22
+PIECES_MAX = 1 << 20
 """Records that are combined by window at a time; each counts once for each window that takes it."""
 
 
