@@ -88,6 +88,31 @@ def test_a_count_goes_on_after_a_restart(run: Run, name: str) -> None:
     assert {place[0] for place in committed} == {f"{name}.in", f"{name}.again", "__txn_markers"}
 
 
+def test_a_path_comes_back_to_its_own_sub_topology(run: Run, name: str) -> None:
+    """A table is joined by two keys, and a table refers to itself, over a restart."""
+    builder = StreamsBuilder(**TEXT)
+    places = builder.table(f"{name}.places")
+    once = builder.stream(f"{name}.in").select_key(lambda key, value: value[0]).join(places, lambda own, row: own + row)
+    once.select_key(lambda key, value: value[1]).join(places, lambda own, row: own + row).to(f"{name}.out")
+    capitals = places.left_join(places, lambda own, row: f"{own} {row}", foreign_key=lambda value: value[0])
+    capitals.to_stream().to(f"{name}.capitals")
+    topology = builder.build()
+    rows = [Sent(f"{name}.places", key, value, at) for at, (key, value) in enumerate([("a", "b1"), ("b", "a1")], 1_000)]
+    sent = [Sent(f"{name}.in", "k", "ab" if n % 2 else "ba", 1_010 + n) for n in range(20)]
+    first = run(topology, name, before=[*rows, *sent[:10]])
+    first.finish()
+    first.close()
+    second = run(topology, name, before=[Sent(f"{name}.places", "a", "b2", 1_020), *sent[10:]])
+    second.finish()
+    found = Outputs(second.client, [f"{name}.out", f"{name}.capitals"]).read()
+    out = Counter((item.value or b"").decode() for item in found[f"{name}.out"])
+    assert out == {"abb1a1": 5, "baa1b1": 5, "abb2a1": 5, "baa1b2": 5}
+    assert {key: value for key, (value, _) in last_by_key(found[f"{name}.capitals"]).items()} == {
+        b"a": b"b2 a1",
+        b"b": b"a1 b2",
+    }
+
+
 def test_large_records_make_more_micro_batches_where_tasks_hold_them(run: Run, name: str) -> None:
     sent = [Sent(f"{name}.in", "k", "x" * 2_000, 1_000 + n) for n in range(300)]
     running = run(by_key(name), name, before=sent, settings={"maxBytesPerTrigger": "100000"})

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from suiro.streams.blocks import block_plan
 from suiro.streams.errors import TopologyError
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.topology.loops import without_loops
 from suiro.streams.topology.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
-from suiro.streams.topology.topology import SubTopology, Topology, in_order
+from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.plan import columnar_form_of
 from suiro.streams.vectorised.stateless import Reason
 
@@ -24,7 +25,7 @@ def explain(topology: Topology, *, emit: str = "micro-batch") -> str:
     """
     settings = TaskSettings(coalesces=emit != "every")
     try:
-        in_order(topology)
+        topology = without_loops(topology)
     except TopologyError as error:
         return f"does not run on Spark: {error}"
     return "\n".join(line for sub in topology.sub_topologies for line in _lines(topology, sub, settings))

@@ -29,6 +29,7 @@ from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.dsl.checks import check_policies, dead_letter_topics
 from suiro.streams.dsl.registries import check_schemas, registry_for_run
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.topology.loops import without_loops
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.reports import RunCounts
 
@@ -114,7 +115,7 @@ class KafkaStreams:
         check_policies(
             topology, on_processing_error=on_processing_error, on_deserialization_error=on_deserialization_error
         )
-        self.topology = registry_for_run(topology, schema_registry_url)
+        self.topology = registry_for_run(without_loops(topology), schema_registry_url)
         self.application_id = application_id
         self.state_dir = Path(state_dir) if state_dir is not None else default_state_dir()
         self._bootstrap_servers = bootstrap_servers

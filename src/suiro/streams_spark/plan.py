@@ -15,6 +15,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.streams.dsl.checks import CoPartitioned
 from suiro.streams.durations import LONGEST_MS
 from suiro.streams.errors import TopologyError
+from suiro.streams.topology.loops import without_loops
 from suiro.streams.topology.nodes import (
     COUNTING_NULL_KEYS,
     COUNTING_NULLS,
@@ -188,6 +189,7 @@ class Plan:
 
 def plan(topology: Topology, application_id: str, partition_counts: Mapping[str, int]) -> Plan:
     """`partition_counts`: of every source topic. Raises `TopologyError` for what cannot be run."""
+    topology = without_loops(topology)
     subs = topology.sub_topologies
     writers = {node.name: sub for sub in subs for node in sub.outputs if isinstance(node.operator, Repartition)}
     levels = _levels(topology, writers)

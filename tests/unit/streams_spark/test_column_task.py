@@ -107,13 +107,13 @@ class Log(InputReader):
 class Engine:
     """All tasks of a topology, one after another."""
 
-    def __init__(self, topology: Topology, run: str) -> None:
+    def __init__(self, topology: Topology, run: str, *, coalesces: bool = True) -> None:
         counts = dict.fromkeys(topology.source_topics, PARTITIONS)
         self.plan = plan(topology, "app", counts)
         self.program = Program(
             run=run,
             plan=self.plan,
-            settings=TaskSettings(coalesces=True),
+            settings=TaskSettings(coalesces=coalesces),
             on_deserialization_error="fail",
             source=SourceOptions.parse({**KAFKA, "subscribe": ",".join(topology.source_topics)}),
             sink=SinkOptions.parse(KAFKA),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from suiro.spark import OffsetRange
-from suiro.streams import JoinWindows, Materialized, StreamsBuilder, TimeWindows, TopologyError, explain, serdes
+from suiro.streams import JoinWindows, Materialized, StreamsBuilder, TimeWindows, TopologyError, serdes
 from suiro.streams_spark.plan import Plan, plan
 from suiro.streams_spark.shuffle_message import InputRange
 from suiro.streams_spark.source import shared_out
@@ -51,22 +51,6 @@ def test_levels_are_as_deep_as_state_follows_state() -> None:
         by_count.count().to_stream().to("b")
 
     assert sorted(places(planned(make, a=2))) == [(1, 2), (2, 2)]
-
-
-def test_a_path_that_comes_back_is_refused_and_explained() -> None:
-    """Within a micro-batch, none of its sub-topologies could run first."""
-
-    def joined_with_itself(builder: StreamsBuilder) -> None:
-        table = builder.table("a", **TEXT)
-        joined = table.join(table, lambda one, two: one, foreign_key=lambda value: value, name="own")
-        joined.to_stream().to("b")
-
-    why = "records that pass own-subscription-registration-topic come back to where they were"
-    with pytest.raises(TopologyError, match=why):
-        planned(joined_with_itself, a=2)
-    builder = StreamsBuilder()
-    joined_with_itself(builder)
-    assert explain(builder.build()).startswith(f"does not run on Spark: {why}")
 
 
 def test_a_repartition_with_a_number_sets_the_width_and_makes_a_topic() -> None:

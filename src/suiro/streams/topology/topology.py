@@ -99,20 +99,37 @@ def in_order(topology: Topology) -> list[SubTopology]:
     """Returns each sub-topology after those that write what it reads. Raises `TopologyError` if a path returns to a
     sub-topology that it left: within a micro-batch, none of them could run first."""
     subs = topology.sub_topologies
-    writers = {node.name: sub.number for sub in subs for node in sub.outputs}
-    above = {
-        sub.number: [writers[node.name] for node in sub.inputs if isinstance(node.operator, Repartition)]
-        for sub in subs
-    }
-    try:
-        return [subs[number] for number in TopologicalSorter(above).static_order()]
-    except CycleError as error:
-        loop = error.args[1]
-        names = [node.name for number in loop[1:] for node in subs[number].inputs if writers.get(node.name) in loop]
+    writers = _writers(topology)
+    if loop := loop_of(topology):
+        members = {sub.number for sub in loop}
+        names = [node.name for sub in loop for node in sub.inputs if writers.get(node.name) in members]
         raise TopologyError(
             f"records that pass {', '.join(names)} come back to where they were: a path leads through a "
             "repartition into its own sub-topology. Write to a topic and read it again where the path comes back"
-        ) from None
+        )
+    return [subs[number] for number in TopologicalSorter(_above(topology)).static_order()]
+
+
+def loop_of(topology: Topology) -> list[SubTopology]:
+    """Returns sub-topologies of which each reads what the one before writes, and the first what the last one writes."""
+    try:
+        TopologicalSorter(_above(topology)).prepare()
+    except CycleError as error:
+        return [topology.sub_topologies[number] for number in error.args[1][1:]]
+    return []
+
+
+def _above(topology: Topology) -> dict[int, list[int]]:
+    """Returns the numbers of the sub-topologies that write what each one reads."""
+    writers = _writers(topology)
+    return {
+        sub.number: [writers[node.name] for node in sub.inputs if isinstance(node.operator, Repartition)]
+        for sub in topology.sub_topologies
+    }
+
+
+def _writers(topology: Topology) -> dict[str, int]:
+    return {node.name: sub.number for sub in topology.sub_topologies for node in sub.outputs}
 
 
 def stores_of(node: Node) -> tuple[str, ...]:
