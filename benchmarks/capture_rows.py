@@ -22,7 +22,7 @@ import numpy as np
 
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
-from suiro.connect.postgres.encoding.blocks import Block, join
+from suiro.connect.postgres.encoding.pgoutput import Block, join
 from suiro.connect.postgres.encoding.pgoutput import parse as parse_block
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.encoding.types import Column, Rules

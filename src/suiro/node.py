@@ -30,10 +30,10 @@ from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError, SuiroError, TransientError
 from suiro.extras import require
-from suiro.foundation.futures import settle
 from suiro.foundation.process import first_line, kill, send_line, start_service, stop
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.settings import parse_address
+from suiro.foundation.threads import settle
 
 if TYPE_CHECKING:
     from suiro.broker import Broker, BrokerConfig, ScramUser
@@ -132,7 +132,7 @@ class _Foreground:
         insecure: bool,
     ) -> None:
         from suiro.broker import Broker
-        from suiro.foundation.loops import new_event_loop
+        from suiro.foundation.threads import new_event_loop
 
         self._loop = new_event_loop()
         self._broker = Broker(config, loop=self._loop)
@@ -359,7 +359,7 @@ class InProcessNode:
 
     def _launch(self) -> None:
         from suiro.broker import Broker
-        from suiro.foundation.loops import new_event_loop
+        from suiro.foundation.threads import new_event_loop
 
         self._loop = loop = new_event_loop()
         self.broker = broker = Broker(self._config, loop=loop, clock=self._clock)

@@ -492,7 +492,7 @@ def test_what_is_said_of_an_index_does_not_tell_its_password(
         ),
         (SearchSink, {"url": "http://x", "headers": {"X": "\u00fc"}}, "headers.X: has a character"),
         (SearchSink, {"url": "http://x", "headers": {"X:": "a"}}, "headers: 'X:' cannot be the name"),
-        (SearchSink, {"url": "http://x", "id": "uuid"}, 'id: expected "key" or "offset"'),
+        (SearchSink, {"url": "http://x", "id": "uuid"}, "id: expected one of key, offset"),
         (SearchSink, {"url": "http://x", "username": "x"}, "password: username and password go together"),
     ],
 )

@@ -219,7 +219,7 @@ def test_too_many_that_wait_are_told_to_come_later(
         port = ports()
         with ThreadPoolExecutor(3) as pool:
             waiting = [pool.submit(post, port, str(number).encode()) for number in range(3)]
-            source: Any = runtime._supervised[unique]._connector.task._source  # type: ignore[attr-defined]
+            source: Any = runtime._supervised[unique]._connector.task.source  # type: ignore[attr-defined]
             wait_until(lambda: source.lag() == 3, what="three that wait")
             answer = post(port, b"4")
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -266,10 +266,11 @@ def test_what_others_write_does_not_end_the_stream(streaming: Any, scene: Captur
         scene.wait_same(connection, "t", "t", ["id"])
 
 
-def test_a_transaction_that_is_streamed_is_read_once(
+def test_a_transaction_that_is_open_for_long_is_decoded_once(
     streaming: Any, scene: CaptureScene, connection: Connection, postgres: Postgres
 ) -> None:
-    """SQL does not give it before its commit: to leave the stream for that would be to get it again from its start."""
+    """The stream brings nothing of it, and says nothing while Postgres decodes it. To read by SQL would be to decode it
+    again from its start."""
     connection.execute("create table t (id int primary key, name text)")
     connection.execute(f"alter database {scene.prefix} set logical_decoding_work_mem = '64kB'".encode())
     with streaming() as has_looked:
@@ -291,8 +292,8 @@ def test_a_transaction_that_is_streamed_is_read_once(
 def test_a_rollback_that_postgres_does_not_announce(
     scene: CaptureScene, connection: Connection, postgres: Postgres
 ) -> None:
-    """It has streamed a subtransaction of which it had put more than 4,096 changes on its disk. The row, which never
-    was, got into the topic."""
+    """Of a subtransaction of which it has put more than 4,096 changes on its disk. The row, which never was, got into
+    the topic when Postgres streamed transactions before their commit."""
     connection.execute("create table t (id int primary key, large text)")
     connection.execute("alter table t alter large set storage external")
     publication = f"create publication suiro_{scene.prefix} for table t (id) with (publish_via_partition_root)"

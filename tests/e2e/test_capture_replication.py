@@ -13,7 +13,7 @@ from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.connect.postgres.server.database import lsn_text, parse_lsn
-from suiro.connect.postgres.server.replication import Replication
+from suiro.connect.postgres.server.stream import Replication
 from suiro.errors import BrokenConnectionError, UsageError
 
 END_OF_THE_SESSION = "select pg_terminate_backend(pg_backend_pid())"
@@ -105,6 +105,6 @@ def test_errors_of_the_server_say_what_they_are(
         select.select([replication], [], [], 0)
     with pytest.raises(BrokenConnectionError, match=r"terminat|closed"):
         replication.read()
-    monkeypatch.setattr("suiro.connect.postgres.server.replication.lifted_limits", lambda version: END_OF_THE_SESSION)
+    monkeypatch.setattr("suiro.connect.postgres.server.stream.lifted_limits", lambda version: END_OF_THE_SESSION)
     with pytest.raises(BrokenConnectionError, match="read: lost Postgres"):
         begin(postgres, prefix, slot, 0)

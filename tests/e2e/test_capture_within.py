@@ -20,8 +20,8 @@ from suiro.clock import monotonic_s
 from suiro.connect.postgres.changes import UNKNOWN_REQUESTS_MAX, Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
-from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
+from suiro.connect.postgres.encoding.pgoutput import Block
 from suiro.connect.postgres.server import slot_peek, stream
 from suiro.connect.postgres.server.database import Database, parse_lsn
 from suiro.connect.postgres.snapshot import ranges, topic_state
@@ -174,8 +174,8 @@ def test_last_values_of_all_tables_share_their_memory(
         assert session is not None
         loaded = session._changes._last_values.values()
         assert len(loaded) == len(tables)
-        in_memory = sum(len(key) + len(value) for one in loaded for key, value in one._memory.items())
-        assert in_memory <= limit
+        (file,) = {one._file for one in loaded}
+        assert file.run("pragma cache_size") == [(-(limit >> 10),)]
     for table in tables:
         scene.wait_same(connection, table, table, ["k"])
 

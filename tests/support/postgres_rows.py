@@ -11,10 +11,9 @@ import fastavro
 import numpy as np
 import psycopg
 
-from suiro.connect.postgres.encoding.blocks import join
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
-from suiro.connect.postgres.encoding.pgoutput import Messages, parse
+from suiro.connect.postgres.encoding.pgoutput import Messages, join, parse
 from suiro.connect.postgres.encoding.schemas import RELATION_QUERY, Relation
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS, TYPES_QUERY, Column, Rules, types_of
 
@@ -33,11 +32,10 @@ class Slot:
         self._connection = connection
         self._name = name
 
-    def messages(self, *, streaming: bool = False) -> list[bytes]:
-        version, stream = ("2", "on") if streaming else ("1", "off")
+    def messages(self) -> list[bytes]:
         rows = self._connection.execute(
             "select data from pg_logical_slot_get_binary_changes(%s, null, null,"
-            f" 'proto_version', '{version}', 'streaming', '{stream}', 'messages', 'on', 'publication_names', %s)",
+            " 'proto_version', '1', 'messages', 'on', 'publication_names', %s)",
             [self._name, self._name],
         )
         return [row[0] for row in rows]

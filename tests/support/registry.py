@@ -10,7 +10,7 @@ import httpx
 
 from suiro.registry import in_memory
 from suiro.registry.app import RegistryApp
-from suiro.registry.records import Key, LogRecord
+from suiro.registry.records import Key
 from suiro.registry.state import State
 
 
@@ -21,12 +21,10 @@ class MemoryStorage(in_memory.MemoryStorage):
         return [one for place, one in enumerate(self.log) if last[one[0]] == place and one[1] is not None]
 
 
-def apply(state: State, key: bytes, value: bytes | None, offset: int = 0) -> None:
+def apply(state: State, key: bytes, value: bytes | None) -> None:
     parsed = Key.parse(key)
     assert parsed is not None
-    state.apply(
-        LogRecord(parsed, None if value is None else json.loads(value), offset=offset, timestamp=1, raw_key=key)
-    )
+    state.apply(parsed, None if value is None else json.loads(value), raw_key=key, timestamp=1)
 
 
 class Api:

@@ -11,7 +11,7 @@ import pytest
 
 from suiro.client import Client, NewTopic
 from suiro.errors import SchemaNotFoundError, UsageError
-from suiro.foundation.in_threads import THREADS, InThreads
+from suiro.foundation.threads import THREADS, InThreads
 from suiro.protocol.records import Record, encode_batch
 from suiro.registry import AsyncRegistryClient, RegistryClient, Schema, registry_client
 from suiro.streams import AsyncReadOnlyStore, Materialized, ReadOnlyStore, StreamsBuilder, serdes

@@ -24,10 +24,8 @@ LONG_FUNCTIONS = {
     "cli/capture.py:postgres": OPTIONS,
     "cli/console.py:console_": OPTIONS,
     "cli/node.py:node_": OPTIONS,
-    "connect/postgres/encoding/kernels/messages.py:parse": KERNEL,
+    "connect/postgres/encoding/kernels/offsets.py:parse": KERNEL,
     "connect/postgres/encoding/kernels/rows.py:encode_rows": KERNEL,
-    "log/cleaning_kernels.py:filter_batches": KERNEL,
-    "log/cleaning_kernels.py:scan": KERNEL,
     "protocol/kernels.py:read_records": KERNEL,
     "protocol/kernels.py:write_batches": KERNEL,
 }

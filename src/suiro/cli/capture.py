@@ -61,7 +61,8 @@ def postgres(
         ),
     ] = "initial",
     state_directory: Annotated[
-        Path | None, Option(metavar="DIR", help="Directory for large transactions. Default: a temporary one.")
+        Path | None,
+        Option(metavar="DIR", help="Directory for last values that exceed the memory. Default: a temporary one."),
     ] = None,
     chunk_rows: Annotated[
         int, Option(metavar="N", help="Rows of a snapshot to read at a time. Default: 10000.")

@@ -187,7 +187,7 @@ def redrive(
     with connected(connection) as client:
         from suiro.console import redrives
         from suiro.console.dead_letters import Selection
-        from suiro.foundation.process_user import process_user
+        from suiro.foundation.process import process_user
 
         selection = Selection(places=frozenset(map(_place, place or ())), origin_topic=from_topic, reason=reason)
         plan = redrives.plan_redrive(client, topic, selection, group=group, by_key=by_key)

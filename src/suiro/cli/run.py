@@ -17,9 +17,9 @@ from suiro.cli.everyday import DEFAULT_BOOTSTRAP, BootstrapServers, note
 from suiro.cli.service_options import Metrics, OpenLineage, Otlp, SchemaRegistry
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
-from suiro.foundation.futures import settle
 from suiro.foundation.settings import assignments
 from suiro.foundation.stopping import Stopping
+from suiro.foundation.threads import settle
 
 if TYPE_CHECKING:
     from suiro.streams import KafkaStreams

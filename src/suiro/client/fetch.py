@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
 from suiro.client.error_codes import error_for
 from suiro.client.leaders import Answered, ask_leaders, by_topic
-from suiro.client.offsets import EARLIEST, LATEST, list_offsets
+from suiro.client.offsets import EARLIEST, LATEST, OffsetRequests
 from suiro.errors import (
     BrokenConnectionError,
     CorruptRecordError,
@@ -67,72 +66,83 @@ class Fetched:
     log_start_offset: int
 
 
-def fetch(
-    cluster: Cluster,
-    offsets: Mapping[TopicPartition, int],
-    *,
-    read_committed: bool,
-    max_bytes: int,
-    partition_max_bytes: int,
-    max_wait_ms: int,
-    min_bytes: int,
-    topic_ids: Mapping[str, UUID] | None = None,
-    timeout_ms: int | None = None,
-    leader_wait_ms: int | None = None,
-) -> dict[TopicPartition, Fetched]:
-    """`topic_ids`: of all these topics, or none."""
-    ids = topic_ids or {}
-    max_wait_ms = min(max_wait_ms, cluster.settings.request_timeout_ms // 2)
-    client_id = cluster.settings.client_id.encode()
-    limits = _LIMITS.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if read_committed else 0)
-    asked: dict[Connection, tuple[int, bool]] = {}  # version, and whether for files
+class FetchRequests(OffsetRequests):
+    """A part of `Client`."""
 
-    def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        version = connection.version("fetch", LOWEST_VERSION, HIGHEST_VERSION if ids else IDS_SINCE - 1)
-        for_files = version >= FLEXIBLE_SINCE and connection.is_local and cluster.takes_files
-        asked[connection] = version, for_files
-        correlation_id = connection.take_correlation_id()
-        header = _HEADER.pack(_API_KEY, version, correlation_id, len(client_id)) + client_id
-        body = _topics(items, version, partition_max_bytes, ids)
-        tags = b""
-        if version >= FLEXIBLE_SINCE:
-            header += _NO_TAGS
-            tags = file_regions.question() if for_files else _NO_TAGS
-        connection.send_frame([header, limits, body, tags], deadline_ms=deadline_ms)
+    def fetch(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = True,
+        max_bytes: int = 32 * 1024 * 1024,
+        partition_max_bytes: int = 4 * 1024 * 1024,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        topic_ids: Mapping[str, UUID] | None = None,
+        timeout_ms: int | None = None,
+        leader_wait_ms: int | None = None,
+    ) -> dict[TopicPartition, Fetched]:
+        """Returns the batches of each partition from its offset; `data` is empty if none arrived within `max_wait_ms`.
 
-    def receive(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> Answered[Fetched]:
-        frame = connection.receive_frame(deadline_ms=deadline_ms)
-        version, for_files = asked[connection]
-        response = _Response(frame, version, items, takes_files=for_files, topic_ids=ids)
-        try:
-            found = response.read()
-        except (struct.error, UnicodeDecodeError, ValueError) as error:
-            connection.close()
-            raise BrokenConnectionError(
-                f"{connection.address} answered a fetch with bytes that cannot be read: {error}"
-            ) from error
-        if response.throttle_ms and not found:
-            # A broker that holds its client to a quota names no partition (Kafka's `getThrottledResponse`).
-            what = f"fetch from {connection.address}, which holds this client to its quota"
-            found = [(place, error_for(ErrorCode.throttling_quota_exceeded, what)) for place in items]
-        return found
+        `data` is a read-only memoryview of the response. The first batch may begin before the offset, the last
+        may be cut off, and aborted transactions are still in it (`Fetched.aborted`). `topic_ids`: the ids of all these
+        topics; a topic that was made again under its name is not read. A broker without topic ids goes by the names.
 
-    while True:
-        try:
-            return ask_leaders(
-                cluster,
-                "fetch",
-                offsets,
-                send=send,
-                receive=receive,
-                timeout_ms=timeout_ms,
-                leader_wait_ms=leader_wait_ms,
-            )
-        except FileUnreachableError as error:
-            cluster.files_missed = True
-            logger.info("records come over the connection from now on, not by file: %s", error)
-        except _OutOfRange as error:
-            raise error.explained(cluster, offsets) from None
+        Raises `OffsetOutOfRangeError`; `UnknownTopicError` if the topic is gone; with `leader_wait_ms`,
+        `RetriableKafkaError` (LEADER_NOT_AVAILABLE) if a partition has no leader for this time.
+        """
+        cluster, ids = self._cluster, topic_ids or {}
+        max_wait_ms = min(max_wait_ms, cluster.settings.request_timeout_ms // 2)
+        client_id = cluster.settings.client_id.encode()
+        limits = _LIMITS.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if read_committed else 0)
+        asked: dict[Connection, tuple[int, bool]] = {}  # version, and whether for files
+
+        def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
+            version = connection.version("fetch", LOWEST_VERSION, HIGHEST_VERSION if ids else IDS_SINCE - 1)
+            for_files = version >= FLEXIBLE_SINCE and connection.is_local and cluster.takes_files
+            asked[connection] = version, for_files
+            correlation_id = connection.take_correlation_id()
+            header = _HEADER.pack(_API_KEY, version, correlation_id, len(client_id)) + client_id
+            body = _topics(items, version, partition_max_bytes, ids)
+            tags = b""
+            if version >= FLEXIBLE_SINCE:
+                header += _NO_TAGS
+                tags = file_regions.question() if for_files else _NO_TAGS
+            connection.send_frame([header, limits, body, tags], deadline_ms=deadline_ms)
+
+        def receive(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> Answered[Fetched]:
+            frame = connection.receive_frame(deadline_ms=deadline_ms)
+            version, for_files = asked[connection]
+            response = _Response(frame, version, items, takes_files=for_files, topic_ids=ids)
+            try:
+                found = response.read()
+            except (struct.error, UnicodeDecodeError, ValueError) as error:
+                connection.close()
+                raise BrokenConnectionError(
+                    f"{connection.address} answered a fetch with bytes that cannot be read: {error}"
+                ) from error
+            if response.throttle_ms and not found:
+                # A broker that holds its client to a quota names no partition (Kafka's `getThrottledResponse`).
+                what = f"fetch from {connection.address}, which holds this client to its quota"
+                found = [(place, error_for(ErrorCode.throttling_quota_exceeded, what)) for place in items]
+            return found
+
+        while True:
+            try:
+                return ask_leaders(
+                    cluster,
+                    "fetch",
+                    offsets,
+                    send=send,
+                    receive=receive,
+                    timeout_ms=timeout_ms,
+                    leader_wait_ms=leader_wait_ms,
+                )
+            except FileUnreachableError as error:
+                cluster.files_missed = True
+                logger.info("records come over the connection from now on, not by file: %s", error)
+            except _OutOfRange as error:
+                raise error.explained(self, offsets) from None
 
 
 def _topics(
@@ -292,8 +302,8 @@ def _ends_before(data: memoryview, offset: int) -> bool:
 class _OutOfRange(SuiroError):
     """Becomes `OffsetOutOfRangeError` once we know which offsets the partition does hold."""
 
-    def explained(self, cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> OffsetOutOfRangeError:
+    def explained(self, client: OffsetRequests, offsets: Mapping[TopicPartition, int]) -> OffsetOutOfRangeError:
         partition: TopicPartition = (self.args[0], self.args[1])
-        earliest = list_offsets(cluster, {partition: EARLIEST}, read_committed=False)[partition].offset
-        latest = list_offsets(cluster, {partition: LATEST}, read_committed=False)[partition].offset
+        earliest = client.list_offsets({partition: EARLIEST})[partition].offset
+        latest = client.list_offsets({partition: LATEST})[partition].offset
         return OffsetOutOfRangeError(*partition, offsets[partition], earliest, latest)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import Buffer
-from suiro.client.fetch import Fetched, fetch
-from suiro.client.offsets import ListedOffset, OffsetRequests, list_offsets
+from suiro.client.fetch import FetchRequests
 from suiro.client.produce import produce
 from suiro.client.settings import ClientSettings
 from suiro.client.topics import TopicRequests
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from suiro.client.admin import Admin
 
 
-class Client(TopicRequests, OffsetRequests):
+class Client(TopicRequests, FetchRequests):
     """A connection to a Kafka cluster, opened on first use. Not thread-safe; one per thread is cheap.
 
     `settings` have the names of Kafka's clients (`client.id`, `request.timeout.ms`...); an unknown one is a
@@ -80,61 +78,6 @@ class Client(TopicRequests, OffsetRequests):
         return attempts.run(self._cluster.broker_ids)
 
     # Records
-
-    def list_offsets(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        *,
-        read_committed: bool = False,
-        timeout_ms: int | None = None,
-        leader_wait_ms: int | None = None,
-    ) -> dict[TopicPartition, ListedOffset]:
-        """Of each partition: EARLIEST, LATEST, or the first record at or after a timestamp in ms.
-
-        With `read_committed`, LATEST is the last stable offset. `leader_wait_ms` is as in `fetch`.
-        """
-        return list_offsets(
-            self._cluster,
-            wanted,
-            read_committed=read_committed,
-            timeout_ms=timeout_ms,
-            leader_wait_ms=leader_wait_ms,
-        )
-
-    def fetch(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        read_committed: bool = True,
-        max_bytes: int = 32 * 1024 * 1024,
-        partition_max_bytes: int = 4 * 1024 * 1024,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        topic_ids: Mapping[str, UUID] | None = None,
-        timeout_ms: int | None = None,
-        leader_wait_ms: int | None = None,
-    ) -> dict[TopicPartition, Fetched]:
-        """Returns the batches of each partition from its offset; `data` is empty if none arrived within `max_wait_ms`.
-
-        `data` is a read-only memoryview of the response. The first batch may begin before the offset, the last
-        may be cut off, and aborted transactions are still in it (`Fetched.aborted`). `topic_ids`: the ids of all these
-        topics; a topic that was made again under its name is not read. A broker without topic ids goes by the names.
-
-        Raises `OffsetOutOfRangeError`; `UnknownTopicError` if the topic is gone; with `leader_wait_ms`,
-        `RetriableKafkaError` (LEADER_NOT_AVAILABLE) if a partition has no leader for this time.
-        """
-        return fetch(
-            self._cluster,
-            offsets,
-            read_committed=read_committed,
-            max_bytes=max_bytes,
-            partition_max_bytes=partition_max_bytes,
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            topic_ids=topic_ids,
-            timeout_ms=timeout_ms,
-            leader_wait_ms=leader_wait_ms,
-        )
 
     def produce(
         self,

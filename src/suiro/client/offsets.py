@@ -35,60 +35,64 @@ class CommittedOffset:
     metadata: str
 
 
-def list_offsets(
-    cluster: Cluster,
-    wanted: Mapping[TopicPartition, int],
-    *,
-    read_committed: bool,
-    timeout_ms: int | None = None,
-    leader_wait_ms: int | None = None,
-) -> dict[TopicPartition, ListedOffset]:
-    def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        request = connection.request(
-            "list_offsets",
-            7 if MAX_TIMESTAMP in items.values() else 2,
-            7,
-            replica_id=-1,
-            isolation_level=1 if read_committed else 0,
-            topics=[
-                {
-                    "name": topic,
-                    "partitions": [
-                        {"partition_index": partition, "current_leader_epoch": -1, "timestamp": value}
-                        for partition, value in partitions
-                    ],
-                }
-                for topic, partitions in by_topic(items).items()
-            ],
-        )
-        connection.send(request, deadline_ms=deadline_ms)
-
-    def receive(
-        connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
-    ) -> Answered[ListedOffset]:
-        for place, item in each_partition(connection.receive(deadline_ms=deadline_ms).topics):
-            what = f"list offsets of {place[0]}-{place[1]}"
-            if items.get(place) in (EARLIEST, LATEST) and item.offset < 0 and item.error_code is ErrorCode.none:
-                raise connection.failure(what, f"gave offset {item.offset}")
-            epoch = getattr(item, "leader_epoch", -1)
-            listed = ListedOffset(offset=item.offset, timestamp=item.timestamp, leader_epoch=epoch)
-            yield place, error_of(item.error_code, what) or listed
-
-    return ask_leaders(
-        cluster,
-        "list offsets",
-        wanted,
-        send=send,
-        receive=receive,
-        timeout_ms=timeout_ms,
-        leader_wait_ms=leader_wait_ms,
-    )
-
-
 class OffsetRequests:
-    """Committed offsets: a part of `Client`."""
+    """A part of `Client`."""
 
     _cluster: Cluster
+
+    def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = False,
+        timeout_ms: int | None = None,
+        leader_wait_ms: int | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Of each partition: EARLIEST, LATEST, or the first record at or after a timestamp in ms.
+
+        With `read_committed`, LATEST is the last stable offset. `leader_wait_ms` is as in `fetch`.
+        """
+
+        def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
+            request = connection.request(
+                "list_offsets",
+                7 if MAX_TIMESTAMP in items.values() else 2,
+                7,
+                replica_id=-1,
+                isolation_level=1 if read_committed else 0,
+                topics=[
+                    {
+                        "name": topic,
+                        "partitions": [
+                            {"partition_index": partition, "current_leader_epoch": -1, "timestamp": value}
+                            for partition, value in partitions
+                        ],
+                    }
+                    for topic, partitions in by_topic(items).items()
+                ],
+            )
+            connection.send(request, deadline_ms=deadline_ms)
+
+        def receive(
+            connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
+        ) -> Answered[ListedOffset]:
+            for place, item in each_partition(connection.receive(deadline_ms=deadline_ms).topics):
+                what = f"list offsets of {place[0]}-{place[1]}"
+                if items.get(place) in (EARLIEST, LATEST) and item.offset < 0 and item.error_code is ErrorCode.none:
+                    raise connection.failure(what, f"gave offset {item.offset}")
+                epoch = getattr(item, "leader_epoch", -1)
+                listed = ListedOffset(offset=item.offset, timestamp=item.timestamp, leader_epoch=epoch)
+                yield place, error_of(item.error_code, what) or listed
+
+        return ask_leaders(
+            self._cluster,
+            "list offsets",
+            wanted,
+            send=send,
+            receive=receive,
+            timeout_ms=timeout_ms,
+            leader_wait_ms=leader_wait_ms,
+        )
 
     def offset_fetch(
         self,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG, setting, without_effect
-from suiro.config.topics import topic_default
+from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG, setting, topic_default, without_effect
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
@@ -17,7 +16,7 @@ class SettingsTable:
 
     node_id: int = setting(1, "This node's id in answers to clients.", low=0)
     auto_create_topics_enable: bool = setting(True, "Create a topic when a client first asks for it.")
-    num_partitions: int = setting(1, "Partitions of a topic that is created without a number.", low=1, high=10_000)
+    num_partitions: int = setting(1, "Partitions of a topic that is created without a number.", high=10_000)
     delete_topic_enable: bool = setting(True, "Allow DeleteTopics.")
     listeners: str = setting(
         "",
@@ -49,7 +48,7 @@ class SettingsTable:
         of_kafka=False,
     )
     queued_max_requests: int = setting(
-        500, "Connections whose next request may be read while one of theirs is being answered.", low=1
+        500, "Connections whose next request may be read while one of theirs is being answered."
     )
     queued_max_request_bytes: int = setting(
         536_870_912,
@@ -77,7 +76,6 @@ class SettingsTable:
         10_000,
         "Open client connections; further ones wait to be accepted. If the limit on open files "
         "allows fewer, the node warns at its start. (Kafka has no limit.)",
-        low=1,
         dynamic=True,
     )
     max_unauthenticated_connections: int = setting(
@@ -85,7 +83,6 @@ class SettingsTable:
         "Open connections of one listener that have not logged in or not finished their TLS "
         "handshake. Above it, the oldest connection of the address with the most is closed, once "
         "it is a second old.",
-        low=1,
         dynamic=True,
         of_kafka=False,
     )
@@ -105,25 +102,20 @@ class SettingsTable:
     )
     max_incremental_fetch_session_cache_slots: int = setting(1000, "Incremental fetch sessions (KIP-227).", low=0)
     max_request_partition_size_limit: int = setting(
-        2000, "Maximum number of partitions in one response to DescribeTopicPartitions.", low=1
+        2000, "Maximum number of partitions in one response to DescribeTopicPartitions."
     )
     offsets_topic_num_partitions: int = setting(
-        4,
-        "Partitions of __consumer_offsets. (Kafka 50: a single node gains nothing from them.)",
-        low=1,
-        high=1000,
+        4, "Partitions of __consumer_offsets. (Kafka 50: a single node gains nothing from them.)", high=1000
     )
-    offsets_retention_minutes: int = setting(
-        10_080, "How long committed offsets of a group without members are kept.", low=1
-    )
-    offsets_retention_check_interval_ms: int = setting(600_000, "How often that is checked.", low=1, high=MAX_LONG)
+    offsets_retention_minutes: int = setting(10_080, "How long committed offsets of a group without members are kept.")
+    offsets_retention_check_interval_ms: int = setting(600_000, "How often that is checked.", high=MAX_LONG)
     offset_metadata_max_bytes: int = setting(4096, "Longest metadata of a committed offset.", low=0, high=32_767)
     group_initial_rebalance_delay_ms: int = setting(
         0, "How long a new group waits for more members. (Kafka 3000; its own sample files set 0.)", low=0
     )
-    group_min_session_timeout_ms: int = setting(6000, "Shortest session.timeout.ms of a member.", low=1)
-    group_max_session_timeout_ms: int = setting(1_800_000, "Longest session.timeout.ms of a member.", low=1)
-    group_max_size: int = setting(MAX_INT, "Members in one group.", low=1)
+    group_min_session_timeout_ms: int = setting(6000, "Shortest session.timeout.ms of a member.")
+    group_max_session_timeout_ms: int = setting(1_800_000, "Longest session.timeout.ms of a member.")
+    group_max_size: int = setting(MAX_INT, "Members in one group.")
     group_max_member_bytes: int = setting(
         1_048_576,
         "Maximum size of what a member sends when it joins: the metadata of its protocols, its subscription, its ids.",
@@ -146,7 +138,7 @@ class SettingsTable:
         of_kafka=False,
         high=MAX_LONG,
     )
-    group_consumer_max_size: int = setting(MAX_INT, "Members in one group of the new consumer protocol.", low=1)
+    group_consumer_max_size: int = setting(MAX_INT, "Members in one group of the new consumer protocol.")
     group_consumer_assignors: str = setting(
         "uniform,range",
         "Server-side assignors; the first is the default.",
@@ -159,26 +151,17 @@ class SettingsTable:
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
-        600_000,
-        "Maximum time until a subscription by regular expression finds new topics.",
-        low=10_000,
-        high=MAX_LONG,
+        600_000, "Maximum time until a subscription by regular expression finds new topics.", low=10_000, high=MAX_LONG
     )
     group_consumer_session_timeout_ms: int = setting(
-        45_000, "A member of a consumer group that sends nothing for this time is removed.", low=1
+        45_000, "A member of a consumer group that sends nothing for this time is removed."
     )
-    group_consumer_min_session_timeout_ms: int = setting(45_000, "Least consumer.session.timeout.ms of a group.", low=1)
-    group_consumer_max_session_timeout_ms: int = setting(
-        60_000, "Greatest consumer.session.timeout.ms of a group.", low=1
-    )
-    group_consumer_heartbeat_interval_ms: int = setting(
-        5000, "How often members of consumer groups send a heartbeat.", low=1
-    )
-    group_consumer_min_heartbeat_interval_ms: int = setting(
-        5000, "Least consumer.heartbeat.interval.ms of a group.", low=1
-    )
+    group_consumer_min_session_timeout_ms: int = setting(45_000, "Least consumer.session.timeout.ms of a group.")
+    group_consumer_max_session_timeout_ms: int = setting(60_000, "Greatest consumer.session.timeout.ms of a group.")
+    group_consumer_heartbeat_interval_ms: int = setting(5000, "How often members of consumer groups send a heartbeat.")
+    group_consumer_min_heartbeat_interval_ms: int = setting(5000, "Least consumer.heartbeat.interval.ms of a group.")
     group_consumer_max_heartbeat_interval_ms: int = setting(
-        15_000, "Greatest consumer.heartbeat.interval.ms of a group.", low=1
+        15_000, "Greatest consumer.heartbeat.interval.ms of a group."
     )
     group_consumer_assignment_interval_ms: int = setting(
         1000, "Least time between two assignments of a consumer group.", low=0, dynamic=True
@@ -189,35 +172,28 @@ class SettingsTable:
     group_consumer_max_assignment_interval_ms: int = setting(
         15_000, "Greatest consumer.assignment.interval.ms of a group.", low=0
     )
-    transaction_state_log_num_partitions: int = setting(
-        4, "Partitions of __transaction_state. (Kafka 50.)", low=1, high=1000
-    )
-    transaction_max_timeout_ms: int = setting(900_000, "Longest transaction.timeout.ms of a producer.", low=1)
+    transaction_state_log_num_partitions: int = setting(4, "Partitions of __transaction_state. (Kafka 50.)", high=1000)
+    transaction_max_timeout_ms: int = setting(900_000, "Longest transaction.timeout.ms of a producer.")
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        1000, "How often the node looks for timed-out transactions. (Kafka 10000.)", low=1
+        1000, "How often the node looks for timed-out transactions. (Kafka 10000.)"
     )
     transactional_id_expiration_ms: int = setting(
-        604_800_000, "A transactional id that is unused for this time is removed.", low=1
+        604_800_000, "A transactional id that is unused for this time is removed."
     )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        3_600_000, "How often that is checked.", low=1
-    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(3_600_000, "How often that is checked.")
     transaction_partition_verification_enable: bool = setting(
         True, "Refuse transactional writes of older clients to partitions they did not add.", dynamic=True
     )
     producer_id_expiration_ms: int = setting(
         86_400_000,
         "A partition forgets a producer that has written nothing for this time, unless its transaction is open.",
-        low=1,
         dynamic=True,
     )
-    producer_id_expiration_check_interval_ms: int = setting(600_000, "How often that is checked.", low=1)
+    producer_id_expiration_check_interval_ms: int = setting(600_000, "How often that is checked.")
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        60_000,
-        "How often logs are synced to disk. This limits how much a start after a crash scans.",
-        low=100,
+        60_000, "How often logs are synced to disk. This limits how much a start after a crash scans.", low=100
     )
-    log_retention_check_interval_ms: int = setting(300_000, "How often retention is applied.", low=1, high=MAX_LONG)
+    log_retention_check_interval_ms: int = setting(300_000, "How often retention is applied.", high=MAX_LONG)
 
     log_segment_bytes: int = topic_default("segment.bytes", "Size at which a segment is rolled.")
     log_roll_ms: int = topic_default("segment.ms", "Age at which a segment is rolled.")
@@ -234,8 +210,7 @@ class SettingsTable:
         "For a tiered topic: keep at most this number of bytes on this disk; -2: as retention.bytes.",
     )
     log_local_retention_ms: int = topic_default(
-        "local.retention.ms",
-        "For a tiered topic: keep records on this disk for this time; -2: as retention.ms.",
+        "local.retention.ms", "For a tiered topic: keep records on this disk for this time; -2: as retention.ms."
     )
     message_max_bytes: int = topic_default("max.message.bytes", "Largest record batch.")
     log_message_timestamp_type: str = topic_default(
@@ -254,11 +229,7 @@ class SettingsTable:
     log_cleaner_enable: bool = setting(True, "Compact topics whose cleanup.policy contains compact.")
     log_cleaner_threads: int = without_effect(1, "one process cleans one log at a time", low=1, dynamic=True)
     log_cleaner_dedupe_buffer_size: int = setting(
-        134_217_728,
-        "Memory for the keys of one cleaning: 24 bytes a key.",
-        low=1_048_576,
-        dynamic=True,
-        high=MAX_LONG,
+        134_217_728, "Memory for the keys of one cleaning: 24 bytes a key.", low=1_048_576, dynamic=True, high=MAX_LONG
     )
     log_cleaner_io_buffer_size: int = setting(
         524_288, "Bytes that the cleaner reads at a time.", low=1024, dynamic=True, kind="INT"
@@ -267,11 +238,7 @@ class SettingsTable:
         0.9, "Maximum fill level of the memory for keys; a fuller one is slower.", low=0, high=1, dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
-        MAX_DOUBLE,
-        "Maximum bytes that the cleaner reads and writes per second.",
-        low=1,
-        high=MAX_DOUBLE,
-        dynamic=True,
+        MAX_DOUBLE, "Maximum bytes that the cleaner reads and writes per second.", high=MAX_DOUBLE, dynamic=True
     )
     log_cleaner_backoff_ms: int = setting(
         15_000, "How often the cleaner looks for logs to clean.", low=0, dynamic=True, high=MAX_LONG
@@ -298,11 +265,10 @@ class SettingsTable:
         "flush.messages", "Sync a log to disk after this number of records."
     )
     log_flush_interval_ms: int = topic_default(
-        "flush.ms",
-        "Sync a log to disk this time after its last sync; checked every log.flush.scheduler.interval.ms.",
+        "flush.ms", "Sync a log to disk this time after its last sync; checked every log.flush.scheduler.interval.ms."
     )
     log_flush_scheduler_interval_ms: int = setting(
-        MAX_LONG, "How often the node checks log.flush.interval.ms.", low=1, high=MAX_LONG
+        MAX_LONG, "How often the node checks log.flush.interval.ms.", high=MAX_LONG
     )
     log_segment_delete_delay_ms: int = topic_default(
         "file.delete.delay.ms", "How long the files of a deleted segment stay."
@@ -337,34 +303,30 @@ class SettingsTable:
         "", "The secret that belongs to the access key.", sensitive=True, of_kafka=False
     )
     remote_log_manager_task_interval_ms: int = setting(
-        30_000, "How often the node looks for segments to copy and to delete.", low=1, high=MAX_LONG
+        30_000, "How often the node looks for segments to copy and to delete.", high=MAX_LONG
     )
     remote_log_manager_copier_thread_pool_size: int = setting(
-        4, "Threads that copy and delete segments. (Kafka 10.)", low=1, high=1000, dynamic=True
+        4, "Threads that copy and delete segments. (Kafka 10.)", high=1000, dynamic=True
     )
-    remote_log_reader_threads: int = setting(10, "Threads that read remote segments.", low=1, high=1000, dynamic=True)
+    remote_log_reader_threads: int = setting(10, "Threads that read remote segments.", high=1000, dynamic=True)
     remote_log_manager_task_retry_backoff_ms: int = setting(
-        500,
-        "Wait after a failure of the remote store; doubled after each further failure.",
-        low=1,
-        high=MAX_LONG,
+        500, "Wait after a failure of the remote store; doubled after each further failure.", high=MAX_LONG
     )
-    remote_log_manager_task_retry_backoff_max_ms: int = setting(30_000, "Maximum of this wait.", low=1)
+    remote_log_manager_task_retry_backoff_max_ms: int = setting(30_000, "Maximum of this wait.")
     remote_log_manager_copy_max_bytes_per_second: int = setting(
-        MAX_LONG, "Maximum bytes per second copied to the remote store.", low=1, dynamic=True, high=MAX_LONG
+        MAX_LONG, "Maximum bytes per second copied to the remote store.", dynamic=True, high=MAX_LONG
     )
     remote_log_manager_fetch_max_bytes_per_second: int = setting(
-        MAX_LONG, "Maximum bytes per second read from the remote store.", low=1, dynamic=True, high=MAX_LONG
+        MAX_LONG, "Maximum bytes per second read from the remote store.", dynamic=True, high=MAX_LONG
     )
     remote_log_index_file_cache_total_size_bytes: int = setting(
         67_108_864,
         "Indexes of remote segments kept in memory. (Kafka 1073741824, on disk.)",
-        low=1,
         dynamic=True,
         high=MAX_LONG,
     )
     remote_log_chunk_cache_total_size_bytes: int = setting(
-        268_435_456, "Records of remote segments kept on this disk.", low=1, of_kafka=False, high=MAX_LONG
+        268_435_456, "Records of remote segments kept on this disk.", of_kafka=False, high=MAX_LONG
     )
     remote_log_read_ahead_bytes: int = setting(
         4_194_304, "Bytes per request to the remote store.", low=4096, of_kafka=False
@@ -373,38 +335,30 @@ class SettingsTable:
         500,
         "Maximum wait of a Fetch for the remote store. After it, the response has no records, "
         "and the client repeats the request.",
-        low=1,
         dynamic=True,
     )
     remote_list_offsets_request_timeout_ms: int = setting(
-        30_000, "Maximum wait of a look-up by time for the remote store.", low=1, dynamic=True, high=MAX_LONG
+        30_000, "Maximum wait of a look-up by time for the remote store.", dynamic=True, high=MAX_LONG
     )
 
     default_replication_factor: int = setting(
-        1,
-        "Replicas of a topic that is created without a number. A single node has one.",
-        low=1,
-        high=1,
-        kind="INT",
+        1, "Replicas of a topic that is created without a number. A single node has one.", high=1, kind="INT"
     )
     offsets_topic_replication_factor: int = setting(
-        1, "Replicas of __consumer_offsets. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
+        1, "Replicas of __consumer_offsets. (Kafka 3; a single node has one.)", high=1, kind="SHORT"
     )
-    offsets_topic_segment_bytes: int = setting(
-        104_857_600, "segment.bytes of __consumer_offsets at its creation.", low=1
-    )
+    offsets_topic_segment_bytes: int = setting(104_857_600, "segment.bytes of __consumer_offsets at its creation.")
     transaction_state_log_replication_factor: int = setting(
-        1, "Replicas of __transaction_state. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
+        1, "Replicas of __transaction_state. (Kafka 3; a single node has one.)", high=1, kind="SHORT"
     )
     transaction_state_log_min_isr: int = setting(
-        1, "min.insync.replicas of __transaction_state. (Kafka 2.)", low=1, high=1, kind="INT"
+        1, "min.insync.replicas of __transaction_state. (Kafka 2.)", high=1, kind="INT"
     )
     transaction_state_log_segment_bytes: int = setting(
-        104_857_600, "segment.bytes of __transaction_state at its creation.", low=1
+        104_857_600, "segment.bytes of __transaction_state at its creation."
     )
     unclean_leader_election_enable: bool = topic_default(
-        "unclean.leader.election.enable",
-        "Accepted without effect: the one copy of a partition is its leader.",
+        "unclean.leader.election.enable", "Accepted without effect: the one copy of a partition is its leader."
     )
     log_preallocate: bool = topic_default(
         "preallocate", "Accepted without effect: segment files grow as they are written."
@@ -440,10 +394,7 @@ class SettingsTable:
         False, "With ACLs: allow every client to use resources without any ACL."
     )
     sasl_enabled_mechanisms: str = setting(
-        "PLAIN",
-        "SASL mechanisms for clients. (Kafka GSSAPI, which a node does not have.)",
-        kind="LIST",
-        dynamic=True,
+        "PLAIN", "SASL mechanisms for clients. (Kafka GSSAPI, which a node does not have.)", kind="LIST", dynamic=True
     )
     sasl_jaas_config: str = setting(
         "",
@@ -452,13 +403,9 @@ class SettingsTable:
         dynamic=True,
     )
     sasl_server_callback_handler_class: str = setting(
-        "",
-        "Kafka's validator of OAUTHBEARER tokens; accepted, but a node needs none.",
-        choices=("", OAUTH_VALIDATOR),
+        "", "Kafka's validator of OAUTHBEARER tokens; accepted, but a node needs none.", choices=("", OAUTH_VALIDATOR)
     )
-    sasl_server_max_receive_size: int = setting(
-        524_288, "Largest request of a connection that has not logged in yet.", low=1
-    )
+    sasl_server_max_receive_size: int = setting(524_288, "Largest request of a connection that has not logged in yet.")
     connections_max_reauth_ms: int = setting(
         0, "How long a login is valid; then the client must log in again. 0: no limit.", low=0, high=MAX_LONG
     )
@@ -508,12 +455,12 @@ class SettingsTable:
         "How the name in a client's certificate becomes a principal: `RULE:PATTERN/REPLACEMENT/[LU]`, DEFAULT.",
         verbatim=True,
     )
-    quota_window_num: int = setting(11, "Samples over which a client's rate is measured.", low=1, high=1000)
-    quota_window_size_seconds: int = setting(1, "Length of one of those samples.", low=1)
+    quota_window_num: int = setting(11, "Samples over which a client's rate is measured.", high=1000)
+    quota_window_size_seconds: int = setting(1, "Length of one of those samples.")
     controller_quota_window_num: int = setting(
-        11, "Samples that a burst of topic changes may use up at once.", low=1, high=1000
+        11, "Samples that a burst of topic changes may use up at once.", high=1000
     )
-    controller_quota_window_size_seconds: int = setting(1, "Length of one of those samples.", low=1)
+    controller_quota_window_size_seconds: int = setting(1, "Length of one of those samples.")
 
     listener_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """What is set for one listener only: `listener.name.NAME.` or `listener.name.NAME.MECHANISM.` in front of a

@@ -95,7 +95,7 @@ class Runtime:
 
     def capture_metrics(self) -> list[tuple[str, Any]]:
         """Returns the names of the captures that have run, and the `CaptureStatus` of each."""
-        found = (supervised.capture_metrics for supervised in self._supervised.values())
+        found = (supervised.progress.capture_metrics for supervised in self._supervised.values())
         return [one for one in found if one is not None]
 
     def pause(self, name: str) -> None:
@@ -132,7 +132,7 @@ class _Supervised:
         self._report = Report(lineage, connector.name, connector.side, self._datasets)
         self._first_backoff_ms = first_backoff_ms
         self._backoff_ms = first_backoff_ms
-        self._progress = Progress()
+        self.progress = Progress()
         self._changed = threading.Condition()
         self._paused = connector.paused
         self._closing = False
@@ -180,7 +180,7 @@ class _Supervised:
 
     def status(self) -> dict[str, Any]:
         with self._changed:
-            progress = self._progress
+            progress = self.progress
             return {
                 "name": self._connector.name,
                 "type": self._connector.side,
@@ -200,18 +200,14 @@ class _Supervised:
     def _lasting_error(self) -> str | None:
         """Returns the last error, unless the connector has committed since, or runs for a while."""
         runs_for_ms = SystemClock().monotonic_ms() - self._runs_since_ms
-        is_over = self._progress.commits != self._failed_at or (self._state == "RUNNING" and runs_for_ms >= IS_WELL_MS)
+        is_over = self.progress.commits != self._failed_at or (self._state == "RUNNING" and runs_for_ms >= IS_WELL_MS)
         return None if is_over else self._error
-
-    @property
-    def capture_metrics(self) -> tuple[str, Any] | None:
-        return self._progress.capture_metrics
 
     def _datasets(self) -> Datasets:
         known = getattr(self._connector.task, "datasets", None)
         if known is None:
             return Datasets()
-        found: Datasets = known(self._make_context(self._connector.name, self._progress))
+        found: Datasets = known(self._make_context(self._connector.name, self.progress))
         return found
 
     # On the thread
@@ -220,7 +216,7 @@ class _Supervised:
         while self._next_run():
             assert self._context is not None
             self._report.begins()
-            commits = self._progress.commits
+            commits = self.progress.commits
             failure: BaseException | None = None
             try:
                 self._connector.task.run(self._context)
@@ -228,7 +224,7 @@ class _Supervised:
                 pass
             except BaseException as error:  # noqa: BLE001 - an error in a user's connector must not end the others
                 failure = error
-            if self._progress.commits > commits:
+            if self.progress.commits > commits:
                 self._backoff_ms = self._first_backoff_ms
             with self._changed:
                 self._after(failure)
@@ -253,7 +249,7 @@ class _Supervised:
                     self._retry_at_ms = None
                     self._state = "RUNNING"
                     self._runs_since_ms = SystemClock().monotonic_ms()
-                    self._context = self._make_context(self._connector.name, self._progress)
+                    self._context = self._make_context(self._connector.name, self.progress)
                     return True
             return False
 
@@ -274,7 +270,7 @@ class _Supervised:
             _log.info("%s: while it was being stopped: %s", self._connector.name, failure)
             return
         self._error = f"{type(failure).__name__}: {failure}"
-        self._failed_at = self._progress.commits
+        self._failed_at = self.progress.commits
         self._restarts += 1
         if isinstance(failure, FatalError):
             self._state = "FAILED"

@@ -26,7 +26,7 @@ from suiro.connect.connectors import (
     short_reason,
 )
 from suiro.connect.datasets import topics_of
-from suiro.connect.dead_letters import DeadLetter, DeadLetters, LetterLimit
+from suiro.connect.dead_letters import DeadLetters, LetterLimit
 from suiro.connect.positions import (
     POSITIONS_TOPIC,
     position_partition,
@@ -34,10 +34,10 @@ from suiro.connect.positions import (
     topic_ids_record,
     transactional_id,
 )
-from suiro.connect.record_spans import sink_spans
 from suiro.connect.schema_fields import Fields, fields_reader
+from suiro.connect.spans import sink_spans
 from suiro.connect.task import TRANSACTION_TIMEOUT_MS, Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
-from suiro.connect.values import FORMATS, decoder
+from suiro.connect.values import decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.foundation.types import TopicPartition
@@ -72,18 +72,13 @@ class SinkSettings:
     on_data_loss: str = "fail"
     dead_letter_topic: str | None = None
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.topics:
             raise SettingError("topics", "names no topic")
         if self.dead_letter_topic in self.topics:
             raise SettingError("dead_letter_topic", "is one of topics: its records would be read and rejected again")
-        for key, value, known in (
-            ("format", self.format, FORMATS),
-            ("key_format", self.key_format, FORMATS),
-            ("start", self.start, FROM),
-            ("on_data_loss", self.on_data_loss, ("fail", "continue")),
-        ):
-            require_one_of(key, value, known)
+        require_one_of("start", self.start, FROM)
+        require_one_of("on_data_loss", self.on_data_loss, ("fail", "continue"))
         require_least(self, max_records=1, linger_ms=0)
 
 
@@ -91,26 +86,25 @@ class SinkTask:
     """A sink with what every sink has. Runs again and again, each time from the offsets that were stored."""
 
     def __init__(self, sink: Sink, settings: SinkSettings) -> None:
-        settings.check()
-        self._sink = sink
-        self._settings = settings
-        self._limit = LetterLimit()
-        self._ids = _TopicIds()
+        self.sink = sink
+        self.settings = settings
+        self.limit = LetterLimit()
+        self.ids = _TopicIds()
 
     def datasets(self, context: TaskContext) -> Datasets:
-        dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
-        outside = self._sink.datasets() if isinstance(self._sink, DatasetReporter) else ()
+        dead = [self.settings.dead_letter_topic] if self.settings.dead_letter_topic else []
+        outside = self.sink.datasets() if isinstance(self.sink, DatasetReporter) else ()
         return Datasets(
-            inputs=topics_of(context.bootstrap_servers, context.registry, self._settings.topics),
+            inputs=topics_of(context.bootstrap_servers, context.registry, self.settings.topics),
             outputs=(*outside, *topics_of(context.bootstrap_servers, None, dead)),
         )
 
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
             try:
-                _Running(self._sink, self._settings, context, client, self._limit, self._ids).loop()
+                _Running(self, context, client).loop()
             finally:
-                self._sink.close()
+                self.sink.close()
 
 
 @dataclass(slots=True)
@@ -133,17 +127,9 @@ class _Piece:
 
 
 class _Running:
-    def __init__(
-        self,
-        sink: Sink,
-        settings: SinkSettings,
-        context: TaskContext,
-        client: Client,
-        limit: LetterLimit,
-        ids: _TopicIds,
-    ) -> None:
-        self._sink = sink
-        self._settings = settings
+    def __init__(self, task: SinkTask, context: TaskContext, client: Client) -> None:
+        self._sink = task.sink
+        self._settings = settings = task.settings
         self._context = context
         self._client = client
         self._key = decoder("key_format", settings.key_format, context.registry)
@@ -153,16 +139,9 @@ class _Running:
         self._group = transactional_id(context.name)
         self._producer = client.transaction(self._group, timeout_ms=TRANSACTION_TIMEOUT_MS)
         self._topics = Topics(client, partitions=1)
-        self._letters = DeadLetters(
-            connector=context.name,
-            limit=limit,
-            topics=self._topics,
-            clock=context.clock,
-            codec=compression.ZSTD,  # a record that was compressed may be larger than what a topic takes
-        )
-        self._ids = ids
-        self._dead: list[DeadLetter] = []
-        self._turn = 0
+        # A record that was compressed may be larger than what a topic takes.
+        self._letters = DeadLetters(context, settings.dead_letter_topic, task.limit, self._topics, compression.ZSTD)
+        self._ids = task.ids
         self._fetch_bytes = FETCH_BYTES
         self._first = -1
         self._read: dict[TopicPartition, int] = {}  # where to fetch next
@@ -458,14 +437,14 @@ class _Running:
         producer = self._producer
         with one_transaction(self._context.clock):
             producer.add_offsets(self._group)
-            self._produce_dead_letters()
+            self._letters.produce(producer)
             producer.commit_offsets(self._group, {target: (at, "") for target, at in next_offsets.items()})
             producer.end()
         producer.renew()
 
     def _reject(self, record: SinkRecord, reason: str) -> None:
-        topic, reason = self._settings.dead_letter_topic, short_reason(reason)
-        if topic is None:
+        reason = short_reason(reason)
+        if self._settings.dead_letter_topic is None:
             raise BadRecordError(
                 f"{self._context.name}: the record {record.place} cannot be taken: {reason}. Fix the writer and "
                 "skip it, or set dead_letter_topic"
@@ -478,24 +457,15 @@ class _Running:
             "exception.message": reason,
         }
         headers = tuple((ERROR_PREFIX + name, text.encode()) for name, text in about.items())
-        # The topic may refuse a time in the future (message.timestamp.after.max.ms).
-        timestamp_ms = min(record.timestamp_ms, self._context.clock.wall_ms())
-        letter = Outgoing(topic, record.raw_key, record.raw_value, (*record.headers, *headers), timestamp_ms)
-        self._dead.append(DeadLetter(letter, headers))
+        self._letters.add(record.raw_key, record.raw_value, record.headers, headers, record.timestamp_ms)
         self._context.progress.rejected += 1
 
     def _settle(self) -> None:
-        if self._dead:
+        if self._letters.waiting:
             with one_transaction(self._context.clock):
-                self._produce_dead_letters()
+                self._letters.produce(self._producer)
                 self._producer.end()
             self._producer.renew()
-
-    def _produce_dead_letters(self) -> None:
-        if self._dead:
-            self._letters.produce(self._producer, self._dead, turn=self._turn)
-            self._turn += 1
-            self._dead = []
 
     def _positions(self) -> dict[TopicPartition, int]:
         """Returns the offsets behind everything that was stored, and behind aborted records that follow."""

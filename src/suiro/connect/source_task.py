@@ -26,7 +26,7 @@ from suiro.connect.connectors import (
     short_reason,
 )
 from suiro.connect.datasets import topics_of
-from suiro.connect.dead_letters import DeadLetter, DeadLetters, LetterLimit
+from suiro.connect.dead_letters import DeadLetters, LetterLimit
 from suiro.connect.positions import (
     POSITIONS_TOPIC,
     create_positions_topic,
@@ -37,9 +37,9 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
-from suiro.connect.record_spans import SourceSpans
+from suiro.connect.spans import SourceSpans
 from suiro.connect.task import TRANSACTION_TIMEOUT_MS, Outgoing, TaskContext, Topics, batches_of, one_transaction
-from suiro.connect.values import FORMATS, SCHEMA_LANGUAGES, Encoder, encoder
+from suiro.connect.values import FORMATS_WITHOUT_SCHEMA, SCHEMA_LANGUAGES, Encoder, encoder
 from suiro.errors import RefusedError, UsageError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.protocol import columnar, compression
@@ -59,65 +59,47 @@ class SourceSettings:
     compression: str = "none"
     max_record_bytes: int = 1_000_000  # of key and value, and of a batch; max.message.bytes is a little more
 
-    def check(self) -> None:
-        for key, value in (("format", self.format), ("key_format", self.key_format)):
-            require_one_of(key, value, FORMATS)
-        if self.key_format in SCHEMA_LANGUAGES:
-            raise SettingError("key_format", "a source writes keys as json, string or bytes")
-        if self.format in SCHEMA_LANGUAGES and self.format_schema is None:
-            raise SettingError("format_schema", f'is missing: format "{self.format}" needs the file of a schema')
+    def __post_init__(self) -> None:
+        require_one_of("key_format", self.key_format, FORMATS_WITHOUT_SCHEMA)
+        require_one_of("compression", self.compression, compression.CODEC_IDS)
         require_least(self, partitions=1, max_record_bytes=1)
-        try:
-            compression.codec_id(self.compression)
-        except Exception as error:  # noqa: BLE001 - it becomes an error of the setting
-            raise SettingError("compression", str(error)) from None
 
 
 class SourceTask:
     """A source with what every source has. Runs again and again, each time from the committed position."""
 
     def __init__(self, source: Source, settings: SourceSettings) -> None:
-        settings.check()
-        self._source = source
-        self._settings = settings
-        self._limit = LetterLimit()
+        self.source = source
+        self.settings = settings
+        self.limit = LetterLimit()
 
     def datasets(self, context: TaskContext) -> Datasets:
-        written = [self._settings.topic] if self._settings.topic else []
-        dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
-        outside = self._source.datasets() if isinstance(self._source, DatasetReporter) else ()
-        registry = context.registry if self._settings.format in SCHEMA_LANGUAGES else None
+        written = [self.settings.topic] if self.settings.topic else []
+        dead = [self.settings.dead_letter_topic] if self.settings.dead_letter_topic else []
+        outside = self.source.datasets() if isinstance(self.source, DatasetReporter) else ()
+        registry = context.registry if self.settings.format in SCHEMA_LANGUAGES else None
         topics = topics_of(context.bootstrap_servers, registry, written)
         return Datasets(inputs=tuple(outside), outputs=(*topics, *topics_of(context.bootstrap_servers, None, dead)))
 
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
             try:
-                _Running(self._source, self._settings, context, client, self._limit).loop()
+                _Running(self, context, client).loop()
             finally:
-                self._source.close()
+                self.source.close()
 
 
 class _Running:
-    def __init__(
-        self,
-        source: Source,
-        settings: SourceSettings,
-        context: TaskContext,
-        client: Client,
-        limit: LetterLimit,
-    ) -> None:
-        self._source = source
-        self._settings = settings
+    def __init__(self, task: SourceTask, context: TaskContext, client: Client) -> None:
+        self._source = task.source
+        self._settings = settings = task.settings
         self._context = context
         self._client = client
         self._topics = Topics(client, partitions=settings.partitions)
         self._encoders: dict[str, Encoder] = {}
         self._key_encoder = encoder("key_format", settings.key_format, context.registry, subject="")
         self._codec = compression.codec_id(settings.compression)
-        self._letters = DeadLetters(
-            connector=context.name, limit=limit, topics=self._topics, clock=context.clock, codec=self._codec
-        )
+        self._letters = DeadLetters(context, settings.dead_letter_topic, task.limit, self._topics, self._codec)
         self._turn = 0
         self._positions = -1
 
@@ -151,7 +133,8 @@ class _Running:
             replace(record, headers=(*record.headers, (f"{ERROR_PREFIX}exception.message", reason.encode())))
             for record, reason in rejected.values()
         ]
-        letters = self._dead_letters([*polled.rejected, *unencoded])
+        self._add_dead_letters([*polled.rejected, *unencoded])
+        letters = self._letters.waiting
         data = len(outgoing) + len(letters)
         outgoing += self._position(polled)
         if not outgoing and not letters:
@@ -167,8 +150,7 @@ class _Running:
         self._turn += 1
         with one_transaction(self._context.clock):
             # The dead letters first: if their topic refuses them or cannot be created, no records are left undecided.
-            if letters:
-                self._letters.produce(producer, letters, turn=self._turn)
+            self._letters.produce(producer)
             if batches:
                 producer.add_partitions(list(dict.fromkeys((one.topic, one.partition) for one in batches)))
                 self._produce(producer, batches)
@@ -236,24 +218,20 @@ class _Running:
             )
         return found
 
-    def _dead_letters(self, rejected: Sequence[SourceRecord]) -> list[DeadLetter]:
-        if not rejected:
-            return []
-        topic = self._settings.dead_letter_topic
-        if topic is None:
+    def _add_dead_letters(self, rejected: Sequence[SourceRecord]) -> None:
+        if rejected and self._settings.dead_letter_topic is None:
             first = {name: (value or b"").decode(errors="replace") for name, value in rejected[0].headers}
             said = ", ".join(f"{name.removeprefix(ERROR_PREFIX)}: {value}" for name, value in first.items())
             raise BadRecordError(
                 f"{self._context.name}: a record cannot be taken ({said}). Fix it, or set dead_letter_topic"
             )
-        now = self._context.clock.wall_ms()
         limit = self._settings.max_record_bytes
-        letters = []
+        of_connector = (f"{ERROR_PREFIX}connector.name", self._context.name.encode())
         for record in rejected:
-            headers = (*record.headers, (f"{ERROR_PREFIX}connector.name", self._context.name.encode()))
-            letter = Outgoing(topic, _raw(record.key, limit // 4), _raw(record.value, limit // 2), headers, now)
-            letters.append(DeadLetter(letter, tuple(one for one in headers if one[0].startswith(ERROR_PREFIX))))
-        return letters
+            about = tuple(one for one in record.headers if one[0].startswith(ERROR_PREFIX))
+            own = tuple(one for one in record.headers if one not in about)
+            key, value = _raw(record.key, limit // 4), _raw(record.value, limit // 2)
+            self._letters.add(key, value, own, (*about, of_connector))
 
     def _position(self, polled: Polled) -> list[Outgoing]:
         name, now = self._context.name, self._context.clock.wall_ms()

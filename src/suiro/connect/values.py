@@ -20,7 +20,7 @@ import datetime
 import decimal
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,7 +35,8 @@ SCHEMA_LANGUAGES: Mapping[str, SchemaType] = MappingProxyType(
     {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
 )
 """The formats whose records name a schema."""
-FORMATS = ("json", "string", "bytes", *SCHEMA_LANGUAGES)
+FORMATS_WITHOUT_SCHEMA = ("json", "string", "bytes")
+FORMATS = (*FORMATS_WITHOUT_SCHEMA, *SCHEMA_LANGUAGES)
 PREFIX_BYTES = 5
 """The prefix that names the schema, in Confluent's wire format."""
 
@@ -96,6 +97,26 @@ def plain_json(value: Any) -> Any:
         case bytes():
             return "\\x" + value.hex()
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def key_of(value: Any, names: Sequence[str], *, what: str) -> str | None:
+    """Returns the key of a record whose settings name fields of the value; None without names. Raises `ValueError` if a
+    field is missing; `what` is the value, for the message."""
+    if not names:
+        return None
+    if not isinstance(value, dict) or any(name not in value for name in names):
+        raise ValueError(f"{what} has no {', '.join(names)}")
+    return key_text([value[name] for name in names])
+
+
+def key_text(fields: Sequence[Any]) -> str:
+    """The key of a record whose settings name fields: the field if there is one, a JSON list of several."""
+    if len(fields) > 1:
+        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    (only,) = fields
+    if type(only) is int:
+        return str(only)  # as JSON has it, and faster
+    return only if isinstance(only, str) else json.dumps(only)
 
 
 def json_text(value: Any, *, default: Callable[[Any], Any] = plain_json) -> str:

@@ -28,12 +28,7 @@ class Beside:
     """
 
     def __init__(
-        self,
-        name: str,
-        listener: socket.socket,
-        arguments: Sequence[str],
-        *,
-        failed: Callable[[ConfigError], None],
+        self, name: str, listener: socket.socket, arguments: Sequence[str], *, failed: Callable[[ConfigError], None]
     ) -> None:
         self._name = name
         self._listener = listener
@@ -58,10 +53,7 @@ class Beside:
                     )
             except OSError as error:  # no memory or no process left at the moment
                 logger.error(
-                    "the %s cannot be started: %s; it is tried again in %g s",
-                    self._name,
-                    error,
-                    backoff.pause_s,
+                    "the %s cannot be started: %s; it is tried again in %g s", self._name, error, backoff.pause_s
                 )
                 backoff.wait(self._stopping)
                 continue

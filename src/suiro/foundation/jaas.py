@@ -14,7 +14,14 @@ from suiro.errors import ConfigError
 
 FLAGS = ("required", "requisite", "sufficient", "optional")
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_OCTAL = re.compile("[0-3][0-7]{0,2}|[4-7][0-7]?")
+_TOKEN = re.compile(
+    r"""[\0-\x20]+ | /\*.*?(?:\*/|\Z) | /[^\n]*  # blanks and comments
+    | (?P<sign>[;=])
+    | (?P<quote>["'])(?P<quoted>(?:\\.|\\\Z|(?!(?P=quote))[^\\\r\n])*)(?P=quote)?  # the end of a line ends it, too
+    | (?P<word>[^\0-\x20;=/"']+)""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(?:(?P<octal>[0-3][0-7]{0,2}|[4-7][0-7]?)|(?P<char>.))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -58,46 +65,14 @@ def parse_jaas(text: str, *, source: str) -> tuple[LoginModule, ...]:
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
     """(text, whether it is a word or a quoted string; otherwise it is `;` or `=`)."""
-    position, end = 0, len(text)
-    while position < end:
-        char = text[position]
-        if char <= " ":
-            position += 1
-        elif char in ";=":
-            yield char, False
-            position += 1
-        elif text.startswith("/*", position):
-            closing = text.find("*/", position + 2)
-            position = end if closing < 0 else closing + 2
-        elif char == "/":
-            line_end = text.find("\n", position)
-            position = end if line_end < 0 else line_end
-        elif char in "\"'":
-            word, position = _quoted(text, position)
-            yield word, True
-        else:
-            start = position
-            while position < end and text[position] > " " and text[position] not in ";=/\"'":
-                position += 1
-            yield text[start:position], True
+    for found in _TOKEN.finditer(text):
+        if found["sign"]:
+            yield found["sign"], False
+        elif found["quote"]:
+            yield _ESCAPE.sub(_unescaped, found["quoted"]), True
+        elif found["word"]:
+            yield found["word"], True
 
 
-def _quoted(text: str, position: int) -> tuple[str, int]:
-    """The string that begins with the quote at `position`, and where it ends. A line's end ends it too."""
-    quote = text[position]
-    position += 1
-    found: list[str] = []
-    while position < len(text) and text[position] not in (quote, "\n", "\r"):
-        char = text[position]
-        position += 1
-        if char == "\\" and position < len(text):
-            octal = _OCTAL.match(text, position)
-            if octal is not None:
-                char = chr(int(octal[0], 8))
-                position = octal.end()
-            else:
-                char = _ESCAPES.get(text[position], text[position])
-                position += 1
-        found.append(char)
-    closed = position < len(text) and text[position] == quote
-    return "".join(found), position + closed
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found["octal"], 8)) if found["octal"] else _ESCAPES.get(found["char"], found["char"])

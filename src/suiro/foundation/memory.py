@@ -6,10 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-_CONTAINER_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Of version 2 and version 1 of Linux' control groups."""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -24,12 +24,4 @@ def family(kind: Kind, name: str, text: str, labels: Sequence[str] = ()) -> Coun
 def render(families: Iterable[Metric]) -> bytes:
     from prometheus_client.exposition import generate_latest
 
-    return generate_latest(_Collected(families))
-
-
-@dataclass(frozen=True, slots=True)
-class _Collected:
-    families: Iterable[Metric]
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self.families
+    return generate_latest(SimpleNamespace(collect=lambda: families))

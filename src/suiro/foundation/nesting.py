@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
 MAX_NESTING = 500
@@ -66,14 +65,11 @@ def is_too_deep(value: Any) -> bool:
     """Whether a value has more than `MAX_NESTING` levels. Looks at level after level, without recursion."""
     level: list[Any] = [[value]]
     for _ in range(MAX_NESTING + 1):
-        level = [item for one in level for item in _children(one) if isinstance(item, list | tuple | dict)]
+        children = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [item for items in children for item in items if isinstance(item, list | tuple | dict)]
         if not level:
             return False
     return True
-
-
-def _children(one: list[Any] | tuple[Any, ...] | dict[str, Any]) -> Iterable[Any]:
-    return one.values() if isinstance(one, dict) else one
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Starts, watches, stops and kills child processes, and delays restarts.
+"""Starts, watches, stops and kills child processes, and delays restarts. What parent and child tell each other.
 
 A child of suiro stops when this process ends, even by kill -9, because its standard input closes. Cheap to import.
 """
@@ -6,6 +6,7 @@ A child of suiro stops when this process ends, even by kill -9, because its stan
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import select
@@ -15,11 +16,13 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from suiro.clock import monotonic_s
+from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.foundation.readiness import NOTIFY_SOCKET
 
 STOP_TIMEOUT_S = 5.0
@@ -29,13 +32,11 @@ LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 Process = subprocess.Popen[bytes]
 
+KINDS: Mapping[str, type[SuiroError]] = {"usage": UsageError, "transient": TransientError, "fatal": FatalError}
+
 
 def start_service(
-    arguments: Sequence[str],
-    *,
-    stdout: int,
-    stderr: IO[bytes] | None = None,
-    listener: socket.socket | None = None,
+    arguments: Sequence[str], *, stdout: int, stderr: IO[bytes] | None = None, listener: socket.socket | None = None
 ) -> Process:
     """Start `suiro ARGUMENTS`, with a socket that already listens."""
     command = [sys.executable, "-m", "suiro", *arguments, "--while-stdin-is-open"]
@@ -119,6 +120,34 @@ def event_writer() -> Callable[..., None]:
             print(json.dumps({"event": event, **values}), file=out, flush=True)
 
     return say
+
+
+def answer(do: Callable[[], Any], *, place: Callable[[Exception], str] = lambda _: "") -> None:
+    """In a child that does one thing for its parent: write what `do` returns or raises to standard output, as
+    {"ok": ...} or {"error": message, "kind": ...}. `place` says where in the user's code an error was."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # output of the user's code must not be taken for the answer
+    try:
+        made: dict[str, Any] = {"ok": do()}
+    except SuiroError as error:
+        kind = next((name for name, cls in KINDS.items() if isinstance(error, cls)), "fatal")
+        made = {"error": str(error), "kind": kind}
+    except Exception as error:  # noqa: BLE001 - a user's code raises anything; the answer has it
+        traceback.print_exc()
+        made = {"error": f"{type(error).__name__}: {error}{place(error)}", "kind": "usage"}
+    answers.write(json.dumps(made).encode())
+    answers.close()
+
+
+def answered(text: bytes, *, missing: str) -> Any:
+    """Return what `do` returned, or raise its error by its kind. Without an answer, raise `FatalError(missing)`."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise FatalError(missing) from None
+    if "error" in found:
+        raise KINDS[found["kind"]](found["error"])
+    return found["ok"]
 
 
 def lines_of_stdin() -> Iterator[bytes]:
@@ -210,6 +239,15 @@ def close_pipes(process: Process) -> None:
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):  # data that it has not read
                 pipe.close()
+
+
+def process_user() -> str:
+    """Who runs this process, as NAME@HOST. A user without a name, as containers have them, is called by the number."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # OSError from Python 3.13 on
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
 
 
 class Backoff:

@@ -59,7 +59,7 @@ def write_settings(
 
     Raises `ConfigError` for settings with invalid listeners.
     """
-    layout = _ClusterLayout.of(
+    layout = _ClusterLayout(
         directory, {node_id: {} for node_id in node_ids}, listen=listen, settings=settings, home=home
     )
     layout.write(layout.prepare())
@@ -106,7 +106,7 @@ class KafkaCluster:
         lock = _lock_directory(directory)
         try:
             had = _brokers(directory, brokers)
-            layout = _ClusterLayout.of(directory, had, listen=listen, settings=settings or {})
+            layout = _ClusterLayout(directory, had, listen=listen, settings=settings or {})
             for attempts_left in reversed(range(ATTEMPTS)):
                 prepared = layout.prepare()
                 for node_id, addresses in prepared.items():
@@ -124,12 +124,11 @@ class KafkaCluster:
                     for node_id, addresses in prepared.items()
                 }
                 _format(processes)
-                logged = {process.log_path: _size(process.log_path) for process in processes.values()}
                 try:
                     _launch(processes, layout.password)
                 except TransientError:
                     # Between the choice of a free port and Kafka's start somebody else may have taken it.
-                    if not (attempts_left and any(_lost_a_port(path, at) for path, at in logged.items())):
+                    if not (attempts_left and any(process.lost_a_port for process in processes.values())):
                         raise
                 else:
                     for node_id, addresses in prepared.items():
@@ -160,66 +159,51 @@ class KafkaCluster:
         self.stop()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _ClusterLayout:
     """The settings of the brokers by node id, and the clients' listeners, whose ports may still have to be chosen."""
 
-    directory: Path
-    home: Path
-    settings: Mapping[int, Mapping[str, str]]
-    clients: Mapping[int, tuple[Listener, ...]]
-    advertised: Mapping[int, tuple[Listener, ...]]
-    password: str
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         directory: Path,
         had: Mapping[int, Mapping[str, str]],
         *,
         listen: str | None,
         settings: Mapping[str, str],
         home: Path | None = None,
-    ) -> _ClusterLayout:
+    ) -> None:
         """`had` are the present settings of the brokers, by node id. `home` is where the folder is going to be."""
-        given, clients, advertised = {}, {}, {}
+        self.password = secrets.token_urlsafe(24)
+        self._directory, self._home = directory, home or directory
+        self._settings: dict[int, Mapping[str, str]] = {}
+        self._listeners: dict[int, tuple[tuple[Listener, ...], tuple[Listener, ...]]] = {}
         for number, (node_id, kept) in enumerate(had.items()):
-            given[node_id] = {**cluster_defaults(len(had)), **kept, **settings}
-            clients[node_id], advertised[node_id] = _listeners(number, kept, settings, listen)
-        return cls(
-            directory=directory,
-            home=home or directory,
-            settings=given,
-            clients=clients,
-            advertised=advertised,
-            password=secrets.token_urlsafe(24),
-        )
+            self._settings[node_id] = {**cluster_defaults(len(had)), **kept, **settings}
+            self._listeners[node_id] = _listeners(number, kept, settings, listen)
 
     def prepare(self) -> dict[int, Addresses]:
         """Choose free ports for listeners with port 0, and for the traffic among the brokers."""
-        wanted = sum(2 + sum(not one.port for one in clients) for clients in self.clients.values())
+        wanted = sum(2 + sum(not one.port for one in clients) for clients, _ in self._listeners.values())
         free = iter(free_ports(wanted))
-        prepared = {}
-        for node_id, listeners in self.clients.items():
-            clients = tuple(one if one.port else replace(one, port=next(free)) for one in listeners)
-            prepared[node_id] = Addresses(
-                clients=clients,
-                advertised=self.advertised[node_id],
+        return {
+            node_id: Addresses(
+                clients=tuple(one if one.port else replace(one, port=next(free)) for one in clients),
+                advertised=advertised,
                 brokers_port=next(free),
                 controller_port=next(free),
             )
-        return prepared
+            for node_id, (clients, advertised) in self._listeners.items()
+        }
 
     def write(self, prepared: Mapping[int, Addresses]) -> None:
         """Every `server.properties`."""
         controllers = {node_id: addresses.controller_port for node_id, addresses in prepared.items()}
         for node_id, addresses in prepared.items():
-            folder = broker_directory(self.directory, node_id)
+            folder = broker_directory(self._directory, node_id)
             folder.mkdir(exist_ok=True)
             properties = broker_properties(
                 node_id,
-                self.settings[node_id],
-                data=str(data_directory(self.home, node_id)),
+                self._settings[node_id],
+                data=str(data_directory(self._home, node_id)),
                 addresses=addresses,
                 controllers=controllers,
                 password=self.password,
@@ -368,15 +352,3 @@ def _check_free(listener: Listener, node_id: int) -> None:
             raise UsageError(
                 f"broker {node_id} cannot listen on {listener.address}: {why}; give another address with --listen"
             ) from None
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _lost_a_port(log: Path, since: int) -> bool:
-    if not log.exists():
-        return False
-    with log.open("rb") as file:
-        file.seek(since)
-        return b"Address already in use" in file.read()

@@ -113,6 +113,7 @@ class KafkaProcess:
         ]
         self._java, self._classpath = java, classpath
         self._process: subprocess.Popen[bytes] | None = None
+        self._logged = 0  # before it was started
         atexit.register(self.kill)
 
     @classmethod
@@ -144,7 +145,7 @@ class KafkaProcess:
                 kafka.launch()
             except TransientError:
                 # The ports were free before Kafka was formatted; seconds later somebody else may have one of them.
-                if not (attempts_left and is_fresh and "Address already in use" in kafka.log_path.read_text()):
+                if not (attempts_left and is_fresh and kafka.lost_a_port):
                     raise
                 kafka.log_path.unlink()
                 shutil.rmtree(kafka.data_directory)  # the quorum's address is written in it
@@ -244,6 +245,7 @@ class KafkaProcess:
     def spawn(self) -> None:
         """Start it, and do not wait: the members of a quorum wait for each other."""
         with self.log_path.open("ab") as log:
+            self._logged = log.tell()
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -262,6 +264,13 @@ class KafkaProcess:
                 self.kill()
                 raise TransientError(f"Kafka did not answer within {START_TIMEOUT_S} s; {self._log_tail()}")
             sleep_s(READY_POLL_S)
+
+    @property
+    def lost_a_port(self) -> bool:
+        """Whether somebody else took one of its ports before it did."""
+        with self.log_path.open("rb") as log:
+            log.seek(self._logged)
+            return b"Address already in use" in log.read()
 
     def _log_tail(self) -> str:
         lines = self.log_path.read_text(errors="replace").splitlines()

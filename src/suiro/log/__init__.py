@@ -2,16 +2,24 @@
 
 `DataDirectory` owns a node's folder and opens the `PartitionLog`s in it; `LogConfig` holds a topic's
 settings; every refusal is a `LogError` whose `code` is Kafka's. A tour of the modules, from the disk
-up: `files`, `index`, `transaction_index`, `segment`, `segments`; pure rules in `admission`,
-`producer_state`, `retention`; `recovery`, `lookup`, `sequencing` and `partition` join them;
+up: `files`, `index`, `transaction_index`, `segment`, `segments`; rules in `admission`,
+`producer_state`, `compaction`, `upkeep`; `recovery`, `lookup` and `partition` join them;
 `directory` holds many.
 """
 
 from suiro.log.checkpoints import check_version
-from suiro.log.cleaning_messages import CleaningFailed, Uncleanable
-from suiro.log.cleaning_messages import receive as receive_message
-from suiro.log.cleaning_messages import send as send_message
-from suiro.log.compaction import Cleaned, CleanerSettings, CleaningJob, Dirtiness, GroupCleaned, dirtiness
+from suiro.log.compaction import (
+    Cleaned,
+    CleanerSettings,
+    CleaningFailed,
+    CleaningJob,
+    Dirtiness,
+    GroupCleaned,
+    Uncleanable,
+    dirtiness,
+    receive_message,
+    send_message,
+)
 from suiro.log.config import LogConfig, parse_topic_setting
 from suiro.log.copying import LogExtent, copy_partition, finish_folder
 from suiro.log.directory import HANDED_OVER, DataDirectory, PartitionPlace, partition_place

@@ -1,13 +1,16 @@
-"""Checks batches before they are appended, as far as that needs no knowledge of the log, and sets their fields.
+"""Checks batches before they are appended, and sets their fields.
 
-These are the checks of Kafka's LogValidator that need only the header and the CRC. Single records are not checked: the
-CRC says that they are what the producer wrote, and whoever decodes a batch finds out if they contradict its header.
+`admit` needs no knowledge of the log. Its checks are those of Kafka's LogValidator that need only the header and the
+CRC. Single records are not checked: the CRC says that they are what the producer wrote, and whoever decodes a batch
+finds out if they contradict its header. `check_batch` and `check_together` look up in the log what the rules of
+`producer_state` need.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Sequence
 from typing import Literal
 
 from suiro.errors import CorruptRecordError
@@ -18,7 +21,11 @@ from suiro.log.errors import (
     CorruptBatchError,
     InvalidBatchError,
     InvalidTimestampError,
+    OutOfOrderSequenceError,
 )
+from suiro.log.producer_state import BATCHES_REMEMBERED, AppendedBatch, ProducerStates
+from suiro.log.segment import Segment
+from suiro.log.segments import Segments
 from suiro.protocol.compression import CODEC_NAMES
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.record_batch import (
@@ -92,6 +99,62 @@ def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) ->
                 f"the batch's largest timestamp {header.max_timestamp} is outside {earliest} to {latest} "
                 "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
             )
+
+
+def check_batch(
+    producers: ProducerStates, segments: Segments, header: BatchHeader, *, sequenced: bool
+) -> AppendedBatch | None:
+    """Returns the batch that this one repeats, or None if it may be appended. Raises a LogError otherwise.
+
+    A coordinator's own batches carry no sequences (`sequenced` is false); their epoch counts.
+    """
+    if sequenced:
+        duplicate = producers.duplicate_of(header)
+        if duplicate is not None:
+            return duplicate
+    try:
+        producers.check_batch(header, sequenced=sequenced)
+    except OutOfOrderSequenceError:
+        # After a restart the snapshot knows only the last of the five batches. The client may be repeating an
+        # older one whose answer was lost, so the log is searched before the batch is refused.
+        entry = producers.entries[header.producer_id]
+        if entry.whole:
+            raise
+        # Later batches are other producers'.
+        last_offset = entry.batches[-1].last_offset
+        until = [segment for segment in segments if segment.base_offset <= last_offset]
+        entry.refill(_last_batches_of(until, entry.producer_id, entry.producer_epoch))
+        duplicate = producers.duplicate_of(header)
+        if duplicate is None:
+            raise
+        return duplicate
+    return None
+
+
+def check_together(producers: ProducerStates, headers: Sequence[BatchHeader], *, offset: int, sequenced: bool) -> None:
+    """Try several batches on a copy, so that none is written if one is refused. Raises a LogError."""
+    trial = producers.copy_of(header.producer_id for header in headers)
+    for header in headers:
+        if header.producer_id >= 0:
+            trial.check_batch(header, sequenced=sequenced)
+            trial.add_batch(header, first_offset=offset, timestamp=0)
+        offset += header.last_offset_delta + 1
+
+
+def _last_batches_of(segments: Sequence[Segment], producer_id: int, producer_epoch: int) -> list[AppendedBatch]:
+    """A producer's last batches of one epoch as they stand in the log, oldest first."""
+    found: list[AppendedBatch] = []
+    for segment in reversed(segments):
+        here = [
+            AppendedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+            for _, header in segment.headers()
+            if header.producer_id == producer_id and header.producer_epoch == producer_epoch and not header.is_control
+        ]
+        found = (here + found)[-BATCHES_REMEMBERED:]
+        # The epoch's first batch has sequence 0: nothing older can belong to it.
+        if len(found) == BATCHES_REMEMBERED or (found and found[0].first_sequence == 0):
+            break
+    return found
 
 
 def placed(

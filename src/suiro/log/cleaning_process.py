@@ -2,7 +2,7 @@
 
 A process of its own: the work takes a core for minutes and numba takes a second to load, and neither may hold up
 the node. It writes `.cleaned` files only. Jobs come on standard input, what was done goes back on standard
-output (`cleaning_messages`). It ends when its input does: a node that was killed must not find files written after
+output. It ends when its input does: a node that was killed must not find files written after
 its next start.
 """
 
@@ -16,8 +16,7 @@ from queue import SimpleQueue
 from typing import IO
 
 from suiro.errors import CorruptRecordError
-from suiro.log.cleaning_messages import CleaningFailed, Uncleanable, receive, send
-from suiro.log.compaction import CleaningJob
+from suiro.log.compaction import CleaningFailed, CleaningJob, Uncleanable, receive_message, send_message
 
 _PR_SET_PDEATHSIG = 1
 _NICENESS = 5
@@ -37,7 +36,7 @@ def main() -> None:
 def _listen(jobs: SimpleQueue[CleaningJob]) -> None:
     try:
         while True:
-            jobs.put(receive(sys.stdin.buffer))
+            jobs.put(receive_message(sys.stdin.buffer))
     except EOFError:
         os._exit(0)
 
@@ -47,11 +46,11 @@ def _work(job: CleaningJob, answers: IO[bytes]) -> None:
 
     try:
         for done in clean(job):
-            send(answers, done)
+            send_message(answers, done)
     except CorruptRecordError as error:
-        send(answers, Uncleanable(why=str(error)))
+        send_message(answers, Uncleanable(why=str(error)))
     except OSError as error:
-        send(answers, CleaningFailed(why=str(error)))
+        send_message(answers, CleaningFailed(why=str(error)))
 
 
 def _die_with_parent() -> None:

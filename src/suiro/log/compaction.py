@@ -1,7 +1,7 @@
 """The rules of compaction: which log is the dirtiest, how far it may be cleaned, and in which segment groups.
 
-Kafka's LogCleanerManager and Cleaner. Pure: facts in, decisions out. `cleaning` does the work in a process of its own;
-a `CleaningJob` describes it. A cleaning follows these rules:
+Kafka's LogCleanerManager and Cleaner. Pure: facts in, decisions out. `cleaning` does the work in a process of its own
+(`cleaning_process`); a `CleaningJob` describes it, and messages tell what is done. A cleaning follows these rules:
 
 - Below the cleaned offset, the latest record of each key stays, with its offset and in its order.
 - A record with a null value stays until `delete.retention.ms` after it was first cleaned, so that a reader who began
@@ -11,9 +11,12 @@ a `CleaningJob` describes it. A cleaning follows these rules:
 
 from __future__ import annotations
 
+import pickle  # over a pipe to a child process of the same installation; never kept
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from suiro.config import MAX_INT
 from suiro.log.config import LogConfig
@@ -21,6 +24,7 @@ from suiro.log.transaction_index import AbortedTransaction
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+_LENGTH = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,23 @@ class Cleaned:
     keys: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncleanable:
+    """The log holds something that cannot be cleaned. Another attempt does not help."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningFailed:
+    """The disk failed. The log is unchanged, and a later attempt may succeed."""
+
+    why: str
+
+
+Answer = GroupCleaned | Cleaned | Uncleanable | CleaningFailed
+
+
 def first_dirty_offset(facts: CompactionFacts, checkpoint: int | None) -> int:
     """Returns where the last cleaning ended, or the log's start if that is not known or no longer in the log."""
     if checkpoint is None or not facts.log_start_offset <= checkpoint <= facts.log_end_offset:
@@ -188,3 +209,22 @@ def groups_of(
         offset_index += source.offset_index_size
         time_index += source.time_index_size
     return [tuple(group) for group in groups]
+
+
+def send_message(stream: IO[bytes], message: CleaningJob | Answer) -> None:
+    """Write a message, pickled, after its length."""
+    data = pickle.dumps(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive_message(stream: IO[bytes]) -> Any:
+    """Returns the next message. Raises EOFError if the other side is gone."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    size = _LENGTH.unpack(head)[0]
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return pickle.loads(data)

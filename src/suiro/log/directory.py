@@ -38,11 +38,11 @@ from suiro.log.checkpoints import (
 )
 from suiro.log.config import LogConfig
 from suiro.log.damage import set_aside
-from suiro.log.deleted_files import DELETED_FOLDER_SUFFIX, DeletedFiles
 from suiro.log.errors import StorageError
 from suiro.log.files import FileHandle, open_directory, open_handle, replace_file
 from suiro.log.partition import PartitionLog
 from suiro.log.segments import missing
+from suiro.log.swap import DELETED_FOLDER_SUFFIX, DeletedFiles
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,14 @@
-"""Finding records by their time, and a producer's last batches: the look-ups that read record bytes."""
+"""Finding records by their time: the look-ups that read record bytes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from suiro.errors import CorruptRecordError
 from suiro.log.errors import DamagedLogError
 from suiro.log.files import FileHandle
-from suiro.log.producer_state import BATCHES_REMEMBERED, AppendedBatch
 from suiro.log.segment import Segment, batch_headers
 from suiro.log.segments import Segments
 from suiro.protocol import time_search
@@ -79,19 +78,3 @@ def largest_timestamp(segments: Iterable[Segment]) -> int:
         if segment.size:
             segment.check_times()
     return max((segment.max_timestamp for segment in segments), default=NO_TIMESTAMP)
-
-
-def last_batches_of(segments: Sequence[Segment], producer_id: int, producer_epoch: int) -> list[AppendedBatch]:
-    """A producer's last batches of one epoch as they stand in the log, oldest first."""
-    found: list[AppendedBatch] = []
-    for segment in reversed(segments):
-        here = [
-            AppendedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
-            for _, header in segment.headers()
-            if header.producer_id == producer_id and header.producer_epoch == producer_epoch and not header.is_control
-        ]
-        found = (here + found)[-BATCHES_REMEMBERED:]
-        # The epoch's first batch has sequence 0: nothing older can belong to it.
-        if len(found) == BATCHES_REMEMBERED or (found and found[0].first_sequence == 0):
-            break
-    return found

@@ -24,10 +24,9 @@ from uuid import UUID
 
 from suiro.clock import Clock
 from suiro.log import lookup, producer_snapshot
-from suiro.log.admission import Origin, admit, placed, stamped_with_time
+from suiro.log.admission import Origin, admit, check_batch, check_together, placed, stamped_with_time
 from suiro.log.checkpoints import keep_topic_id
 from suiro.log.config import LogConfig
-from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import (
     DamagedLogError,
     InRemoteTierError,
@@ -38,17 +37,15 @@ from suiro.log.errors import (
 )
 from suiro.log.files import open_directory
 from suiro.log.leader_epochs import LeaderEpochs
-from suiro.log.log_cleaning import LogCleaning
-from suiro.log.log_retention import LogRetention
 from suiro.log.lookup import TimeLookup
 from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult, Syncs
-from suiro.log.retention import SegmentFacts
 from suiro.log.segment import Segment
-from suiro.log.segments import Region, Segments, missing
-from suiro.log.sequencing import check_batch, check_together
+from suiro.log.segments import Region, SegmentFacts, Segments, missing
+from suiro.log.swap import DeletedFiles
 from suiro.log.transaction_index import AbortedTransaction
+from suiro.log.upkeep import LogCleaning, LogRetention
 from suiro.protocol.record_batch import NO_TIMESTAMP, BatchHeader
 from suiro.protocol.records import control_batch
 
@@ -112,7 +109,7 @@ class PartitionLog:
         self.gaps_below = end if gaps_below is None else gaps_below
         self.found_gaps = opened.gaps
         self.retention = LogRetention(self, clock=clock, deleted_files=self._deleted_files)
-        self.cleaning = LogCleaning(self, clock=clock, note_gaps=note_gaps, delete_files=self.retention.delete_files)
+        self.cleaning = LogCleaning(self, clock=clock, note_gaps=note_gaps)
         self._reported: set[str] = set()
         self.leader_epochs.correct(opened.leader_epochs, log_end_offset=end)
         self.leader_epoch = max(self.leader_epochs.latest, 0)

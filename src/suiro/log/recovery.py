@@ -29,7 +29,7 @@ from suiro.log.damage import forget_older, keep_segment, keep_tail
 from suiro.log.errors import DamagedLogError
 from suiro.log.files import read_file
 from suiro.log.producer_state import NO_EPOCH, ProducerStates
-from suiro.log.segment import LOG_SUFFIX, Segment
+from suiro.log.segment import LOG_SUFFIX, Segment, batch_headers
 from suiro.log.swap import complete_swaps
 from suiro.log.transaction_index import AbortedTransaction, is_sound
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, verify
@@ -290,29 +290,24 @@ def _set_segment_aside(segment: Segment, now_ms: int) -> Path:
 
 def _recover_segment(opened: Opened, segment: Segment, *, now_ms: int) -> int:
     """Read the next segment up to its last valid batch, and rebuild its indexes. Returns where that batch ends."""
-    size, position = segment.size, 0
     segment.forget()
     segment.create()
-    while position + HEADER_SIZE <= size:
-        try:
-            header = read_header(os.pread(segment.handle, HEADER_SIZE, position))
-            least = max(opened.log_end_offset, segment.base_offset)
-            if position + header.size > size or header.base_offset < least or header.last_offset_delta < 0:
+    position, least = 0, max(opened.log_end_offset, segment.base_offset)
+    try:
+        for at, header in batch_headers(segment.handle, 0, segment.size, where=str(segment.path), from_offset=least):
+            verify(segment.read_batch(at, header), 0, header)
+            try:
+                _replay_and_index(opened.producers, segment, at, header, now_ms=now_ms)
+            except DamagedLogError as error:  # of a marker with the right CRC; Kafka ends the log there, too
+                logger.error("%s", error)
                 break
-            verify(segment.read_batch(position, header), 0, header)
-        except CorruptRecordError:
-            break
-        try:
-            _replay_and_index(opened.producers, segment, position, header, now_ms=now_ms)
-        except DamagedLogError as error:  # of a marker with the right CRC; Kafka ends the log there, too
-            logger.error("%s", error)
-            break
-        _go_on_at(opened, header.base_offset)
-        epochs = opened.leader_epochs
-        if header.partition_leader_epoch > (epochs[-1][0] if epochs else -1):
-            epochs.append((header.partition_leader_epoch, header.base_offset))
-        position += header.size
-        opened.log_end_offset = header.next_offset
+            _go_on_at(opened, header.base_offset)
+            epochs = opened.leader_epochs
+            if header.partition_leader_epoch > (epochs[-1][0] if epochs else -1):
+                epochs.append((header.partition_leader_epoch, header.base_offset))
+            opened.log_end_offset, position = header.next_offset, at + header.size
+    except CorruptRecordError:
+        pass  # Here the valid batches end.
     if position == 0:
         # The offsets before the segment were given out, and cleaning has removed their batches. The log goes on where
         # the segment begins, because it cannot hold smaller offsets.

@@ -37,13 +37,16 @@ _POSITIONS_REMEMBERED = 64
 class Segment(KeptFile):
     """Offsets from `base_offset` to the next segment's: its log file, which it keeps open, and that file's indexes."""
 
-    def __init__(self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int) -> None:
+    def __init__(
+        self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int, suffix: str = ""
+    ) -> None:
+        """`suffix`: of all its files, while they do not count yet."""
         stem = f"{directory}/{base_offset:020d}"  # text: there may be a hundred thousand of these objects
-        super().__init__(stem + LOG_SUFFIX)
+        super().__init__(stem + LOG_SUFFIX + suffix)
         self.base_offset = base_offset
-        self.offset_index = OffsetIndex(stem + ".index", max_bytes=config.segment_index_bytes)
-        self.time_index = TimeIndex(stem + ".timeindex", max_bytes=config.segment_index_bytes)
-        self.transaction_index = TransactionIndex(stem + ".txnindex")
+        self.offset_index = OffsetIndex(f"{stem}.index{suffix}", max_bytes=config.segment_index_bytes)
+        self.time_index = TimeIndex(f"{stem}.timeindex{suffix}", max_bytes=config.segment_index_bytes)
+        self.transaction_index = TransactionIndex(f"{stem}.txnindex{suffix}")
         self.size = _size_of(self._path)
         self.created_ms = created_ms
         self._index_interval_bytes = config.index_interval_bytes

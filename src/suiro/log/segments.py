@@ -9,10 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from suiro.log.errors import DamagedLogError, StorageError
 from suiro.log.files import FileHandle
-from suiro.log.retention import SegmentFacts
 from suiro.log.segment import Segment
 
 SEALED_SEGMENTS_OPEN = 4
@@ -20,6 +20,14 @@ SEGMENTS_SYNCED_TOGETHER = 16
 
 Region = tuple[FileHandle, int, int]
 """(file, position, length). Keep the handle itself until the bytes are sent; `int()` of it holds nothing."""
+
+
+class SegmentFacts(NamedTuple):
+    """`end_offset` is the next segment's base, or the log's end for the last one."""
+
+    end_offset: int
+    size: int
+    latest_ms: int
 
 
 def missing(directory: Path, first: int, end: int) -> DamagedLogError:

@@ -1,4 +1,5 @@
-"""The five codecs of record batch v2. The libraries (`codec_libraries`) are imported on first use.
+"""The five codecs of record batch v2: zlib, cramjam, and Zstandard of Python 3.14, which is a package for those before.
+The libraries are imported on first use.
 
 Snappy is read in both forms that exist in logs: the xerial framing of Java producers and raw blocks; raw is
 written, which every client reads. LZ4 frames are written block by block with the "independent" flag, because
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from functools import cache
+from typing import Any
 
 from suiro.errors import CorruptRecordError, UsageError
-from suiro.protocol.codec_libraries import codec_library
 from suiro.protocol.crc32c import BytesLike
 from suiro.protocol.fields import read_uvarint
+from suiro.protocol.lz4_frames import lz4_frames
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES: dict[int, str] = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
@@ -29,9 +32,12 @@ _LZ4_BLOCK_SIZE = 64 * 1024
 _LZ4_FRAME_START = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_END_MARK = bytes(4)
 _LZ4_STORED = 0x80000000
-_CHUNK = 256 * 1024
-_GZIP_STEP = 256
-_GZIP_LONGEST_STEP = 4096
+_LZ4_LEAST_HIGH, _LZ4_MOST = 3, 12  # between them, LZ4 works with its other, slower compressor
+_ZSTD_DEFAULT_LEVEL = 1
+_PART = 256 * 1024
+_PIECE = 4096
+"""Given to a decompressor at a time. What is behind the end of a frame comes back as a copy: with long pieces, many
+small frames would be copied over and over."""
 
 
 class TooMuchError(CorruptRecordError):
@@ -63,11 +69,14 @@ def compress(codec: int, data: BytesLike, *, level: int | None = None) -> bytes:
             compressor = zlib.compressobj(-1 if level is None else level, wbits=31)
             return compressor.compress(data) + compressor.flush()
         case 2:
-            return codec_library().snappy(data)
+            from cramjam import snappy
+
+            return bytes(snappy.compress_raw(data))
         case 3:
             return _lz4_frame(memoryview(data), level)
         case 4:
-            return codec_library().zstd(data, level)
+            low, high = _zstd().CompressionParameter.compression_level.bounds()
+            return bytes(_zstd().compress(data, _ZSTD_DEFAULT_LEVEL if level is None else min(max(level, low), high)))
         case _:
             raise UsageError(f"no compression codec has the id {codec}; known: {CODEC_NAMES}")
 
@@ -81,27 +90,32 @@ def decompress(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYT
 
 def decompressed_parts(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[bytes]:
     """Yields the same in parts, one at a time, because a few crafted bytes can become half a gigabyte."""
-    name = codec_name(codec)
+    name, view = codec_name(codec), memoryview(data)
     try:
         match codec:
             case 0:
                 yield bytes(data)
             case 1:
-                yield from _gunzip(memoryview(data), limit)
+                yield from _limited(_gunzip(view), limit)
             case 2:
-                yield from _unsnappy(memoryview(data), limit)
+                yield from _unsnappy(view, limit)
+            case 3:
+                yield from _limited(lz4_frames(view), limit)
             case _:
-                yield from _read_stream(name, data, limit)
+                yield from _limited(_zstd_frames(view), limit)
     except (OSError, ValueError, zlib.error) as error:
         raise CorruptRecordError(f"a {name} batch does not decompress: {error}") from error
 
 
 def _lz4_frame(data: memoryview, level: int | None) -> bytes:
-    library = codec_library()
+    from cramjam import lz4
+
+    is_high = level is not None and level >= _LZ4_LEAST_HIGH
+    how: dict[str, Any] = {"mode": "high_compression", "compression": min(level or 0, _LZ4_MOST)} if is_high else {}
     parts = [_LZ4_FRAME_START]
     for start in range(0, len(data), _LZ4_BLOCK_SIZE):
         block = data[start : start + _LZ4_BLOCK_SIZE]
-        packed = library.lz4_block(block, level)
+        packed = bytes(lz4.compress_block(block, store_size=False, **how))
         if len(packed) < len(block):
             parts += (len(packed).to_bytes(4, "little"), packed)
         else:
@@ -110,28 +124,41 @@ def _lz4_frame(data: memoryview, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _gunzip(data: memoryview, limit: int) -> Iterator[bytes]:
-    """Gives a member longer and longer pieces. The bytes behind its end come back as a copy, and with long pieces many
-    small members would be copied over and over, as would the rest of a long piece whenever a part is full."""
-    size = at = 0
+def _gunzip(data: memoryview) -> Iterator[bytes]:
+    at = 0
     while True:
-        member, step, piece = zlib.decompressobj(wbits=31), _GZIP_STEP, b""
+        member, piece = zlib.decompressobj(wbits=31), b""
         while not member.eof:
             if not piece:
-                piece = bytes(data[at : at + step])
+                piece = bytes(data[at : at + _PIECE])
                 at += len(piece)
-                step = min(2 * step, _GZIP_LONGEST_STEP)
             is_end = not piece
-            part = member.decompress(piece, _CHUNK)
+            part = member.decompress(piece, _PART)
             piece = member.unconsumed_tail
             if is_end and not part and not member.eof:
                 raise CorruptRecordError("a gzip batch ends in the middle")
-            size += len(part)
-            _check_limit(size, limit)
             yield part
         at -= len(member.unused_data)
         if at == len(data):
             return
+
+
+def _zstd_frames(data: memoryview) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        frame = _zstd().ZstdDecompressor()
+        while not frame.eof:
+            piece = b""
+            if frame.needs_input:
+                piece = bytes(data[at : at + _PIECE])
+                at += len(piece)
+                if not piece:
+                    raise CorruptRecordError("a zstd batch ends in the middle")
+            try:
+                yield frame.decompress(piece, _PART)
+            except _zstd().ZstdError as error:
+                raise ValueError(error) from None
+        at -= len(frame.unused_data)
 
 
 def _unsnappy(data: memoryview, limit: int) -> Iterator[bytes]:
@@ -154,14 +181,21 @@ def _unsnappy(data: memoryview, limit: int) -> Iterator[bytes]:
 
 
 def _unsnappy_block(block: memoryview, limit: int) -> bytes:
+    from cramjam import DecompressionError, snappy
+
     size, _ = read_uvarint(block, 0)
     _check_limit(size, limit)
-    return codec_library().unsnappy(block, size)
+    out = bytearray(size)
+    try:
+        snappy.decompress_raw_into(block, out)
+    except DecompressionError as error:
+        raise ValueError(error) from None
+    return bytes(out)
 
 
-def _read_stream(name: str, data: BytesLike, limit: int) -> Iterator[bytes]:
+def _limited(parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
     size = 0
-    for part in codec_library().unpacked(name, data):
+    for part in parts:
         size += len(part)
         _check_limit(size, limit)
         yield part
@@ -170,3 +204,12 @@ def _read_stream(name: str, data: BytesLike, limit: int) -> Iterator[bytes]:
 def _check_limit(size: int, limit: int) -> None:
     if size > limit:
         raise TooMuchError(f"a batch decompresses to more than {limit} bytes")
+
+
+@cache
+def _zstd() -> Any:
+    try:
+        from compression import zstd
+    except ModuleNotFoundError:
+        from backports import zstd
+    return zstd

@@ -47,6 +47,25 @@ def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     raise ValueError(f"the number at byte {position} has more than 32 bits")
 
 
+def varlong(data: bytes | bytearray | memoryview, at: int, end: int, bits: int = 64) -> tuple[int, int]:
+    """(value, next place) of a zigzag number; the place is -1 where it is torn or has more bits."""
+    value = shift = 0
+    while at < end and shift < bits:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= (1 << bits) - 1
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    return 0, -1
+
+
+def int64(value: int) -> int:
+    """Wraps a sum of two 64-bit numbers that does not fit into 64 bits."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def put_varint(out: bytearray, value: int) -> None:
     """Append a signed number as a zigzag varint; 32 and 64 bits are written alike."""
     rest = (value << 1) ^ (value >> 63)

@@ -150,8 +150,8 @@ def _compact(frame: Bytes, position: int) -> tuple[int, int]:
     return value - 1, position
 
 
-def _octets(read: Callable[[Bytes, int], tuple[int, int]]) -> _Check:
-    """A string, bytes or records."""
+def _octets(read: Callable[[Bytes, int], tuple[int, int]], most: int = sys.maxsize) -> _Check:
+    """A string, bytes or records, with so many bytes at most."""
 
     def check(frame: Bytes, position: int) -> int:
         size, position = read(frame, position)
@@ -160,22 +160,11 @@ def _octets(read: Callable[[Bytes, int], tuple[int, int]]) -> _Check:
         end = position + size
         if end > len(frame):
             _fits(frame, position, size)
+        if size > most:
+            raise ValueError(f"at byte {position} a string has {size} bytes, the most is {most}")
         return end
 
     return check
-
-
-def _compact_string(frame: Bytes, position: int) -> int:
-    """Kafka refuses one that is longer than the older form allows, too."""
-    size, position = _compact(frame, position)
-    if size <= 0:
-        return position
-    end = position + size
-    if end > len(frame):
-        _fits(frame, position, size)
-    if size > MAX_STRING_BYTES:
-        raise ValueError(f"at byte {position} a string has {size} bytes, the most is {MAX_STRING_BYTES}")
-    return end
 
 
 def _array(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check, field: Field) -> _Check:
@@ -249,8 +238,8 @@ def _field(field: Field, *, flexible: bool) -> int | _Check:
         assert kind in ("string", "bytes", "records"), kind
         if not flexible:
             one = _octets(_plain(2 if kind == "string" else 4))
-        else:
-            one = _compact_string if kind == "string" else _octets(_compact)
+        else:  # Kafka refuses a string that is longer than the older form allows, too
+            one = _octets(_compact, MAX_STRING_BYTES if kind == "string" else sys.maxsize)
     return _array(_compact if flexible else _plain(4), one, field) if field.many else one
 
 

@@ -28,22 +28,6 @@ _BLOCK_LEAST = 16  # bytes of all further ones, on the average
 
 def lz4_frames(data: memoryview) -> Iterator[bytes]:
     """Yields what the frames contain, in parts of at most 256 KB. Raises `ValueError`."""
-    for source in _frames(data):
-        yield from _frame(source)
-
-
-def check_frames(data: memoryview) -> None:
-    """Raises `ValueError` for more frames or blocks than `lz4_frames` reads. For a reader that takes any number."""
-    for source in _frames(data):
-        flags, sizes = source.take(2)
-        source.take((8 if flags & _LENGTH else 0) + (4 if flags & _DICTIONARY else 0) + 1)
-        while not _blocks(source, flags, largest=_largest(sizes))[2]:
-            pass
-        source.take(4 if flags & _CONTENT_SUM else 0)
-
-
-def _frames(data: memoryview) -> Iterator[_Source]:
-    """Stops behind the first bytes of each frame. The caller takes the others."""
     source, frames = _Source(data), 0
     while source.at < len(data):
         frames += 1
@@ -53,7 +37,7 @@ def _frames(data: memoryview) -> Iterator[_Source]:
         if int.from_bytes(magic, "little") in _SKIPPED:
             source.take(source.number(4))
         elif magic == _MAGIC:
-            yield source
+            yield from _frame(source)
         else:
             raise ValueError("an lz4 frame starts with other bytes")
 
@@ -87,7 +71,7 @@ def _frame(source: _Source) -> Iterator[bytes]:
     content_sum = _compressor() if flags & _CONTENT_SUM else None
     done, before, is_end = 0, b"", False
     while not is_end:
-        blocks, most, is_end = _blocks(source, flags, largest=_largest(sizes))
+        blocks, most, is_end = _blocks(source, flags, largest=1 << (8 + 2 * (sizes >> 4 & 7)))
         unpacked = _unpacked(b"".join((start, _stored(before, flags), blocks, _END_MARK)), len(before) + most)
         for at in range(len(before), len(unpacked), _PART):
             part = bytes(unpacked[at : at + _PART])
@@ -102,10 +86,6 @@ def _frame(source: _Source) -> Iterator[bytes]:
         raise ValueError(f"the header of an lz4 frame says {length} bytes, and there are {done}")
     if content_sum is not None and source.take(4) != bytes(content_sum.finish())[-4:]:
         raise ValueError("the content of an lz4 frame does not have its checksum")
-
-
-def _largest(sizes: int) -> int:
-    return 1 << (8 + 2 * (sizes >> 4 & 7))
 
 
 def _blocks(source: _Source, flags: int, *, largest: int) -> tuple[memoryview, int, bool]:

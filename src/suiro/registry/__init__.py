@@ -2,8 +2,8 @@
 
 - `schemas`: `Schema`, `Reference`, `RegisteredSchema`. `client`: `RegistryClient`, for any registry with this API.
 - `process`: the registry as a child process.
-- `server`, `app`, `endpoints`: HTTP. They load Starlette and are imported when a registry is served.
-- `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
+- `server`, `app`, `call`, `endpoints`: HTTP. They load Starlette and are imported when a registry is served.
+- `registration`, `deletion`, `settings`, `compatibility`, `associations`: the rules, pure.
 - `state`: the state of the topic. `records`: its records. `storage`: reads and writes the topic.
 - `codecs`: values to bytes and back with schemas of a registry. `in_memory`: a registry for tests (`mock://name`).
 - `topic_columns`: the columns of a topic's values, for OpenLineage.
@@ -16,27 +16,11 @@ from typing import TYPE_CHECKING
 
 from suiro.extras import on_first_use
 from suiro.registry.process import RegistryProcess
-from suiro.registry.schemas import (
-    MOCK_SCHEME,
-    Reference,
-    RegisteredSchema,
-    Schema,
-    SchemaType,
-    SubjectStrategy,
-)
+from suiro.registry.schemas import MOCK_SCHEME, Reference, RegisteredSchema, Schema, SchemaType, SubjectStrategy
 
 if TYPE_CHECKING:
-    from suiro.registry.async_client import AsyncRegistryClient
-    from suiro.registry.client import RegistryClient
-    from suiro.registry.codecs import (
-        AvroCodec,
-        Codec,
-        CodecSettings,
-        NotOneColumn,
-        Undecodable,
-        Unencodable,
-        codec_of,
-    )
+    from suiro.registry.client import AsyncRegistryClient, RegistryClient
+    from suiro.registry.codecs import AvroCodec, Codec, CodecSettings, NotOneColumn, Undecodable, Unencodable, codec_of
     from suiro.registry.in_memory import registry_client, use_registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
     from suiro.registry.topic_columns import columns_of_schema, columns_of_topic, schema_of_topic
@@ -72,8 +56,7 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "async_client": "AsyncRegistryClient",
-        "client": "RegistryClient",
+        "client": "AsyncRegistryClient RegistryClient",
         "codecs": "Codec CodecSettings NotOneColumn Undecodable Unencodable codec_of",
         "codecs.avro": "AvroCodec",
         "in_memory": "registry_client use_registry_client",

@@ -24,12 +24,11 @@ from suiro.clock import SystemClock
 from suiro.errors import RefusedError, SuiroError, TransientError
 from suiro.foundation.http import Guard, Origins, Users, error_json, not_allowed, watching_client
 from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
-from suiro.registry import api_errors as api_errors
-from suiro.registry.api_errors import ApiError
-from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Call, Endpoint, PlainText, role_of
-from suiro.registry.records import compact_json
+from suiro.registry.api_errors import ApiError, store_failed, timed_out
+from suiro.registry.call import Call
+from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Endpoint, role_of
+from suiro.registry.records import DEFAULT_CONTEXT, compact_json
 from suiro.registry.storage import Storage
-from suiro.registry.subjects import DEFAULT_CONTEXT
 from suiro.registry.work import Work
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -66,9 +65,7 @@ class RegistryApp:
         self._clock = SystemClock()
         # A body without a type is accepted, as in Confluent's registry. A web page sends an Origin with it.
         origins = Origins(
-            loopback_only=loopback_only,
-            instead="name users with --auth-file",
-            body_types=(*_REQUEST_TYPES, ""),
+            loopback_only=loopback_only, instead="name users with --auth-file", body_types=(*_REQUEST_TYPES, "")
         )
         self._guard = Guard(
             self._answer,
@@ -90,11 +87,11 @@ class RegistryApp:
         request = Request(scope, receive)
         try:
             response = await self._respond(request)
-        except ApiError as error:
-            response = _error(error)
         except Exception as error:
-            logger.exception("%s %s", request.method, request.url.path)
-            response = _error(ApiError(500, 500, f"Internal server error: {type(error).__name__}"))
+            if not isinstance(error, ApiError):
+                logger.exception("%s %s", request.method, request.url.path)
+                error = ApiError(500, f"Internal server error: {type(error).__name__}")
+            response = Response(error_json(error.code, error.message), error.status, media_type=CONTENT_TYPE)
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
@@ -111,7 +108,7 @@ class RegistryApp:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         if result is None:
             return Response(status_code=204)
-        text = result.text if isinstance(result, PlainText) else compact_json(result)
+        text = result if isinstance(result, str) else compact_json(result)
         return Response(text, media_type=_answer_type(request))
 
     def _work(self, disconnected: threading.Event) -> Work:
@@ -121,7 +118,7 @@ class RegistryApp:
             if disconnected.is_set():
                 raise _ClientDisconnected
             if self._clock.monotonic_ms() > deadline_ms:
-                raise api_errors.timed_out(
+                raise timed_out(
                     f"Parsing and comparing took more than {WORK_TIMEOUT_MS} ms; nothing was written. Try again, or "
                     "send a smaller schema"
                 )
@@ -144,18 +141,18 @@ class RegistryApp:
             parts = [unquote(part, errors="strict") for part in path_parts]
             query = parse_qs(request.scope["query_string"].decode(), keep_blank_values=True, errors="strict")
         except UnicodeDecodeError:
-            raise ApiError(400, 400, "HTTP 400 Bad Request: the path or the query is not UTF-8") from None
+            raise ApiError(400, "HTTP 400 Bad Request: the path or the query is not UTF-8") from None
         context = DEFAULT_CONTEXT
-        if parts[0] == "contexts" and len(parts) > 2:
-            context, parts = _context(parts[1]), parts[2:]
+        if parts[0] == "contexts" and len(parts) > 2:  # :.sandbox:, .sandbox or sandbox
+            context, parts = f".{parts[1].strip(':').removeprefix('.')}", parts[2:]
         methods, path = _route(parts)
         method = "GET" if request.method == "HEAD" else request.method
         endpoint = methods.get(method)
         if endpoint is None:
-            raise ApiError(405, 405, f"HTTP 405 Method Not Allowed: {request.method}")
+            raise ApiError(405, f"HTTP 405 Method Not Allowed: {request.method}")
         denied = not_allowed(request.scope, role_of(method, endpoint))
         if denied is not None:
-            raise api_errors.denied(denied)
+            raise ApiError(40301, f"User is denied: {denied}")
         _answer_type(request)
         body = await _body(request)
         return endpoint, Call(path=path, query=query, body=body, context=context, work=work)
@@ -172,14 +169,14 @@ class RegistryApp:
                 return endpoint(self._storage, call)
         except RefusedError as error:
             if error.code_name in ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
-                raise ApiError(422, 42209, f"Schema is too large: {error}") from error
-            raise api_errors.store_failed(str(error)) from error
+                raise ApiError(42209, f"Schema is too large: {error}") from error
+            raise store_failed(str(error)) from error
         except TransientError as error:
-            raise api_errors.timed_out(str(error)) from error
+            raise timed_out(str(error)) from error
         except ApiError:
             raise
         except SuiroError as error:
-            raise api_errors.store_failed(str(error)) from error
+            raise store_failed(str(error)) from error
 
 
 def _route(parts: list[str]) -> tuple[dict[str, Endpoint], dict[str, str]]:
@@ -191,13 +188,7 @@ def _route(parts: list[str]) -> tuple[dict[str, Endpoint], dict[str, str]]:
             path = {name[1:-1]: part for name, part in zip(names, parts, strict=True) if name.startswith("{")}
             if all(path.values()):
                 return methods, path
-    raise ApiError(404, 404, "HTTP 404 Not Found")
-
-
-def _context(name: str) -> str:
-    """The context of a path: `:.sandbox:`, `.sandbox` or `sandbox`."""
-    name = name.strip(":")
-    return name if name.startswith(".") else f".{name}"
+    raise ApiError(404, "HTTP 404 Not Found")
 
 
 async def _body(request: Request) -> Any:
@@ -205,16 +196,16 @@ async def _body(request: Request) -> Any:
     if not data:
         return None
     if has_too_many_values(data):
-        raise ApiError(413, 413, f"The request has more than {MAX_VALUES} values")
+        raise ApiError(413, f"The request has more than {MAX_VALUES} values")
     try:
         # Given bytes, `json` accepts half of a surrogate pair.
         body = json.loads(data.decode("utf-8-sig"))
         if b"\\u" in data:
             compact_json(body).encode()
     except UnicodeEncodeError:
-        raise ApiError(422, 422, "The request holds half of a surrogate pair, which is no character") from None
+        raise ApiError(422, "The request holds half of a surrogate pair, which is no character") from None
     except (ValueError, RecursionError) as error:
-        raise ApiError(400, 400, f"The request's body is not JSON: {error}") from None
+        raise ApiError(400, f"The request's body is not JSON: {error}") from None
     return body
 
 
@@ -227,9 +218,4 @@ def _answer_type(request: Request) -> str:
             return name
         if name in _ACCEPTED:
             return CONTENT_TYPE
-    raise ApiError(406, 406, f"HTTP 406 Not Acceptable: {accept}; answers are {CONTENT_TYPE}")
-
-
-def _error(error: ApiError) -> Response:
-    body = error_json(error.code, error.message)
-    return Response(body, status_code=error.status, media_type=CONTENT_TYPE)
+    raise ApiError(406, f"HTTP 406 Not Acceptable: {accept}; answers are {CONTENT_TYPE}")

@@ -7,17 +7,14 @@ deleted. A resource has one association of each type; creating a different one o
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from suiro.registry import deletion
 from suiro.registry.api_errors import ApiError, subject_not_found, unprocessable
-from suiro.registry.records import TENANT, association_key, content_hash, guid_of
+from suiro.registry.records import TENANT, association_key, content_hash, guid_of, normal
 from suiro.registry.settings import check_name
-from suiro.registry.state import State
-from suiro.registry.storage import Change, Decision
-from suiro.registry.subjects import normal
+from suiro.registry.state import Change, Decision, State
 
 STRONG, WEAK = "STRONG", "WEAK"
 ANY_NAMESPACE = "-"
@@ -25,15 +22,13 @@ DEFAULT_TYPE = "topic"
 DEFAULT_ASSOCIATION = "value"
 
 
-def find(
-    state: State, name: str, namespace: str, resource_type: str | None, types: Sequence[str]
-) -> list[dict[str, Any]]:
+def find(state: State, name: str, namespace: str, resource_type: str, types: Sequence[str]) -> list[dict[str, Any]]:
     found = _of_resource(state, "resourceName", name, resource_type, types)
     return [one for one in found if namespace in (ANY_NAMESPACE, one.get("resourceNamespace"))]
 
 
 def _of_resource(
-    state: State, member: str, value: str, resource_type: str | None, types: Sequence[str]
+    state: State, member: str, value: str, resource_type: str, types: Sequence[str]
 ) -> list[dict[str, Any]]:
     return [
         one
@@ -102,14 +97,15 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
                 made["guid"] = old["guid"]
             elif not replace:
                 raise ApiError(
-                    409,
                     40901,
                     f"Resource {body['resourceName']!r} already has the association {type_!r}, with subject "
                     f"{old['subject']!r}",
                 )
             elif old["subject"] != subject:
                 changes.append(Change(association_key(old), None))
-        made.setdefault("guid", _guid(made))
+        # The same for the same association, so that a repeated request writes the same record.
+        identity = "\n".join(str(made[name]) for name in ("resourceId", "resourceType", "associationType", "subject"))
+        made.setdefault("guid", guid_of(content_hash(identity)))
         if not any(_same(made, one) for one in state.associations.values()):
             changes.append(Change(association_key(made), {"tenant": TENANT, **made}))
         infos.append({name: made[name] for name in ("subject", "associationType", "lifecycle", "frozen")})
@@ -121,19 +117,13 @@ def _same(made: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     return all(old.get(name) == value for name, value in made.items())
 
 
-def _guid(association: Mapping[str, Any]) -> str:
-    """Returns the same GUID for the same association, so that a repeated request writes the same record."""
-    names = ("resourceId", "resourceType", "associationType", "subject")
-    return str(uuid.UUID(guid_of(content_hash("\n".join(str(association[name]) for name in names)))))
-
-
 def delete(
-    state: State, resource_id: str, resource_type: str | None, types: Sequence[str], *, cascade: bool
+    state: State, resource_id: str, resource_type: str, types: Sequence[str], *, cascade: bool
 ) -> Decision[None]:
     changes: list[Change] = []
     for one in _of_resource(state, "resourceId", resource_id, resource_type, types):
         if one.get("frozen") and not cascade:
-            raise ApiError(409, 40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true")
+            raise ApiError(40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true")
         changes.append(Change(association_key(one), None))
         if cascade and one.get("lifecycle") == STRONG and state.versions(one["subject"]):
             changes += deletion.delete_subject(state, one["subject"], permanent=False).changes

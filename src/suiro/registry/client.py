@@ -1,4 +1,4 @@
-"""A blocking client for any registry with Confluent's REST API.
+"""A blocking client for any registry with Confluent's REST API, and the same for asyncio.
 
 Connections are pooled. Immutable results are cached: the schema of an id, and the id of a schema in a subject. The
 latest version and compatibility results are not cached. Threads may share a client.
@@ -29,7 +29,8 @@ from suiro.errors import (
     UsageError,
 )
 from suiro.foundation.http import AnswerTooLargeError, ask, segment
-from suiro.registry.lru import K, Lru
+from suiro.foundation.threads import InThreads
+from suiro.registry.lru import Lru
 from suiro.registry.schemas import RegisteredSchema, Schema, SchemaJson
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -121,15 +122,13 @@ class RegistryClient:
             transport=transport,
             headers={"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE},
         )
-        self._schemas: Lru[int, Schema] = Lru(
-            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda _, schema: len(schema.text)
-        )
-        self._ids: Lru[tuple[str, Schema, bool], int] = Lru(
-            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda key, _: len(key[1].text)
-        )
-        self._versions: Lru[tuple[str, int], RegisteredSchema] = Lru(
-            cache_size, weight=CACHE_CHARS_MAX, weigh=lambda _, found: len(found.schema.text)
-        )
+
+        def cache(text: Callable[[Any, Any], str]) -> Lru[Any, Any]:
+            return Lru(cache_size, weight=CACHE_CHARS_MAX, weigh=lambda key, value: len(text(key, value)))
+
+        self._schemas: Lru[int, Schema] = cache(lambda _, schema: schema.text)
+        self._ids: Lru[tuple[str, Schema, bool], int] = cache(lambda key, _: key[1].text)
+        self._versions: Lru[tuple[str, int], RegisteredSchema] = cache(lambda _, found: found.schema.text)
 
     def __enter__(self) -> Self:
         return self
@@ -142,17 +141,14 @@ class RegistryClient:
 
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
         """Registers the schema in the subject and returns its id. Raises `IncompatibleSchemaError`."""
-
-        def register() -> int:
-            path = f"subjects/{segment(subject)}/versions{_normalize(normalize)}"
-            return self._call("POST", path, _IdAnswer, schema.to_json()).id
-
-        return _asked_once(self._ids, (subject, schema, normalize), register)
+        path = f"subjects/{segment(subject)}/versions{_asking(normalize=normalize)}"
+        key = (subject, schema, normalize)
+        return self._ids.get_or(key, lambda: self._call("POST", path, _IdAnswer, schema.to_json()).id)
 
     def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
         """Returns the version of the subject with this schema. Raises `SchemaNotFoundError`."""
         try:
-            path = f"subjects/{segment(subject)}{_normalize(normalize)}"
+            path = f"subjects/{segment(subject)}{_asking(normalize=normalize)}"
             return self._call("POST", path, _VersionAnswer, schema.to_json()).registered()
         except SchemaNotFoundError:
             self._ids.forget((subject, schema, normalize))  # it was deleted, so `register` must ask again
@@ -163,7 +159,7 @@ class RegistryClient:
         if schema_id > _LAST_ID:  # Confluent's registry answers as if the path were wrong
             raise SchemaNotFoundError(f"there is no schema {schema_id}: an id has 31 bits", _NOT_FOUND, 40403)
         path = f"schemas/ids/{schema_id}"
-        return _asked_once(self._schemas, schema_id, lambda: self._call("GET", path, SchemaJson).value())
+        return self._schemas.get_or(schema_id, lambda: self._call("GET", path, SchemaJson).value())
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Returns the latest version. Raises `SchemaNotFoundError` if the subject has no version."""
@@ -176,9 +172,7 @@ class RegistryClient:
         if fresh:
             self._versions.forget((subject, version))
         path = f"subjects/{segment(subject)}/versions/{version}?deleted=true"
-        return _asked_once(
-            self._versions, (subject, version), lambda: self._call("GET", path, _VersionAnswer).registered()
-        )
+        return self._versions.get_or((subject, version), lambda: self._call("GET", path, _VersionAnswer).registered())
 
     def subjects(self) -> list[str]:
         return self._call("GET", "subjects", list[str])
@@ -189,10 +183,10 @@ class RegistryClient:
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Soft-deletes the subject: its schemas can still be read by id. `permanent` deletes what was soft-deleted."""
-        return self._call("DELETE", f"subjects/{segment(subject)}{_permanent(permanent)}", list[int])
+        return self._call("DELETE", f"subjects/{segment(subject)}{_asking(permanent=permanent)}", list[int])
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
-        path = f"subjects/{segment(subject)}/versions/{version}{_permanent(permanent)}"
+        path = f"subjects/{segment(subject)}/versions/{version}{_asking(permanent=permanent)}"
         return self._call("DELETE", path, int)
 
     def compatibility(self, subject: str) -> str:
@@ -247,13 +241,50 @@ class RegistryClient:
         raise failure
 
 
-def _asked_once(known: Lru[K, V], key: K, ask: Callable[[], V]) -> V:
-    """Two threads that miss a key both ask; either answer is right."""
-    found = known.get(key)
-    if found is None:
-        found = ask()
-        known.put(key, found)
-    return found
+class AsyncRegistryClient(InThreads):
+    """A `RegistryClient`, with its pool, cache and retries, for programs on asyncio. Closing it also closes the client:
+    `AsyncRegistryClient(RegistryClient(url))`."""
+
+    def __init__(self, client: RegistryClient) -> None:
+        super().__init__("registry", client.close)
+        self._client = client
+
+    async def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
+        """Like `RegistryClient.register`; the other methods are alike."""
+        return await self._call(self._client.register, subject, schema, normalize=normalize)
+
+    async def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
+        return await self._call(self._client.lookup, subject, schema, normalize=normalize)
+
+    async def schema(self, schema_id: int) -> Schema:
+        return await self._call(self._client.schema, schema_id)
+
+    async def latest(self, subject: str) -> RegisteredSchema:
+        return await self._call(self._client.latest, subject)
+
+    async def version(self, subject: str, version: int, *, fresh: bool = False) -> RegisteredSchema:
+        return await self._call(self._client.version, subject, version, fresh=fresh)
+
+    async def subjects(self) -> list[str]:
+        return await self._call(self._client.subjects)
+
+    async def versions(self, subject: str) -> list[int]:
+        return await self._call(self._client.versions, subject)
+
+    async def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        return await self._call(self._client.delete_subject, subject, permanent=permanent)
+
+    async def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
+        return await self._call(self._client.delete_version, subject, version, permanent=permanent)
+
+    async def compatibility(self, subject: str) -> str:
+        return await self._call(self._client.compatibility, subject)
+
+    async def compatible(self, subject: str, schema: Schema) -> list[str]:
+        return await self._call(self._client.compatible, subject, schema)
+
+    async def set_compatibility(self, level: str, subject: str | None = None) -> None:
+        await self._call(self._client.set_compatibility, level, subject)
 
 
 def _answer(method: str, url: str, response: httpx.Response, kind: type[V]) -> V:
@@ -282,12 +313,8 @@ def _error(method: str, url: str, response: httpx.Response) -> RegistryError:
     return kind(f"{method} {url}: {message}", status, code)
 
 
-def _normalize(asked: bool) -> str:
-    return "?normalize=true" if asked else ""
-
-
-def _permanent(asked: bool) -> str:
-    return "?permanent=true" if asked else ""
+def _asking(**flags: bool) -> str:
+    return "".join(f"?{name}=true" for name, is_asked in flags.items() if is_asked)
 
 
 def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:

@@ -18,9 +18,9 @@ from typing import Any
 
 from suiro.registry.api_errors import invalid_schema
 from suiro.registry.formats import Import, InvalidSchema, Parsed, TooComplex
+from suiro.registry.records import qualify_reference
 from suiro.registry.settings import config_in_scope
 from suiro.registry.state import State, StoredSchema
-from suiro.registry.subjects import qualify_reference
 from suiro.registry.work import Work
 
 MAX_IMPORTS = 2_000

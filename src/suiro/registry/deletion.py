@@ -11,8 +11,7 @@ from suiro.registry import records
 from suiro.registry.api_errors import ApiError, subject_not_found, version_not_found
 from suiro.registry.records import Key
 from suiro.registry.settings import refuse_read_only
-from suiro.registry.state import State, StoredSchema
-from suiro.registry.storage import Change, Decision
+from suiro.registry.state import Change, Decision, State, StoredSchema
 
 
 def delete_subject(state: State, subject: str, *, permanent: bool) -> Decision[list[int]]:
@@ -23,7 +22,7 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Decision[l
         raise subject_not_found(subject)
     if permanent:
         if live:
-            raise ApiError(404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
+            raise ApiError(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
         for one in all_versions:
             _refuse_referenced(state, one, permanent=True)
         changes = [Change(Key.schema(subject, one.version), None) for one in all_versions]
@@ -56,9 +55,7 @@ def delete_version(state: State, subject: str, version: int, *, permanent: bool)
     if permanent:
         if not schema.deleted:
             raise ApiError(
-                404,
-                40407,
-                f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted",
+                40407, f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted"
             )
         _refuse_referenced(state, schema, permanent=True)
         return Decision(version, (Change(Key.schema(subject, version), None),))
@@ -72,14 +69,14 @@ def delete_version(state: State, subject: str, version: int, *, permanent: bool)
 
 
 def _is_soft_deleted(code: int, what: str) -> ApiError:
-    return ApiError(404, code, f"{what} was soft deleted. Set permanent=true to delete permanently")
+    return ApiError(code, f"{what} was soft deleted. Set permanent=true to delete permanently")
 
 
 def _refuse_referenced(state: State, schema: StoredSchema, *, permanent: bool) -> None:
     """Soft-deleted schemas still need their references to be read, so they prevent a permanent delete."""
     if any(permanent or not one.deleted for one in state.referrers(schema.subject, schema.version)):
         key = f"{{magic=1,keytype=SCHEMA,subject={schema.subject},version={schema.version}}}"
-        raise ApiError(422, 42206, f"One or more references exist to the schema {key}.")
+        raise ApiError(42206, f"One or more references exist to the schema {key}.")
 
 
 def _own_settings(state: State, subject: str) -> list[Change]:

@@ -6,14 +6,12 @@ worker thread and may block. It raises `ApiError` to return an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from suiro.foundation.http import Role
-from suiro.numerals import natural, whole_number
-from suiro.registry import associations, deletion, queries, settings
+from suiro.registry import associations, deletion, settings
 from suiro.registry.api_errors import (
     INVALID_SCHEMA,
     ApiError,
@@ -22,119 +20,38 @@ from suiro.registry.api_errors import (
     unprocessable,
     version_not_found,
 )
-from suiro.registry.queries import parse_version
-from suiro.registry.registration import Registered, Request, compatible, look_up, register
-from suiro.registry.schemas import MAX_NUMBER, SCHEMA_TYPES
-from suiro.registry.settings import scoped
-from suiro.registry.state import State, StoredSchema
-from suiro.registry.storage import Decision, Storage
-from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
-from suiro.registry.work import Work
+from suiro.registry.call import LATEST, Call
+from suiro.registry.compatibility import imports_of
+from suiro.registry.formats import InvalidSchema, TooComplex
+from suiro.registry.records import QualifiedSubject
+from suiro.registry.registration import Request, compatible, look_up, register
+from suiro.registry.schemas import SCHEMA_TYPES
+from suiro.registry.state import Decision, State, StoredSchema
+from suiro.registry.storage import Storage
 
 API_VERSION = "8.0.0"  # the version of Confluent's registry that has this API
 SCHEMAS_MAX = 1_000
 """The most schemas of an answer, as in Confluent's registry: all of them may be hundreds of megabytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlainText:
-    """A response that is sent as it is, not as JSON."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    path: Mapping[str, str]
-    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    body: Any = None
-    context: str = DEFAULT_CONTEXT  # of a path below /contexts
-    work: Work = field(default_factory=Work)
-
-    def text(self, *names: str, default: str = "") -> str:
-        return next((self.query[name][0] for name in names if self.query.get(name)), default)
-
-    def flag(self, *names: str) -> bool:
-        return self.text(*names).lower() == "true"
-
-    def deleted_or_not(self) -> dict[str, bool]:
-        """Whether a list has soft-deleted versions too, or only those."""
-        return {"deleted": self.flag("deleted"), "deleted_only": self.flag("deletedOnly", "deleted_only")}
-
-    def asked(self, name: str) -> bool | None:
-        return self.flag(name) if self.query.get(name) else None
-
-    def number(self, name: str, default: int) -> int:
-        text = self.text(name, default=str(default))
-        try:
-            return whole_number(text)
-        except ValueError:
-            raise unprocessable(f"{name}={text}: a whole number is expected") from None
-
-    def subject(self) -> str:
-        return self.qualify(self.path["subject"])
-
-    def aliased(self, state: State) -> str:
-        """The subject of the path, or the one that it stands for (`alias` of its configuration)."""
-        subject = self.subject()
-        alias = state.configs.get(subject, {}).get("alias")
-        return normal(alias) if alias else subject
-
-    def qualify(self, name: str) -> str:
-        if self.context == DEFAULT_CONTEXT or name.startswith(":"):
-            return normal(name)
-        return str(QualifiedSubject(self.context, name))
-
-    def scope(self) -> str | None:
-        """The scope of a setting: a subject, a context (`:.ctx:`), or None for all."""
-        if "subject" in self.path:
-            return scoped(self.subject())
-        return None if self.context == DEFAULT_CONTEXT else f":{self.context}:"
-
-    def subject_asked(self) -> str | None:
-        """The parameter `subject`; in a path below /contexts at least the context."""
-        name = self.text("subject")
-        return self.qualify(name) if name or self.context != DEFAULT_CONTEXT else None
-
-    def prefix(self) -> str:
-        if self.context != DEFAULT_CONTEXT:
-            return f":{self.context}:{self.text('subjectPrefix')}"
-        return self.text("subjectPrefix", default=WILDCARD)
-
-    def paged(self, items: Sequence[Any], most: int = -1) -> list[Any]:
-        limit = self.number("limit", most)
-        if most > 0 and not 0 < limit <= most:
-            limit = most
-        return queries.page(items, self.number("offset", 0), limit)
-
-    def object(self) -> Mapping[str, Any]:
-        if not isinstance(self.body, dict):
-            raise unprocessable("The request's body is a JSON object")
-        return self.body
-
-
 Endpoint = Callable[[Storage, Call], Any]
+"""A text that it returns is sent as it is, not as JSON."""
 
 T = TypeVar("T")
 
 
-def _from_state(storage: Storage, decide: Callable[[State], T]) -> T:
-    with storage.state() as state:
-        return decide(state)
-
-
 def _decided(storage: Storage, call: Call, decide: Callable[[State], T]) -> T:
     """Decides from the current state, which is not locked while schemas are parsed or compared."""
-    return call.work.run(lambda: _from_state(storage, decide))
+
+    def from_state() -> T:
+        with storage.state() as state:
+            return decide(state)
+
+    return call.work.run(from_state)
 
 
 def _reading(decide: Callable[[State, Call], Any]) -> Endpoint:
-    """Makes an endpoint that answers from the current state and parses nothing."""
-    return lambda storage, call: _from_state(storage, lambda state: decide(state, call))
-
-
-def _computing(decide: Callable[[State, Call], Any]) -> Endpoint:
-    """Makes an endpoint that answers from the current state and may parse a schema to format it."""
+    """Makes an endpoint that answers from the current state."""
     return lambda storage, call: _decided(storage, call, lambda state: decide(state, call))
 
 
@@ -155,9 +72,35 @@ def _written(storage: Storage, call: Call, decide: Callable[[State], Decision[T]
     return call.work.run(lambda: storage.write(decide))
 
 
+def _schema_json(state: State, call: Call, schema: StoredSchema, form: str) -> dict[str, Any]:
+    """Returns the schema without the subject and version in which it is registered."""
+    answer: dict[str, Any] = {"schema": schema.text, "schemaType": schema.type}
+    if form:
+        imports = imports_of(state, schema.references, schema.subject)
+        try:
+            parsed = call.work.parse(schema.type, schema.text, imports, strict=False)
+            answer["schema"] = call.work.formatted(parsed, form)
+        except (InvalidSchema, TooComplex) as error:
+            raise unprocessable(str(error)) from None
+    if schema.references:
+        answer["references"] = list(schema.references)
+    if schema.metadata is not None:
+        answer["metadata"] = schema.metadata
+    if schema.rule_set is not None:
+        answer["ruleSet"] = schema.rule_set
+    return {**answer, "guid": schema.guid}
+
+
+def _version_json(state: State, call: Call, schema: StoredSchema, form: str) -> dict[str, Any]:
+    answer = {"subject": schema.subject, "version": schema.version, "id": schema.id}
+    answer |= _schema_json(state, call, schema, form)
+    answer["ts"] = schema.timestamp
+    return answer | {"deleted": True} if schema.deleted else answer
+
+
 @_reading
 def _subjects(state: State, call: Call) -> Any:
-    return call.paged(queries.list_subjects(state, call.prefix(), **call.deleted_or_not()))
+    return call.paged([name for name in call.prefixed(state.subjects) if call.chosen(state.subjects[name].values())])
 
 
 def _look_up(storage: Storage, call: Call) -> Any:
@@ -171,7 +114,7 @@ def _look_up(storage: Storage, call: Call) -> Any:
         found = look_up(state, subject, request, normalize=normalize, deleted=deleted, work=call.work)
         if found is None:
             raise schema_not_found()
-        return _shown(state, call, found)
+        return _version_json(state, call, found, call.text("format"))
 
     return _decided(storage, call, decide)
 
@@ -183,88 +126,112 @@ def _delete_subject(state: State, call: Call) -> Any:
 
 @_reading
 def _versions(state: State, call: Call) -> Any:
-    return call.paged(queries.list_versions(state, call.aliased(state), **call.deleted_or_not()))
+    subject = call.aliased(state)
+    with_deleted = call.flag("deleted") or call.flag("deletedOnly", "deleted_only")
+    if not state.versions(subject, deleted=with_deleted):
+        raise subject_not_found(subject)
+    return call.paged([one.version for one in call.chosen(state.subjects[subject].values())])
 
 
 def _register(storage: Storage, call: Call) -> Any:
     request = Request.from_json(call.object())
     normalize = call.asked("normalize")
 
-    def decide(state: State) -> Decision[Registered]:
+    def decide(state: State) -> Decision[dict[str, Any]]:
         return register(state, call.aliased(state), request, normalize=normalize, work=call.work)
 
-    made = _written(storage, call, decide)
-    return {"id": made.id, "version": made.version, "guid": made.guid}
+    return _written(storage, call, decide)
 
 
-def _shown(state: State, call: Call, found: StoredSchema) -> dict[str, Any]:
-    return queries.version_json(state, found, form=call.text("format"), work=call.work)
+def _version_or_none(state: State, subject: str, version: int, *, deleted: bool) -> StoredSchema | None:
+    if version == LATEST:
+        return next(reversed(state.versions(subject, deleted=deleted)), None)
+    found = state.subjects.get(subject, {}).get(version)
+    return None if found is None or (found.deleted and not deleted) else found
 
 
-@_computing
+def _version_of(state: State, call: Call, *, deleted: bool) -> StoredSchema:
+    """Returns the version of the path."""
+    version, subject = call.version(), call.aliased(state)
+    if not state.versions(subject, deleted=deleted):
+        raise subject_not_found(subject)
+    found = _version_or_none(state, subject, version, deleted=deleted)
+    if found is None:
+        raise version_not_found(version)
+    return found
+
+
+@_reading
 def _version(state: State, call: Call) -> Any:
-    version = parse_version(call.path["version"])
-    found = queries.version_of(state, call.aliased(state), version, deleted=call.flag("deleted"))
-    return _shown(state, call, found)
-
-
-def _version_text(storage: Storage, call: Call) -> Any:
-    return PlainText(_version(storage, call)["schema"])
+    found = _version_of(state, call, deleted=call.flag("deleted"))
+    return _version_json(state, call, found, call.text("format"))
 
 
 @_reading
 def _referenced_by(state: State, call: Call) -> Any:
-    version = parse_version(call.path["version"])
-    return call.paged(queries.referenced_by(state, call.aliased(state), version))
+    schema = _version_of(state, call, deleted=True)
+    ids = {one.id for one in state.referrers(schema.subject, schema.version) if not one.deleted}
+    return call.paged(sorted(ids))
 
 
 @_writing
 def _delete_version(state: State, call: Call) -> Any:
-    version = parse_version(call.path["version"])
-    return deletion.delete_version(state, call.aliased(state), version, permanent=call.flag("permanent"))
+    version, subject = call.version(), call.aliased(state)
+    return deletion.delete_version(state, subject, version, permanent=call.flag("permanent"))
 
 
-@_computing
+@_reading
 def _latest_with_metadata(state: State, call: Call) -> Any:
     keys, values = call.query.get("key", ()), call.query.get("value", ())
     if len(keys) != len(values):
         raise unprocessable(f"{len(keys)} parameters 'key', {len(values)} 'value': each key has one value")
-    properties = dict(zip(keys, values, strict=True))
+    wanted = dict(zip(keys, values, strict=True))
     subject = call.aliased(state)
-    return _shown(state, call, queries.latest_with_metadata(state, subject, properties, deleted=call.flag("deleted")))
+    versions = state.versions(subject, deleted=call.flag("deleted"))
+    for one in reversed(versions):
+        has = (one.metadata or {}).get("properties") or {}
+        if all(has.get(name) == value for name, value in wanted.items()):
+            return _version_json(state, call, one, call.text("format"))
+    raise schema_not_found() if versions else subject_not_found(subject)
 
 
 @_reading
 def _schemas(state: State, call: Call) -> Any:
-    found = queries.list_schemas(state, call.prefix(), **call.deleted_or_not(), latest_only=call.flag("latestOnly"))
-    return [queries.version_json(state, one, form="", work=call.work) for one in call.paged(found, SCHEMAS_MAX)]
+    found: list[StoredSchema] = []
+    for name in call.prefixed(state.subjects):
+        chosen = call.chosen(state.subjects[name].values())
+        found += chosen[-1:] if call.flag("latestOnly") else chosen
+    return [_version_json(state, call, one, "") for one in call.paged(found, SCHEMAS_MAX)]
 
 
-def _types(storage: Storage, call: Call) -> Any:
-    return list(SCHEMA_TYPES)
+def _with_id(state: State, call: Call) -> list[StoredSchema]:
+    """Looks in the subject's context. For a subject without a context it looks in the others if the default context
+    does not have the id."""
+    schema_id, subject = call.schema_id(), call.subject_asked()
+    context = QualifiedSubject.parse(subject or "").context
+    found = state.with_id(context, schema_id)
+    if not found and subject and not subject.startswith(":."):
+        for other in sorted(state.contexts):
+            in_other = state.with_id(other, schema_id)
+            found = [one for one in in_other if QualifiedSubject.parse(one.subject).subject == subject]
+            if found:
+                break
+    if not found:
+        raise schema_not_found(schema_id)
+    return sorted(found, key=lambda one: (one.subject, one.version))
 
 
-def _schema_id(call: Call) -> int:
-    found = natural(call.path["id"], MAX_NUMBER)
-    if found is None:
-        raise schema_not_found(call.path["id"])
-    return found
-
-
-@_computing
+@_reading
 def _by_id(state: State, call: Call) -> Any:
-    return queries.by_id(
-        state,
-        _schema_id(call),
-        call.subject_asked(),
-        form=call.text("format"),
-        max_id=call.flag("fetchMaxId"),
-        work=call.work,
-    )
-
-
-def _text_by_id(storage: Storage, call: Call) -> Any:
-    return PlainText(_by_id(storage, call)["schema"])
+    found, subject = _with_id(state, call), call.subject_asked()
+    in_subject = [one for one in found if subject and one.subject == subject]
+    schema = in_subject[-1] if in_subject else found[0]
+    answer = _schema_json(state, call, schema, call.text("format"))
+    if in_subject:
+        answer = {"subject": schema.subject, "version": schema.version, "id": schema.id, **answer}
+    if call.flag("fetchMaxId"):
+        answer["maxId"] = state.max_id(schema.context)
+    return answer
 
 
 @_reading
@@ -280,38 +247,39 @@ def _versions_by_id(state: State, call: Call) -> Any:
 def _places(state: State, call: Call) -> list[StoredSchema]:
     asked, deleted = call.subject_asked(), call.flag("deleted")
     bare = asked is None or not QualifiedSubject.parse(asked).subject
-    return [
-        one
-        for one in queries.with_id(state, _schema_id(call), asked)
-        if (deleted or not one.deleted) and (bare or one.subject == asked)
-    ]
+    return [one for one in _with_id(state, call) if (deleted or not one.deleted) and (bare or one.subject == asked)]
 
 
-@_computing
+def _with_guid(state: State, call: Call) -> list[StoredSchema]:
+    found = state.with_guid(call.path["guid"])
+    if not found:
+        raise schema_not_found(call.path["guid"])
+    return found
+
+
+@_reading
 def _by_guid(state: State, call: Call) -> Any:
-    return queries.by_guid(state, call.path["guid"], form=call.text("format"), work=call.work)
+    return _schema_json(state, call, _with_guid(state, call)[0], call.text("format"))
 
 
 @_reading
 def _ids_by_guid(state: State, call: Call) -> Any:
-    found = {(one.context, one.id) for one in state.with_guid(call.path["guid"])}
-    if not found:
-        raise schema_not_found(call.path["guid"])
+    found = {(one.context, one.id) for one in _with_guid(state, call)}
     return [{"context": context, "id": schema_id} for context, schema_id in sorted(found)]
 
 
 def _verdict(storage: Storage, call: Call) -> Any:
     """Compares with the version of the path, or without one with those that the subject's level requires. With
     `verbose`, an invalid schema counts as incompatible, and the reason is returned."""
-    version = parse_version(call.path["version"]) if "version" in call.path else None
+    version = call.version() if "version" in call.path else None
     request, normalize = Request.from_json(call.object()), call.asked("normalize")
     verbose = call.flag("verbose")
 
     def decide(state: State) -> list[str]:
         subject, against = call.aliased(state), None
         if version is not None:
-            found = queries.version_or_none(state, subject, version, deleted=False)
-            if found is None and version != queries.LATEST:
+            found = _version_or_none(state, subject, version, deleted=False)
+            if found is None and version != LATEST:
                 raise version_not_found(version)  # also where there is no such subject
             against = [found] if found is not None else []
         try:
@@ -322,10 +290,7 @@ def _verdict(storage: Storage, call: Call) -> Any:
             return [error.message.encode(errors="backslashreplace").decode()]  # it may have half of a surrogate pair
 
     messages = _decided(storage, call, decide)
-    answer: dict[str, Any] = {"is_compatible": not messages}
-    if verbose:
-        answer["messages"] = messages
-    return answer
+    return {"is_compatible": not messages, **({"messages": messages} if verbose else {})}
 
 
 @_reading
@@ -368,14 +333,9 @@ def _contexts(state: State, call: Call) -> Any:
 
 @_reading
 def _associations(state: State, call: Call) -> Any:
-    found = associations.find(
-        state,
-        call.path["name"],
-        call.path["namespace"],
-        call.text("resourceType") or None,
-        call.query.get("associationType", ()),
-    )
-    return call.paged(found)
+    types = call.query.get("associationType", ())
+    name, namespace = call.path["name"], call.path["namespace"]
+    return call.paged(associations.find(state, name, namespace, call.text("resourceType"), types))
 
 
 def _create_associations(storage: Storage, call: Call, *, replace: bool = False) -> Any:
@@ -390,27 +350,13 @@ def _create_associations(storage: Storage, call: Call, *, replace: bool = False)
     return storage.write(lambda state: associations.create(state, body, replace=replace))
 
 
-def _replace_associations(storage: Storage, call: Call) -> Any:
-    return _create_associations(storage, call, replace=True)
+_replace_associations = partial(_create_associations, replace=True)
 
 
 @_writing
 def _delete_associations(state: State, call: Call) -> Any:
-    return associations.delete(
-        state,
-        call.path["resource"],
-        call.text("resourceType") or None,
-        call.query.get("associationType", ()),
-        cascade=call.flag("cascadeLifecycle"),
-    )
-
-
-def _root(storage: Storage, call: Call) -> Any:
-    return {}
-
-
-def _server_version(storage: Storage, call: Call) -> Any:
-    return {"version": API_VERSION, "commitId": ""}
+    types, cascade = call.query.get("associationType", ()), call.flag("cascadeLifecycle")
+    return associations.delete(state, call.path["resource"], call.text("resourceType"), types, cascade=cascade)
 
 
 def _cluster_id(storage: Storage, call: Call) -> Any:
@@ -418,18 +364,18 @@ def _cluster_id(storage: Storage, call: Call) -> Any:
 
 
 ROUTES: dict[str, dict[str, Endpoint]] = {
-    "": {"GET": _root},
+    "": {"GET": lambda storage, call: {}},
     "subjects": {"GET": _subjects},
     "subjects/{subject}": {"POST": _look_up, "DELETE": _delete_subject},
     "subjects/{subject}/versions": {"GET": _versions, "POST": _register},
     "subjects/{subject}/versions/{version}": {"GET": _version, "DELETE": _delete_version},
-    "subjects/{subject}/versions/{version}/schema": {"GET": _version_text},
+    "subjects/{subject}/versions/{version}/schema": {"GET": lambda storage, call: _version(storage, call)["schema"]},
     "subjects/{subject}/versions/{version}/referencedby": {"GET": _referenced_by},
     "subjects/{subject}/metadata": {"GET": _latest_with_metadata},
     "schemas": {"GET": _schemas},
-    "schemas/types": {"GET": _types},
+    "schemas/types": {"GET": lambda storage, call: list(SCHEMA_TYPES)},
     "schemas/ids/{id}": {"GET": _by_id},
-    "schemas/ids/{id}/schema": {"GET": _text_by_id},
+    "schemas/ids/{id}/schema": {"GET": lambda storage, call: _by_id(storage, call)["schema"]},
     "schemas/ids/{id}/subjects": {"GET": _subjects_by_id},
     "schemas/ids/{id}/versions": {"GET": _versions_by_id},
     "schemas/guids/{guid}": {"GET": _by_guid},
@@ -444,17 +390,9 @@ ROUTES: dict[str, dict[str, Endpoint]] = {
     "associations": {"POST": _create_associations, "PUT": _replace_associations},
     "associations/resources/{namespace}/{name}": {"GET": _associations},
     "associations/resources/{resource}": {"DELETE": _delete_associations},
-    "v1/metadata/version": {"GET": _server_version},
+    "v1/metadata/version": {"GET": lambda storage, call: {"version": API_VERSION, "commitId": ""}},
     "v1/metadata/id": {"GET": _cluster_id},
 }
-
-WRITING = frozenset(
-    endpoint
-    for methods in ROUTES.values()
-    for method, endpoint in methods.items()
-    if method in ("PUT", "DELETE") or endpoint in (_register, _create_associations)
-)
-"""Endpoints that write. Each reads the whole log before it decides."""
 
 WORKING = frozenset({_look_up, _verdict})
 """Endpoints that parse and compare schemas."""
@@ -468,3 +406,9 @@ def role_of(method: str, endpoint: Endpoint) -> Role:
     if method == "GET" or endpoint in WORKING:
         return Role.VIEWER
     return Role.OPERATOR if endpoint in _FOR_OPERATORS else Role.ADMIN
+
+
+WRITING = frozenset(
+    one for methods in ROUTES.values() for method, one in methods.items() if role_of(method, one) > Role.VIEWER
+)
+"""Endpoints that write. Each reads the whole log before it decides."""

@@ -20,12 +20,11 @@ import httpx
 
 from suiro.extras import require
 from suiro.registry.client import RegistryClient
-from suiro.registry.records import Key, LogRecord, compact_json
+from suiro.registry.records import Key, compact_json
 from suiro.registry.schemas import MOCK_SCHEME
 
 if TYPE_CHECKING:
-    from suiro.registry.state import State
-    from suiro.registry.storage import Decision
+    from suiro.registry.state import Decision, State
 
 T = TypeVar("T")
 
@@ -84,15 +83,7 @@ class MemoryStorage:
     def append(self, key: bytes, value: bytes | None) -> None:
         parsed = Key.parse(key)
         assert parsed is not None
-        self._state.apply(
-            LogRecord(
-                parsed,
-                None if value is None else json.loads(value),
-                offset=len(self.log),
-                timestamp=1,
-                raw_key=key,
-            )
-        )
+        self._state.apply(parsed, None if value is None else json.loads(value), raw_key=key, timestamp=1)
         self.log.append((key, value))
 
 

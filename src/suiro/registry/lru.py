@@ -38,6 +38,14 @@ class Lru(Generic[K, V]):
             while self._weighs > self._weight or len(self._values) > self._size:
                 self._weighs -= self._weigh(*self._values.popitem(last=False))
 
+    def get_or(self, key: K, make: Callable[[], V]) -> V:
+        """Two threads that miss a key both make a value; either is right."""
+        found = self.get(key)
+        if found is None:
+            found = make()
+            self.put(key, found)
+        return found
+
     def forget(self, key: K) -> None:
         with self._lock:
             if key in self._values:

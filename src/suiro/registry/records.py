@@ -14,6 +14,9 @@ Keys and values are JSON. The members of a key have a fixed order, because compa
 | ASSOC | tenant, resourceName, resourceNamespace, resourceType, associationType, subject | a topic's subject |
 
 Members that this version does not know are kept in the value and written back.
+
+Names of subjects are `:.sandbox:orders-value` in a context, `orders-value` in the default context `.`. Each context has
+separate ids. A subject is always stored in its shortest form, without the default context.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 SCHEMA = "SCHEMA"
 CONFIG = "CONFIG"
@@ -35,6 +38,10 @@ CONTEXT = "CONTEXT"
 ASSOC = "ASSOC"
 _EARLIER_ASSOC = "ASSOCIATION"
 """The key type that early versions of this registry wrote. No other registry reads it."""
+
+DEFAULT_CONTEXT = "."
+GLOBAL_CONTEXT = ".__GLOBAL"
+WILDCARD = ":*:"
 
 TENANT = "default"
 _SCHEMA_MAGIC, _OTHER_MAGIC = 1, 0
@@ -97,17 +104,6 @@ def association_key(association: Mapping[str, Any]) -> Key:
     return Key(ASSOC, (("tenant", TENANT), *((name, association.get(name)) for name in names)))
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """A record as it was read. `value` is None for a tombstone. Compaction compares `raw_key`."""
-
-    key: Key
-    value: dict[str, Any] | None
-    offset: int = -1
-    timestamp: int = 0
-    raw_key: bytes = b""
-
-
 def content_hash(
     text: str,
     references: Sequence[Mapping[str, Any]] = (),
@@ -128,3 +124,32 @@ def content_hash(
 
 def guid_of(content: bytes) -> str:
     return str(uuid.UUID(bytes=content))
+
+
+class QualifiedSubject(NamedTuple):
+    context: str
+    subject: str
+
+    @classmethod
+    def parse(cls, name: str) -> QualifiedSubject:
+        if name.startswith(":."):
+            context, _, subject = name[1:].partition(":")
+            return cls(context, subject)
+        return cls(DEFAULT_CONTEXT, name)
+
+    def __str__(self) -> str:
+        if self.context == DEFAULT_CONTEXT:
+            return self.subject
+        return f":{self.context}:{self.subject}"
+
+
+def normal(name: str) -> str:
+    """`:.:orders` is `orders`."""
+    return str(QualifiedSubject.parse(name))
+
+
+def qualify_reference(subject: str, parent: str) -> str:
+    """A reference without a context is in the context of the schema that refers to it."""
+    if subject.startswith(":."):
+        return normal(subject)
+    return str(QualifiedSubject(QualifiedSubject.parse(parent).context, subject))

@@ -17,31 +17,25 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeGuard
 
 from suiro.registry import compatibility
-from suiro.registry.api_errors import (
-    ApiError,
-    incompatible,
-    invalid_schema,
-    invalid_version,
-    not_permitted,
-    unprocessable,
-)
+from suiro.registry.api_errors import ApiError, invalid_schema, invalid_version, not_permitted, unprocessable
 from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
 from suiro.registry.formats import Parsed
-from suiro.registry.merging import check_metadata, check_rule_set, merge_metadata, merge_rule_sets
-from suiro.registry.records import Key, content_hash, guid_of
+from suiro.registry.records import Key, QualifiedSubject, content_hash, guid_of, qualify_reference
 from suiro.registry.schemas import AVRO, MAX_NUMBER, PROTOBUF
 from suiro.registry.settings import (
     IMPORT,
+    check_metadata,
     check_name,
+    check_rule_set,
     config_in_scope,
     level_of,
+    merge_metadata,
+    merge_rule_sets,
     mode_in_scope,
     not_permitted_in,
     refuse_read_only,
 )
-from suiro.registry.state import State, StoredSchema
-from suiro.registry.storage import Change, Decision
-from suiro.registry.subjects import QualifiedSubject, qualify_reference
+from suiro.registry.state import Change, Decision, State, StoredSchema
 from suiro.registry.work import Work
 
 _MERGED = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
@@ -103,17 +97,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
-    id: int
-    version: int
-    guid: str
-
-
 def register(
     state: State, subject: str, request: Request, *, normalize: bool | None, work: Work
-) -> Decision[Registered]:
-    """`normalize` None: as the configuration says."""
+) -> Decision[dict[str, Any]]:
+    """The result is the id, version and guid. `normalize` None: as the configuration says."""
     check_name(subject)
     refuse_read_only(state, subject)
     asked = _Asked(state, subject, request, normalize=normalize, work=work)
@@ -127,23 +114,28 @@ def register(
         found = asked.find_as_sent()
     if asked.is_meant(found):
         return _known(found)
-    _check_import(subject, request, is_import=is_import)
     if is_import:
+        if request.id < 0:
+            raise not_permitted_in(subject, "is in import mode: a schema comes with its id and version")
         _check_json(candidate)
     else:
+        if request.id >= 0:
+            raise not_permitted_in(subject, "is not in import mode")
         candidate = asked.merged()
         found = asked.find(candidate)
         if asked.is_meant(found):
             return _known(found)
-        if messages := asked.problems(candidate, previous_versions(state, subject, candidate.metadata)):
-            raise incompatible(subject, messages)
+        if messages := asked.problems(candidate, previous_versions(state, subject, candidate.request.metadata)):
+            raise ApiError(
+                409,
+                "Schema being registered is incompatible with an earlier schema for subject "
+                f'"{subject}", details: [{", ".join(messages)}]',
+            )
     version = _version(state, subject, request, importing=is_import)
     schema_id = _id(state, subject, candidate, request)
     value = candidate.value(subject, version, schema_id)
-    return Decision(
-        Registered(id=schema_id, version=version, guid=value["guid"]),
-        (Change(Key.schema(subject, version), value),),
-    )
+    result = {name: value[name] for name in ("id", "version", "guid")}
+    return Decision(result, (Change(Key.schema(subject, version), value),))
 
 
 def look_up(
@@ -169,7 +161,7 @@ def compatible(
     asked = _Asked(state, subject, request, normalize=normalize, work=work)
     candidate = asked.merged()
     if against is None:
-        against = previous_versions(state, subject, candidate.metadata)
+        against = previous_versions(state, subject, candidate.request.metadata)
     return asked.problems(candidate, against)
 
 
@@ -185,16 +177,17 @@ def _check_json(candidate: _Candidate) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
+    request: Request  # its references have their versions
     parsed: Parsed
-    text: str
-    references: tuple[dict[str, Any], ...]
-    metadata: dict[str, Any] | None
-    rule_set: dict[str, Any] | None
     normalized: bool
 
     @property
+    def text(self) -> str:
+        return self.parsed.normalized if self.normalized else self.parsed.canonical
+
+    @property
     def content(self) -> bytes:
-        return content_hash(self.text, self.references, self.metadata, self.rule_set)
+        return content_hash(self.text, self.request.references, self.request.metadata, self.request.rule_set)
 
     def means(self, stored: Parsed) -> bool:
         if self.normalized and stored.normalized == self.parsed.normalized:
@@ -202,20 +195,15 @@ class _Candidate:
         return stored.canonical == self.parsed.canonical
 
     def value(self, subject: str, version: int, schema_id: int) -> dict[str, Any]:
-        made: dict[str, Any] = {
-            "subject": subject,
-            "version": version,
-            "id": schema_id,
-            "guid": guid_of(self.content),
-        }
+        made: dict[str, Any] = {"subject": subject, "version": version, "id": schema_id, "guid": guid_of(self.content)}
         if self.parsed.type != AVRO:
             made["schemaType"] = self.parsed.type
-        if self.references:
-            made["references"] = list(self.references)
-        if self.metadata is not None:
-            made["metadata"] = self.metadata
-        if self.rule_set is not None:
-            made["ruleSet"] = self.rule_set
+        if self.request.references:
+            made["references"] = list(self.request.references)
+        if self.request.metadata is not None:
+            made["metadata"] = self.request.metadata
+        if self.request.rule_set is not None:
+            made["ruleSet"] = self.request.rule_set
         return {**made, "schema": self.text, "deleted": False}
 
 
@@ -223,14 +211,7 @@ class _Asked:
     """A request about a subject, with the state that decides it. `deleted`: soft-deleted versions count too."""
 
     def __init__(
-        self,
-        state: State,
-        subject: str,
-        request: Request,
-        *,
-        normalize: bool | None,
-        work: Work,
-        deleted: bool = False,
+        self, state: State, subject: str, request: Request, *, normalize: bool | None, work: Work, deleted: bool = False
     ) -> None:
         self.config = config_in_scope(state, subject)
         self._state = state
@@ -271,14 +252,7 @@ class _Asked:
         parsed = parse_for(
             self._state, request.type, request.text, references, self._subject, self._work, strict=strict
         )
-        return _Candidate(
-            parsed=parsed,
-            text=parsed.normalized if normalized else parsed.canonical,
-            references=references,
-            metadata=request.metadata,
-            rule_set=request.rule_set,
-            normalized=normalized,
-        )
+        return _Candidate(request=replace(request, references=references), parsed=parsed, normalized=normalized)
 
     def _pinned(self, reference: dict[str, Any]) -> dict[str, Any]:
         """The reference with the number of its version: -1 is the latest."""
@@ -317,7 +291,7 @@ class _Asked:
         ]
         if found:
             return max(found, key=lambda one: one.version)
-        return self._find_text(candidate, metadata=candidate.metadata, rule_set=candidate.rule_set)
+        return self._find_text(candidate, metadata=candidate.request.metadata, rule_set=candidate.request.rule_set)
 
     def _find_text(self, candidate: _Candidate, **same: Any) -> StoredSchema | None:
         """Compares parsed texts, because another registry may have stored the schema in another form."""
@@ -325,7 +299,7 @@ class _Asked:
             one
             for one in reversed(self._state.versions(self._subject, deleted=self._deleted))
             if one.type == candidate.parsed.type
-            and one.references == candidate.references
+            and one.references == candidate.request.references
             and all(getattr(one, name) == value for name, value in same.items())
         ]
 
@@ -350,19 +324,12 @@ class _Asked:
         return compatibility.check(self._state, level, candidate.parsed, against, self._work)
 
 
-def _known(found: StoredSchema) -> Decision[Registered]:
-    return Decision(Registered(id=found.id, version=found.version, guid=found.guid))
-
-
-def _check_import(subject: str, request: Request, *, is_import: bool) -> None:
-    if is_import and request.id < 0:
-        raise not_permitted_in(subject, "is in import mode: a schema comes with its id and version")
-    if not is_import and request.id >= 0:
-        raise not_permitted_in(subject, "is not in import mode")
+def _known(found: StoredSchema) -> Decision[dict[str, Any]]:
+    return Decision({"id": found.id, "version": found.version, "guid": found.guid})
 
 
 def _version(state: State, subject: str, request: Request, *, importing: bool) -> int:
-    following = state.next_version(subject)
+    following = max(state.subjects.get(subject, {}), default=0) + 1
     if request.version in (0, -1):
         if following > MAX_NUMBER:
             raise not_permitted(
@@ -387,7 +354,7 @@ def _id(state: State, subject: str, candidate: _Candidate, request: Request) -> 
                 raise not_permitted(f"Overwrite new schema with id {request.id} is not permitted.")
         return request.id
     same = [one for one in state.with_content(context, candidate.content) if one.type == candidate.parsed.type]
-    schema_id = same[0].id if same else state.next_id(context)
+    schema_id = same[0].id if same else state.max_id(context) + 1
     if schema_id > MAX_NUMBER:
         raise not_permitted(
             f"Context {context!r} has given the id {MAX_NUMBER}, the last one that there is; it was imported. Register "

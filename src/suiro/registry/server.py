@@ -72,9 +72,7 @@ class InProcessRegistry:
         self.url = url_of(listener, tls=tls is not None)
         if users is None:
             warn_if_open_to_all(
-                listener,
-                what="the registry",
-                advice="Name users with --auth-file, or let it listen on 127.0.0.1",
+                listener, what="the registry", advice="Name users with --auth-file, or let it listen on 127.0.0.1"
             )
         self._storage = Storage(
             config.bootstrap_servers,

@@ -1,4 +1,5 @@
-"""Compatibility levels and modes: which one applies to a subject, and the records that change it.
+"""Compatibility levels and modes: which one applies to a subject, and the records that change it. Metadata and rules of
+a schema, merged with those of a configuration: the last one wins.
 
 A subject's own setting applies, or else that of its context (`:.sandbox:`), of all contexts (`:.__GLOBAL:`), the
 global one, or the default: BACKWARD and READWRITE. Each member of a configuration is looked up separately.
@@ -7,35 +8,26 @@ global one, or the default: BACKWARD and READWRITE. Each member of a configurati
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from suiro.registry import records
-from suiro.registry.api_errors import (
-    ApiError,
-    invalid_compatibility,
-    not_permitted,
-    subject_not_found,
-    unprocessable,
-)
-from suiro.registry.merging import check_metadata, check_rule_set
-from suiro.registry.records import Key
-from suiro.registry.state import State
-from suiro.registry.storage import Change, Decision
-from suiro.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, QualifiedSubject, normal
+from suiro.registry.api_errors import ApiError, not_permitted, subject_not_found, unprocessable
+from suiro.registry.records import DEFAULT_CONTEXT, GLOBAL_CONTEXT, Key, QualifiedSubject
+from suiro.registry.state import Change, Decision, State
 
-LEVELS = (
-    "NONE",
-    "BACKWARD",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD",
-    "FORWARD_TRANSITIVE",
-    "FULL",
-    "FULL_TRANSITIVE",
-)
+LEVELS = ("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
 DEFAULT_LEVEL = "BACKWARD"
+_LEVELS_SHOWN = "none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive"
 
 READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
 MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
+
+_PHASES = ("migrationRules", "domainRules", "encodingRules")
+_RULE_KINDS = ("CONDITION", "TRANSFORM")
+_RULE_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "READ", "WRITE", "WRITEREAD")
+
+Part = dict[str, Any] | None
+T = TypeVar("T")
 
 LEVEL = "compatibilityLevel"
 _CONFIG_MEMBERS: Mapping[str, type] = {
@@ -50,13 +42,9 @@ _CONFIG_MEMBERS: Mapping[str, type] = {
     "overrideMetadata": dict,
     "defaultRuleSet": dict,
     "overrideRuleSet": dict,
+    LEVEL: str,
 }
 _KINDS = {str: "a text", bool: "true or false", dict: "a JSON object"}
-
-
-def scoped(name: str | None) -> str | None:
-    """Returns the subject, or the name of a context (`:.sandbox:`), or None for all."""
-    return (normal(name) or None) if name is not None else None
 
 
 def _scopes(subject: str | None) -> Iterator[str | None]:
@@ -102,7 +90,7 @@ def not_permitted_in(subject: str, why: str) -> ApiError:
 
 def check_name(subject: str) -> None:
     if not subject or any(ord(char) < 32 or 127 <= ord(char) < 160 for char in subject):
-        raise ApiError(422, 42208, f"The specified subject '{subject}' is not a valid.")
+        raise ApiError(42208, f"The specified subject '{subject}' is not a valid.")
 
 
 def config_of(state: State, subject: str | None, *, default_to_global: bool) -> dict[str, Any]:
@@ -123,37 +111,35 @@ def mode_of(state: State, subject: str | None, *, default_to_global: bool) -> st
 
 
 def _has_no(code: int, subject: str, what: str) -> ApiError:
-    return ApiError(404, code, f"Subject '{subject}' does not have subject-level {what} configured")
+    return ApiError(code, f"Subject '{subject}' does not have subject-level {what} configured")
 
 
 def update_config(state: State, subject: str | None, body: Mapping[str, Any]) -> Decision[dict[str, Any]]:
     """Members that the request does not have stay unchanged; null removes one."""
     if subject is not None:
         check_name(subject)
-    level = body.get("compatibility", body.get(LEVEL))
-    if level is not None and str(level).upper() not in LEVELS:
-        raise invalid_compatibility(level)
-    _refuse_override(state, subject)
-    config = dict(state.configs.get(subject, {}))
+    body = {**body, LEVEL: body["compatibility"]} if "compatibility" in body else body
     given = {name: _member(name, body[name]) for name in _CONFIG_MEMBERS if name in body}
-    if level is not None:
-        given[LEVEL] = str(level).upper()
-    if not given and not {"compatibility", LEVEL} & set(body):
-        raise invalid_compatibility(None)
-    for name in ("compatibility", LEVEL):
-        if name in body and body[name] is None:
-            config.pop(LEVEL, None)
-    for name, value in given.items():
-        config[name] = value
-        if value is None:
-            del config[name]
+    if not given:
+        raise _invalid_level(None)
+    _refuse_override(state, subject)
+    config = {name: value for name, value in {**state.configs.get(subject, {}), **given}.items() if value is not None}
     value = {"subject": subject, **config} if subject is not None else config
-    answer = {"compatibility" if name == LEVEL else name: value for name, value in given.items()}
+    level = given.pop(LEVEL, None)
+    answer = {**given, "compatibility": level} if level is not None else given
     return Decision(answer, (Change(Key.of_subject(records.CONFIG, subject), value),))
+
+
+def _invalid_level(level: object) -> ApiError:
+    return ApiError(42203, f"Invalid compatibility level {level!r}. Valid values are {_LEVELS_SHOWN}")
 
 
 def _member(name: str, value: Any) -> Any:
     """Raises `ApiError` 422. A stored value affects each later registration."""
+    if name == LEVEL and value is not None:
+        if str(value).upper() not in LEVELS:
+            raise _invalid_level(value)
+        return str(value).upper()
     kind = _CONFIG_MEMBERS[name]
     if kind is bool and isinstance(value, str) and value.lower() in ("true", "false"):
         value = value.lower() == "true"  # Jackson accepts this too
@@ -168,11 +154,16 @@ def _member(name: str, value: Any) -> Any:
 
 def delete_config(state: State, subject: str | None) -> Decision[dict[str, Any]]:
     _refuse_override(state, subject)
-    if subject is not None and subject not in state.configs:
+    return _deleted(state.configs, records.CONFIG, subject, {LEVEL: DEFAULT_LEVEL})
+
+
+def _deleted(settings: Mapping[str | None, T], kind: str, subject: str | None, default: T) -> Decision[T]:
+    """The result is what applied before."""
+    if subject in settings:
+        return Decision(settings[subject], (Change(Key.of_subject(kind, subject), None),))
+    if subject is not None:
         raise subject_not_found(subject)
-    old = state.configs.get(subject, {LEVEL: DEFAULT_LEVEL})
-    changes = (Change(Key.of_subject(records.CONFIG, subject), None),) if subject in state.configs else ()
-    return Decision(old, changes)
+    return Decision(default)
 
 
 def _refuse_override(state: State, subject: str | None) -> None:
@@ -187,7 +178,7 @@ def update_mode(state: State, subject: str | None, body: Mapping[str, Any], *, f
     if mode is None:
         raise unprocessable("The request has no member 'mode'")
     if str(mode).upper() not in MODES:
-        raise ApiError(422, 42204, f"Invalid mode {mode!r}. Valid values are {', '.join(MODES)}.")
+        raise ApiError(42204, f"Invalid mode {mode!r}. Valid values are {', '.join(MODES)}.")
     mode = str(mode).upper()
     if mode == IMPORT and mode_in_scope(state, subject) != IMPORT and not force and _has_schemas(state, subject):
         raise not_permitted("Cannot import since found existing subjects; delete them, or use force=true")
@@ -205,8 +196,76 @@ def _has_schemas(state: State, scope: str | None) -> bool:
 
 
 def delete_mode(state: State, subject: str | None) -> Decision[dict[str, Any]]:
-    if subject is not None and subject not in state.modes:
-        raise subject_not_found(subject)
-    old = state.modes.get(subject, READWRITE)
-    changes = (Change(Key.of_subject(records.MODE, subject), None),) if subject in state.modes else ()
-    return Decision({"mode": old}, changes)
+    deleted = _deleted(state.modes, records.MODE, subject, READWRITE)
+    return Decision({"mode": deleted.result}, deleted.changes)
+
+
+def merge_metadata(default: Part, given: Part, override: Part) -> Part:
+    """Merges properties by name, and joins tags and sensitive names. None if there is nothing."""
+    if default is None and override is None:
+        return given
+    tags: dict[str, list[str]] = {}
+    properties: dict[str, str] = {}
+    sensitive: list[str] = []
+    for one in filter(None, (default, given, override)):
+        for path, names in (one.get("tags") or {}).items():
+            tags[path] = list(dict.fromkeys([*tags.get(path, ()), *names]))
+        properties |= one.get("properties") or {}
+        sensitive = list(dict.fromkeys([*sensitive, *(one.get("sensitive") or ())]))
+    merged = {"tags": tags, "properties": properties, "sensitive": sensitive}
+    return {name: part for name, part in merged.items() if part}
+
+
+def merge_rule_sets(default: Part, given: Part, override: Part) -> Part:
+    """Merges rules by name within each phase."""
+    if default is None and override is None:
+        return given
+    parts = list(filter(None, (default, given, override)))
+    merged: dict[str, Any] = {}
+    for one in parts:
+        merged |= {name: value for name, value in one.items() if name not in _PHASES}
+    for phase in _PHASES:
+        rules: dict[str, Any] = {}
+        for one in parts:
+            for rule in one.get(phase) or ():
+                rules.pop(rule["name"], None)
+                rules[rule["name"]] = rule
+        if rules:
+            merged[phase] = list(rules.values())
+    return merged
+
+
+def check_metadata(name: str, metadata: Any) -> None:
+    """Raises `ApiError` 422. Stored metadata must be valid, because it is merged with later metadata."""
+    if not isinstance(metadata, dict):
+        return
+    tags, properties, sensitive = (metadata.get(part) or {} for part in ("tags", "properties", "sensitive"))
+    if not isinstance(tags, dict) or not all(isinstance(names, list) for names in tags.values()):
+        raise unprocessable(f"'tags' of {name!r} is a JSON object of lists")
+    if not isinstance(properties, dict):
+        raise unprocessable(f"'properties' of {name!r} is a JSON object")
+    if sensitive and not isinstance(sensitive, list):
+        raise unprocessable(f"'sensitive' of {name!r} is a list of names")
+
+
+def check_rule_set(rule_set: Any) -> None:
+    """Raises `ApiError` 42210. Expressions are not checked: clients execute them."""
+    if not isinstance(rule_set, dict):
+        return
+    for phase in _PHASES:
+        if not isinstance(rule_set.get(phase) or [], list):
+            raise ApiError(42210, f"{phase} is no list of rules")
+        names: set[str] = set()
+        for rule in rule_set.get(phase) or ():
+            name = rule.get("name") if isinstance(rule, dict) else None
+            if not isinstance(name, str) or not name:
+                raise ApiError(42210, f"A rule of {phase} has no name")
+            if name in names:
+                raise ApiError(42210, f"Found rule with duplicate name '{name}'")
+            names.add(name)
+            if not rule.get("type"):
+                raise ApiError(42210, f"Rule {name!r} has no type")
+            if rule.get("kind") is not None and rule["kind"] not in _RULE_KINDS:
+                raise ApiError(42210, f"Rule {name!r}: kind is one of {', '.join(_RULE_KINDS)}, not {rule['kind']!r}")
+            if rule.get("mode") is not None and rule["mode"] not in _RULE_MODES:
+                raise ApiError(42210, f"Rule {name!r}: mode is one of {', '.join(_RULE_MODES)}, not {rule['mode']!r}")

@@ -7,14 +7,39 @@ topic gives the same state. This module does not decide whether a record should 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from suiro.registry import records
-from suiro.registry.records import Key, LogRecord, content_hash, guid_of
+from suiro.registry.records import (
+    DEFAULT_CONTEXT,
+    Key,
+    QualifiedSubject,
+    content_hash,
+    guid_of,
+    normal,
+    qualify_reference,
+)
 from suiro.registry.schemas import AVRO
-from suiro.registry.subjects import DEFAULT_CONTEXT, QualifiedSubject, normal, qualify_reference
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A record to write; `value` None deletes."""
+
+    key: Key
+    value: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """The changes to write, all or none, and the result after that. Without changes the result is final."""
+
+    result: T
+    changes: Sequence[Change] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +111,19 @@ class State:
     _referrers: _Index = field(default_factory=dict)
     _max_id: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def apply(self, record: LogRecord) -> None:
-        key, value = record.key, record.value
+    def apply(self, key: Key, value: dict[str, Any] | None, *, raw_key: bytes, timestamp: int) -> None:
+        """Apply a record as it was read; `value` is None for a tombstone. Compaction compares `raw_key`."""
         if key.type not in (records.NOOP, records.DELETE_SUBJECT, records.CLEAR_SUBJECT):
             if value is None:
                 self.raw_keys.pop(key, None)
-            elif record.raw_key:
-                self.raw_keys[key] = record.raw_key
+            else:
+                self.raw_keys[key] = raw_key
         match key.type:
             case records.SCHEMA:
-                self._apply_schema(key, value, record.timestamp)
+                if value is None:
+                    self._remove(normal(key["subject"]), key["version"])
+                else:
+                    self._add(StoredSchema.from_record(value, timestamp))
             case records.CONFIG:
                 self._apply_setting(self.configs, key["subject"], value)
             case records.MODE:
@@ -114,14 +142,6 @@ class State:
                 else:
                     self.associations[key] = value
 
-    def _apply_schema(self, key: Key, value: dict[str, Any] | None, timestamp: int) -> None:
-        if value is None:
-            self._remove(normal(key["subject"]), key["version"])
-            return
-        schema = StoredSchema.from_record(value, timestamp)
-        self._remove(schema.subject, schema.version)
-        self._add(schema)
-
     @staticmethod
     def _apply_setting(settings: dict[str | None, Any], subject: str | None, value: Any) -> None:
         subject = None if subject is None else normal(subject)
@@ -133,10 +153,11 @@ class State:
     def _delete_subject(self, subject: str, last_version: int) -> None:
         for version, schema in list(self.subjects.get(subject, {}).items()):
             if version <= last_version and not schema.deleted:
-                self._remove(subject, version)
                 self._add(StoredSchema.from_record({**schema.value, "deleted": True}, schema.timestamp))
 
     def _add(self, schema: StoredSchema) -> None:
+        """Instead of the same version, if it is there."""
+        self._remove(schema.subject, schema.version)
         versions = self.subjects.setdefault(schema.subject, {})
         versions[schema.version] = schema
         if len(versions) > 1 and schema.version != max(versions):
@@ -170,12 +191,6 @@ class State:
     def versions(self, subject: str, *, deleted: bool = False) -> list[StoredSchema]:
         """The versions of a subject, oldest first; with `deleted`, soft-deleted ones too."""
         return [one for one in self.subjects.get(subject, {}).values() if deleted or not one.deleted]
-
-    def next_version(self, subject: str) -> int:
-        return max(self.subjects.get(subject, {}), default=0) + 1
-
-    def next_id(self, context: str) -> int:
-        return self.max_id(context) + 1
 
     def max_id(self, context: str) -> int:
         return self._max_id.get(context, 0)

@@ -37,15 +37,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from suiro.client import LATEST, Client, Fetched, ProducerIdentity
 from suiro.clock import SystemClock
 from suiro.errors import AbortableError, DeadlineExceededError, FencedError, TransientError
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import Record, decode_batch, encode_batch
-from suiro.registry.records import NOOP, Key, LogRecord, compact_json
-from suiro.registry.state import State
+from suiro.registry.records import NOOP, Key, compact_json
+from suiro.registry.state import Change, Decision, State
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
 
 DEFAULT_TOPIC = "_schemas"
@@ -64,22 +64,6 @@ logger = logging.getLogger(__name__)
 
 class StorageError(TransientError):
     """The log could not be read or written in time. Whether a write succeeded is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A record to write; `value` None deletes."""
-
-    key: Key
-    value: Mapping[str, object] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
-    """The changes to write, all or none, and the result after that. Without changes the result is final."""
-
-    result: T
-    changes: Sequence[Change] = ()
 
 
 @dataclass(slots=True)
@@ -146,7 +130,13 @@ class Storage:
     def start(self) -> None:
         """Raises `ConfigError` if a registry cannot use the topic."""
         with self._ask_lock:
-            self._ensure_topic(self._asker)
+            one_compacted_partition(
+                self._asker,
+                self.topic,
+                why_one="a registry's topic has one, because its order counts. Name another topic with --topic",
+                rows="schemas",
+                replication_factor=self._replication_factor,
+            )
         self._table.start()
         self.catch_up()
 
@@ -157,15 +147,6 @@ class Storage:
         self._table.stop()
         for client in (self._writer, self._asker):
             client.close()
-
-    def _ensure_topic(self, client: Client) -> None:
-        one_compacted_partition(
-            client,
-            self.topic,
-            why_one="a registry's topic has one, because its order counts. Name another topic with --topic",
-            rows="schemas",
-            replication_factor=self._replication_factor,
-        )
 
     @contextlib.contextmanager
     def state(self) -> Iterator[State]:
@@ -206,32 +187,23 @@ class Storage:
 
     def _apply(self, log: _Log, partition: int, rows: list[tuple[BatchHeader, Record]]) -> None:
         for header, record in rows:
-            self._apply_record(log, record, header)
-
-    def _apply_record(self, log: _Log, record: Record, header: BatchHeader) -> None:
-        key = Key.parse(record.key) if record.key is not None else None
-        if key is None:
-            logger.warning("offset %d of %s is not a registry's record: skipped", record.offset, self.topic)
-            return
-        headers = dict(record.headers)
-        if headers.get(WRITE_HEADER) and headers[WRITE_HEADER] == self._awaited_write:
-            self._write_seen = True
-        try:
-            if key.type == NOOP:
-                log.apply_noop(header.producer_id, header.producer_epoch, headers)
-                return
-            value = json.loads(record.value) if record.value else None
-            log.schemas.apply(
-                LogRecord(
-                    key=key,
-                    value=value,
-                    offset=record.offset,
-                    timestamp=record.timestamp,
-                    raw_key=record.key or b"",
+            key = Key.parse(record.key) if record.key is not None else None
+            if key is None:
+                logger.warning("offset %d of %s is not a registry's record: skipped", record.offset, self.topic)
+                continue
+            headers = dict(record.headers)
+            if headers.get(WRITE_HEADER) and headers[WRITE_HEADER] == self._awaited_write:
+                self._write_seen = True
+            try:
+                if key.type == NOOP:
+                    log.apply_noop(header.producer_id, header.producer_epoch, headers)
+                    continue
+                value = json.loads(record.value) if record.value else None
+                log.schemas.apply(key, value, raw_key=record.key or b"", timestamp=record.timestamp)
+            except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+                logger.warning(
+                    "offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error
                 )
-            )
-        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            logger.warning("offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error)
 
     def write(self, decide: Callable[[State], Decision[T]]) -> T:
         """Calls `decide` with all earlier writes, appends its changes, reads them back and returns its result.

@@ -42,9 +42,7 @@ class Work:
     """`pause` is called regularly during the work, and ends it by raising. `turn` is held during the work."""
 
     def __init__(
-        self,
-        pause: Callable[[], None] = lambda: None,
-        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
+        self, pause: Callable[[], None] = lambda: None, turn: Callable[[], AbstractContextManager[object]] = nullcontext
     ) -> None:
         self._pause = pause
         self._turn = turn
@@ -54,41 +52,36 @@ class Work:
     def run(self, decide: Callable[[], T]) -> T:
         """Returns the result of `decide`, after computing everything that it asks for."""
         while True:
-            self._pause()
             try:
                 return decide()
             except NotComputed as missing:
                 parts = missing.parts
             with self._turn():
                 for key, do in parts.items():
-                    self._do(key, do)
-
-    def _do(self, key: Hashable, do: Callable[[], Any]) -> None:
-        try:
-            self._done[key] = do()
-        except (InvalidSchema, TooComplex) as error:
-            self._refused[key] = error
+                    try:
+                        self._done[key] = do()
+                    except (InvalidSchema, TooComplex) as error:
+                        self._refused[key] = error
+            self._pause()
 
     def parse(self, type_: str, text: str, imports: tuple[Import, ...], *, strict: bool) -> Parsed:
         """Raises `NotComputed`, `InvalidSchema`, `TooComplex`."""
-        found: Parsed = self._ask(
+        return self._ask(
             ("parse", type_, text, imports, strict),
             lambda: parse(type_, text, imports, strict=strict, budget=Budget(MAX_STEPS, self._pause)),
         )
-        return found
 
     def compare(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
         """Both schemas must be results of `parse`. Raises `NotComputed`, `InvalidSchema` and `TooComplex`."""
-        found: list[Incompatibility] = self._ask(
+        return self._ask(
             ("compare", id(reader), id(writer)),
             lambda: compare(reader, writer, Budget(MAX_COMPARED_STEPS, self._pause)),
         )
-        return found
 
     def formatted(self, parsed: Parsed, form: str) -> str:
         """Raises `NotComputed` and `InvalidSchema`."""
-        found: str = self._ask(("format", id(parsed), form), lambda: format_of(parsed.type).formatted(parsed, form))
-        return found
+        text: str = self._ask(("format", id(parsed), form), lambda: format_of(parsed.type).formatted(parsed, form))
+        return text
 
     @staticmethod
     def each(ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -104,9 +97,10 @@ class Work:
             raise NotComputed(parts)
         return found
 
-    def _ask(self, key: Hashable, do: Callable[[], Any]) -> Any:
+    def _ask(self, key: Hashable, do: Callable[[], T]) -> T:
         if key in self._refused:
             raise self._refused[key]
         if key not in self._done:
             raise NotComputed({key: do})
-        return self._done[key]
+        found: T = self._done[key]
+        return found

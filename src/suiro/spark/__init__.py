@@ -6,8 +6,7 @@
 
 - `session`, `java`: a tuned local session, and a Java for it. `class_archive`: Spark's classes, for quick starts;
   `python_server`, `python_stub`: its Python processes, likewise. `worker_daemon`: on clusters, which have none.
-  `workers`: whether a session's workers run the same Python.
-- `shared_jvm`, `shared_session`, `python_groups`: several programs on one JVM.
+- `shared_jvm`, `shared_session`: several programs on one JVM.
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `stage`, `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`:
   Spark's own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from suiro.spark.decide import Marker
     from suiro.spark.faults import reach
     from suiro.spark.foreach_batch import exactly_once
-    from suiro.spark.idling import Idling
     from suiro.spark.java import find_java
     from suiro.spark.metrics import push_metrics, query_metrics, serve_metrics
     from suiro.spark.offsets import Positions, evenly_limited, least_of
@@ -60,7 +58,7 @@ if TYPE_CHECKING:
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
     from suiro.spark.stopping import given_up_when_stopped
-    from suiro.spark.waiting import RetryingClient, Waiting
+    from suiro.spark.waiting import Idling, RetryingClient, Waiting
 
 __all__ = [
     "MARKER_TOPIC",
@@ -131,7 +129,6 @@ __getattr__ = on_first_use(
         "decide": "Marker",
         "faults": "reach",
         "foreach_batch": "exactly_once",
-        "idling": "Idling",
         "java": "find_java",
         "metrics": "push_metrics query_metrics serve_metrics",
         "offsets": "Positions evenly_limited least_of",
@@ -147,7 +144,7 @@ __getattr__ = on_first_use(
         "stage": "StageOfTask",
         "staging": "StagedRecords",
         "stopping": "given_up_when_stopped",
-        "waiting": "RetryingClient Waiting",
+        "waiting": "Idling RetryingClient Waiting",
     },
     extras="spark",
 )

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, FencedError, SuiroError, TransientError, UsageError
@@ -35,15 +35,16 @@ from suiro.spark.committer import (
     Batch,
     CommitCounts,
     Destination,
-    KafkaCluster,
     Outcome,
-    Transactions,
     offsets_with_marker,
     read_marker,
     taken_over,
 )
 from suiro.spark.decide import Fail, Plan, Produce, Replaced, Restore, Suppress
 from suiro.spark.waiting import AWAY, Waiting
+
+if TYPE_CHECKING:
+    from suiro.client import Client, TransactionalProducer
 
 Reach = Callable[[str, int], None]
 
@@ -78,7 +79,7 @@ def owner_of(topic: str, partition: int, tasks: int) -> int:
     return (sum(topic.encode()) + partition) % tasks
 
 
-def open_transaction(cluster: KafkaCluster, destination: Destination, plan: Plan, *, reach: Reach) -> Ticket:
+def open_transaction(cluster: Client, destination: Destination, plan: Plan, *, reach: Reach) -> Ticket:
     """Runs in task 0. It reports Kafka's failures and does not raise them: Spark would begin again without knowing
     why."""
     transactions = _transactions(cluster, destination)
@@ -96,7 +97,7 @@ def open_transaction(cluster: KafkaCluster, destination: Destination, plan: Plan
 
 
 def send(
-    cluster: KafkaCluster,
+    cluster: Client,
     destination: Destination,
     ticket: Ticket,
     batches: Iterable[Batch],
@@ -125,7 +126,7 @@ class BarrierCommitter:
 
     def __init__(
         self,
-        cluster: KafkaCluster,
+        cluster: Client,
         destination: Destination,
         *,
         tasks: int,
@@ -251,5 +252,5 @@ class _Sent:
             yield batch
 
 
-def _transactions(cluster: KafkaCluster, destination: Destination) -> Transactions:
+def _transactions(cluster: Client, destination: Destination) -> TransactionalProducer:
     return cluster.transaction(destination.transactional_id, timeout_ms=destination.transaction_timeout_ms)

@@ -10,12 +10,12 @@ Five rules carry the proof (each was seen to break without it, in a bounded exha
 
 While the cluster is away, a micro-batch waits for it (`waiting`) and begins again with a fence.
 
-No I/O of its own: the cluster is passed in (`suiro.client.Client` is one).
+No I/O of its own: the client is passed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
@@ -39,44 +39,14 @@ from suiro.spark.decide import (
 from suiro.spark.waiting import WAITED_FOR, Waiting
 
 if TYPE_CHECKING:
+    from suiro.client import Client
     from suiro.spark.options import SinkOptions
+    from suiro.spark.staging import StagedWrites
 
 MARKER_TOPIC = "__txn_markers"
 ATTEMPTS = 5  # of a transaction that the brokers end although they are there, each after a fence
 
 Batch = tuple[str, int, Any, int]  # topic, partition, record batch, records in it
-
-
-class Transactions(Protocol):
-    """`suiro.client.TransactionalProducer`, as far as it is used here and in `barrier`."""
-
-    @property
-    def protocol(self) -> int: ...
-    def join(self, identity: Any, protocol: int) -> None: ...
-    def init(self, expected: Any = None) -> Any: ...
-    def add_partitions(self, partitions: Sequence[TopicPartition]) -> None: ...
-    def add_offsets(self, group: str) -> None: ...
-    def produce(self, batches: Iterable[Batch]) -> Any: ...
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None: ...
-    def end(self, *, commit: bool = True) -> None: ...
-    def renew(self) -> Any: ...
-
-
-class KafkaCluster(Protocol):
-    """`suiro.client.Client`, as far as it is used here."""
-
-    def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> Transactions: ...
-    def offset_fetch(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = True
-    ) -> Mapping[TopicPartition, Any]: ...
-
-
-class Writes(Protocol):
-    """The encoded records of a micro-batch."""
-
-    @property
-    def partitions(self) -> Sequence[TopicPartition]: ...
-    def batches(self) -> Iterator[Batch]: ...
 
 
 class TrailingRecord(Protocol):
@@ -97,7 +67,7 @@ class MicroBatch:
     offsets, where there is any."""
 
     plan: Plan
-    writes: Writes | None
+    writes: StagedWrites | None
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     source_notes: Mapping[TopicPartition, str] = field(default_factory=dict)
     trailing_record: TrailingRecord | None = None
@@ -182,7 +152,7 @@ class Committer:
 
     def __init__(
         self,
-        cluster: KafkaCluster,
+        cluster: Client,
         destination: Destination,
         *,
         reach: Callable[[str, int], None] = lambda point, batch_id: None,
@@ -353,7 +323,7 @@ class Committer:
             pass  # the next start fences, or the coordinator's timeout aborts
 
 
-def read_marker(cluster: KafkaCluster, destination: Destination, *, stable: bool) -> Marker | None:
+def read_marker(cluster: Client, destination: Destination, *, stable: bool) -> Marker | None:
     """`stable`: wait for a transaction that holds it."""
     place = (MARKER_TOPIC, 0)
     found = cluster.offset_fetch(destination.group, [place], require_stable=stable)

@@ -53,29 +53,26 @@ def lease(bootstrap_servers: str, settings: Mapping[str, str]) -> Iterator[Clien
     client.close()
 
 
-def partition_counts(
-    bootstrap_servers: str, settings: Mapping[str, str], topic: str, *, waiting: Waiting, clock: Clock
-) -> int:
-    """How many partitions a topic has, asked at most every few seconds. Raises `UnknownTopicError`."""
-    key = (_key(bootstrap_servers, settings), topic)
-    known, now_ms = _counts.get(key), clock.monotonic_ms()
-    if known is not None and now_ms - known[1] < PARTITION_COUNT_MAX_AGE_MS:
-        return known[0]
-    with lease(bootstrap_servers, settings) as client:
-        info = RetryingClient(client, waiting).metadata([topic]).get(topic)
-    if info is None:
-        raise UnknownTopicError(
-            f"topic {topic!r} does not exist; create it before writing to it", "UNKNOWN_TOPIC_OR_PARTITION"
-        )
-    _counts[key] = (len(info.partitions), now_ms)
-    return len(info.partitions)
-
-
 def partition_counter(options: SinkOptions, *, waiting: Waiting, clock: Clock) -> Callable[[str], int]:
-    """`partition_counts` where this sink writes."""
-    return lambda topic: partition_counts(
-        options.bootstrap_servers, options.client_settings, topic, waiting=waiting, clock=clock
-    )
+    """How many partitions a topic has where this sink writes, asked at most every few seconds. Raises
+    `UnknownTopicError`."""
+    where = options.bootstrap_servers, options.client_settings
+
+    def count(topic: str) -> int:
+        key = (_key(*where), topic)
+        known, now_ms = _counts.get(key), clock.monotonic_ms()
+        if known is not None and now_ms - known[1] < PARTITION_COUNT_MAX_AGE_MS:
+            return known[0]
+        with lease(*where) as client:
+            info = RetryingClient(client, waiting).metadata([topic]).get(topic)
+        if info is None:
+            raise UnknownTopicError(
+                f"topic {topic!r} does not exist; create it before writing to it", "UNKNOWN_TOPIC_OR_PARTITION"
+            )
+        _counts[key] = (len(info.partitions), now_ms)
+        return len(info.partitions)
+
+    return count
 
 
 def _key(bootstrap_servers: str, settings: Mapping[str, str]) -> _Key:

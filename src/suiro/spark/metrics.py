@@ -23,7 +23,7 @@ from suiro.foundation.metrics import Kind, family
 from suiro.foundation.types import TopicPartition
 from suiro.spark.committer import Outcome
 from suiro.spark.offsets import Positions
-from suiro.spark.private_folder import private_folder
+from suiro.spark.staging import private_folder
 from suiro.telemetry import MetricsPush
 from suiro.telemetry import push_metrics as push
 

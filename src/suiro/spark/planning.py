@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,7 +21,8 @@ from suiro.errors import ConfigError, DataLossError, SuiroError, UnknownTopicErr
 from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions, evenly_limited, least_of, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from suiro.spark.record_sizes import FetchingClient, Limited, RecordSizes
+from suiro.spark.record_sizes import Limited, RecordSizes
+from suiro.spark.waiting import SourceClient
 
 SETTLE_MS = 10_000  # a new leader's last stable offset may be behind for a moment
 SETTLE_WAIT_MS = 50
@@ -29,15 +30,6 @@ METADATA_MAX_AGE_MS = 1_000
 SHORT_WAIT_MS = 25
 
 _log = logging.getLogger(__name__)
-
-
-class SourceClient(FetchingClient, Protocol):
-    """`suiro.client.Client`, as far as a source uses it."""
-
-    def metadata(self, topics: Sequence[str] | None = None) -> Mapping[str, Any]: ...
-    def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
-    ) -> Mapping[TopicPartition, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,12 +39,11 @@ from pathlib import Path
 from suiro.foundation.process import wait_or_kill
 from suiro.spark import python_stub
 from suiro.spark.java import cache_directory, set_in, write_script
-from suiro.spark.python_groups import ProcessGroups
 from suiro.spark.python_stub import ANSWER_S, FOLDER, NUMBER_BYTES, SERVER, asked
 from suiro.spark.worker_daemon import PRELOADED, ends_with_its_task
 
 END, END_WORKERS, NICENESS = "end", "end-workers", "niceness"
-"""The driver's requests, for the processes of one folder (`python_groups`)."""
+"""The driver's requests, for the processes of one folder (`_ProcessGroups`)."""
 
 PLANNING = (
     "pyspark.daemon",
@@ -209,7 +208,7 @@ class _Forks:
         self._selector = selector
         self._woken, self._wakes = socket.socketpair()
         self._stubs: dict[int, socket.socket] = {}  # the stub of each process that runs
-        self._groups = ProcessGroups()
+        self._groups = _ProcessGroups()
 
     def serve(self) -> Callable[[], object] | None:
         for end in (self._woken, self._wakes, self._listening):
@@ -295,6 +294,65 @@ class _Forks:
         return None
 
 
+class _ProcessGroups:
+    """Whose the processes of a JVM are that several programs share (`shared_jvm`): told apart by their folders. `""` is
+    the folder of a JVM that is one program's."""
+
+    def __init__(self) -> None:
+        self._folders: dict[int, str] = {}  # of processes that run
+        self._niceness: dict[str, int] = {}
+
+    def niceness(self, folder: str) -> int:
+        return self._niceness.get(folder, 0)
+
+    def add(self, pid: int, folder: str) -> None:
+        self._folders[pid] = folder
+
+    def discard(self, pid: int) -> None:
+        self._folders.pop(pid, None)
+
+    def end(self, folder: str, *, with_daemons: bool) -> int:
+        """Kill them, and their workers. Return how many there were.
+
+        Daemons have imported nothing of the program. One that comes back needs them: Spark starts none again.
+        """
+        found = self._of(folder)
+        for pid in found:
+            for member in list(_with_workers(pid)):
+                with suppress(OSError):
+                    if member != pid or with_daemons or os.getpgid(pid) != pid:
+                        os.kill(member, signal.SIGKILL)
+        return len(found)
+
+    def set_niceness(self, folder: str, niceness: int) -> int:
+        """Of those that run, where the system lets it, and of those that are still to be forked."""
+        self._niceness[folder] = niceness
+        found = self._of(folder)
+        for pid in found:
+            for member in _with_workers(pid):
+                _set_niceness(member, niceness)
+        return len(found)
+
+    def _of(self, folder: str) -> list[int]:
+        return [pid for pid, its in self._folders.items() if its == folder]
+
+
+def _set_niceness(pid: int, niceness: int) -> None:
+    """Of all its threads: Linux has a priority for each. Only root may raise it again."""
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(task.name), niceness)
+
+
+def _with_workers(pid: int) -> Iterator[int]:
+    yield pid
+    for entry in Path("/proc").glob("[0-9]*"):
+        member = int(entry.name)
+        with suppress(OSError):
+            if member != pid and os.getpgid(member) == pid:
+                yield member
+
+
 def _answer(connection: socket.socket, number: int) -> bool:
     """Returns whether it was taken."""
     try:
@@ -344,7 +402,7 @@ class _Asked:
         """Not of a stub: of `ask_server`."""
         return self.arguments[:1] in ([END], [END_WORKERS], [NICENESS])
 
-    def done(self, groups: ProcessGroups) -> int:
+    def done(self, groups: _ProcessGroups) -> int:
         if self.arguments[0] in (END, END_WORKERS):
             return groups.end(self.program, with_daemons=self.arguments[0] == END)
         return groups.set_niceness(self.program, int(self.arguments[1]))

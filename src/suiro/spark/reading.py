@@ -27,7 +27,8 @@ from suiro.errors import (
 )
 from suiro.protocol import columnar
 from suiro.protocol.record_batch import iter_headers
-from suiro.spark.planning import OffsetRange, SourceClient
+from suiro.spark.planning import OffsetRange
+from suiro.spark.waiting import SourceClient
 
 FETCH_WAIT_MS = 500
 STALLED_AFTER_MS = 120_000

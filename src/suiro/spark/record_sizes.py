@@ -15,8 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import Any, Protocol
-from uuid import UUID
+from typing import Any
 
 from suiro.clock import Clock
 from suiro.errors import CorruptRecordError, OffsetOutOfRangeError, SuiroError
@@ -24,6 +23,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import decompressed_parts
 from suiro.protocol.record_batch import HEADER_SIZE, iter_headers
 from suiro.spark.offsets import least_of
+from suiro.spark.waiting import SourceClient
 
 COUNT_MIN = 100
 """Fewer records than this are read without a look at their sizes."""
@@ -52,21 +52,8 @@ class Sample:
     time_ms: int = 0
 
 
-class FetchingClient(Protocol):
-    def fetch(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        read_committed: bool,
-        max_bytes: int,
-        partition_max_bytes: int,
-        max_wait_ms: int,
-        topic_ids: Mapping[str, UUID] | None = None,
-    ) -> Mapping[TopicPartition, Any]: ...
-
-
 class RecordSizes:
-    def __init__(self, client: FetchingClient, clock: Clock) -> None:
+    def __init__(self, client: SourceClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._sizes: dict[TopicPartition, float] = {}

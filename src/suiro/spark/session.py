@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +21,7 @@ from suiro.errors import UsageError
 from suiro.spark import early_java
 from suiro.spark.class_archive import RECORDING, archive_options
 from suiro.spark.java import launching, set_in, use_java
-from suiro.spark.python_server import python_for_spark
+from suiro.spark.python_server import launcher, python_for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+_LOOK_S = 30.0
+_LOOK = "import sys; print(*sys.version_info[:2], sep='.'); import suiro"
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # The second compiler is for what runs often. With Java's own limits (a fifth of these) it takes a third of all
@@ -62,10 +67,43 @@ def register(spark: SparkSession) -> None:
     Raises `UsageError` if the workers on this machine run another Python, or one without suiro.
     """
     from suiro.spark.source import SuiroDataSource
-    from suiro.spark.workers import require_same_python
 
     require_same_python(spark)
     spark.dataSource.register(SuiroDataSource)
+
+
+def require_same_python(spark: SparkSession) -> None:
+    """Raises `UsageError` with what to set. Only for workers on this machine: nobody here can look at others.
+
+    Spark takes `PYSPARK_PYTHON`, else whatever `python3` is on the path. Where a virtual environment is not activated
+    that is another Python, and the first query ends with "No module named 'suiro'" from a worker.
+    """
+    context = getattr(spark, "_sc", None)  # Spark Connect's client has none
+    if context is None or not str(context.master).startswith("local"):
+        return
+    given = str(context.pythonExec)
+    program = shutil.which(given)
+    own = {os.path.abspath(sys.executable), str(launcher(os.environ))}
+    if program is not None and os.path.abspath(program) in own:
+        return
+    what_to_do = (
+        f"start the driver with PYSPARK_PYTHON={sys.executable} in its environment, or set it before the session is "
+        'made: os.environ["PYSPARK_PYTHON"] = sys.executable'
+    )
+    if program is None:
+        raise UsageError(f"Spark's workers would run {given!r}, which is not on the path; {what_to_do}")
+    try:
+        look = subprocess.run([program, "-c", _LOOK], capture_output=True, text=True, timeout=_LOOK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _log.warning("cannot tell whether %s, which Spark's workers run, has suiro: %s", program, error)
+        return
+    version = look.stdout.strip()
+    drivers = ".".join(map(str, sys.version_info[:2]))
+    if version != drivers:
+        said = f"Python {version}" if version else "no Python that starts"
+        raise UsageError(f"Spark's workers run {program}, which is {said}, and this is {drivers}; {what_to_do}")
+    if look.returncode != 0:
+        raise UsageError(f"Spark's workers run {program}, which has no suiro; {what_to_do}")
 
 
 def spark_session(

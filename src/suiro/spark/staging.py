@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import struct
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from suiro.errors import FatalError, UsageError
-from suiro.foundation.regularly import Regularly
+from suiro.foundation.threads import Regularly
 from suiro.foundation.types import TopicPartition
-from suiro.spark.private_folder import private_folder
 
 INLINE_BYTES_MAX = 64 * 1024 * 1024  # of one micro-batch, where there is no shared directory
 ABANDONED_AFTER_MS = 24 * 3600 * 1000
 KEEP_EVERY_S = 60.0
 _FRAME = struct.Struct(">HiiI")
+_PRIVATE = 0o700
 _DIGEST_SIZE = hashlib.sha256().digest_size
 
 Batch = tuple[str, int, Any, int]
@@ -232,6 +234,24 @@ the log, may do so for days."""
 def default_staging() -> Path:
     """For processes of one user on one machine. Raises UsageError where another user has taken its name."""
     return private_folder("staging")
+
+
+def private_folder(purpose: str) -> Path:
+    """`suiro-PURPOSE-UID` in the temporary directory, for the processes of this user, made if need be. Raises OSError,
+    and UsageError where something else has the name: everybody knows it, and others may have made it first, or put a
+    link there."""
+    folder = Path(tempfile.gettempdir()) / f"suiro-{purpose}-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=_PRIVATE, parents=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise UsageError(
+            f"{folder} is not a directory of this user (its owner has user id {found.st_uid}), so nothing is kept in "
+            "it: remove it, or set staging.dir (of the sink) or TMPDIR to a directory that others cannot write to"
+        )
+    if stat.S_IMODE(found.st_mode) != _PRIVATE:
+        folder.chmod(_PRIVATE)
+    return folder
 
 
 def _digest(head: bytes, data: bytes) -> bytes:

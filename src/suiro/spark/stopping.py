@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from suiro.foundation.regularly import Regularly
+from suiro.foundation.threads import Regularly
 
 CHECK_S = 0.5
 _log = logging.getLogger(__name__)

@@ -5,13 +5,17 @@ Other errors (no permission, another driver, a topic that is gone) pass through 
 minute, and `note` passes it on to the metrics.
 
 Each single call has its own deadline (`default.api.timeout.ms`, `delivery.timeout.ms`). The wait begins after it.
+
+`Idling` says how long a check for new records may wait after checks that found none. Each check takes time of Java, of
+the process that plans, and of the broker: at Spark's own pace, a query with nothing to do takes a tenth of a core. So a
+check that finds nothing is answered late. The broker answers at once when a record comes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union
 
 from suiro.clock import Clock
 from suiro.errors import (
@@ -23,6 +27,9 @@ from suiro.errors import (
 )
 from suiro.foundation.types import TopicPartition
 
+if TYPE_CHECKING:
+    from suiro.client import Client
+
 WAITED_FOR = (TransientError, HostNotFoundError)
 """A broker's name may be gone while it is started again elsewhere."""
 
@@ -31,6 +38,10 @@ AWAY = (BrokenConnectionError, DeadlineExceededError, RetriableKafkaError, HostN
 
 TOLD_EVERY_MS = 60_000
 PAUSE_MS, PAUSE_MAX_MS = 50, 1_000  # for failures that come at once; most calls have waited by themselves
+
+FIRST_WAIT_MS = 25
+LONGEST_WAIT_MS = 500
+"""While a check waits, it notices nothing else: no stop, no new partition."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -137,3 +148,23 @@ class RetryingClient:
         found = self._waiting.run(what, call) if self._waits else call()
         self._waits = True
         return found
+
+
+SourceClient: TypeAlias = Union["Client", RetryingClient]
+
+
+class Idling:
+    """One query's. The first check that finds nothing after one that found something does not wait:
+    `processAllAvailable` returns with it."""
+
+    def __init__(self) -> None:
+        self._empty_looks = 0
+
+    def found_something(self) -> None:
+        self._empty_looks = 0
+
+    def found_nothing(self) -> int:
+        """Returns for how many ms this check may wait now."""
+        self._empty_looks += 1
+        waits = self._empty_looks - 1
+        return min(FIRST_WAIT_MS << min(waits - 1, 16), LONGEST_WAIT_MS) if waits else 0

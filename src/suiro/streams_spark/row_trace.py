@@ -16,7 +16,7 @@ from typing import Any
 
 from suiro.clock import SystemClock
 from suiro.errors import TransientError, UsageError
-from suiro.foundation.answering import answer, answered
+from suiro.foundation.process import answer, answered
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Windowed
 from suiro.streams.topology.topology import Topology

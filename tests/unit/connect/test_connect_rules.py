@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from suiro.connect import SettingError
-from suiro.connect.rule_costs import MAX_TEXT_GROWTH, Cost, cost_of
-from suiro.connect.rules import rule
+from suiro.connect.rules import MAX_TEXT_GROWTH, Cost, cost_of, rule
 from suiro.streams.expressions.expression import Expression, ExpressionError, coalesce, col
 
 VALUE = {"delay": 20, "carrier": "UA", "gate": None, "place": {"code": "EWR"}, "late": True}

@@ -186,7 +186,7 @@ def test_what_a_killed_cleaner_has_left_condemns_no_later_cleaning(
             end_swap(directory, base)
 
         with monkeypatch.context() as patch:
-            patch.setattr("suiro.log.log_cleaning.end_swap", dying)
+            patch.setattr("suiro.log.upkeep.end_swap", dying)
             try:
                 clean_log(log, NOW_MS)
                 finished = True

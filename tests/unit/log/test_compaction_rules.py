@@ -12,8 +12,7 @@ from support.logs import NOW_MS, batch, open_log
 
 from suiro.clock import ManualClock
 from suiro.config import MAX_LONG
-from suiro.log import LogConfig
-from suiro.log.cleaned_segment import Throttle
+from suiro.log import LogConfig, cleaning
 from suiro.log.compaction import CompactionFacts, Dirtiness, SegmentSource, dirtiness, groups_of
 from suiro.protocol.records import Record, encode_batch
 
@@ -92,14 +91,16 @@ def test_neighbours_are_cleaned_into_one_segment_as_far_as_they_fit() -> None:
     assert grouped(1000, end=2**31 + 10) == [[0, 10, 20, 30], [40]]  # offsets in an index are of 32 bits
 
 
-def test_cleaning_keeps_to_its_rate() -> None:
+def test_cleaning_keeps_to_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = [0.0], []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    throttle = Throttle(1000, sleep=sleep, clock=lambda: now[0])
+    monkeypatch.setattr(cleaning, "sleep_s", sleep)
+    monkeypatch.setattr(cleaning, "monotonic_s", lambda: now[0])
+    throttle = cleaning.Throttle(1000)
     throttle.spend(500)
     now[0] += 2.0  # the disk was slower than it might have been
     throttle.spend(2000)

@@ -20,7 +20,7 @@ import pytest
 from support.logs import NOW_MS, batch, first_found, open_log, region_bytes
 
 from suiro.clock import ManualClock
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, CorruptRecordError
 from suiro.log import (
     CleanerSettings,
     DamagedLogError,
@@ -511,6 +511,21 @@ def test_gaps_that_cleaning_left_are_no_damage_after_a_kill(tmp_path: Path) -> N
     log = again.open_partition("t", 0, topic_id=TOPIC, config=CONFIG, clock=CLOCK)
     assert _read(log) == (found, None)
     again.close()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("left", [0, 30, 100, 500])
+def test_a_segment_that_became_shorter_ends_its_cleaning(tmp_path: Path, left: int) -> None:
+    """It went on to read the batch that was cut, without end."""
+    config = LogConfig(cleanup_policy=("compact",), segment_bytes=1000)
+    log = open_log(tmp_path / "t-0", config=config)
+    for _ in range(20):
+        log.append(batch())
+    job = log.cleaning.begin(dirtiness(log.cleaning.facts(), config, checkpoint=None, now_ms=NOW_MS), CleanerSettings())
+    os.truncate(log.segments[0].path, left)
+    with pytest.raises(CorruptRecordError, match=rf"log ends at byte {left} of \d+"):
+        list(clean_log(job))
+    log.abandon()
 
 
 def test_a_gap_behind_what_was_cleaned_is_damage(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.batches import LEAST_RECORD, TIMESTAMP, crafted_batch
 
 from suiro.errors import CorruptRecordError
-from suiro.protocol import plain_loops, time_search
+from suiro.protocol import time_search
 from suiro.protocol.compression import CODEC_NAMES, GZIP, MAX_DECOMPRESSED_BYTES, NONE, ZSTD, TooMuchError
 from suiro.protocol.record_batch import HEADER_SIZE, read_header
 from suiro.protocol.records import Record, decode_batch, encode_batch
@@ -26,11 +26,11 @@ def by_records(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int]
 
 
 def by_kernel(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    return time_search._found_in_parts(data, read_header(data), timestamp, from_offset, time_search._find_compiled)
+    return time_search.first_at_or_after(data, timestamp, from_offset=from_offset, compiled=True)
 
 
 def by_python(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    return time_search._found_in_parts(data, read_header(data), timestamp, from_offset, plain_loops.find_by_time)
+    return time_search.first_at_or_after(data, timestamp, from_offset=from_offset, compiled=False)
 
 
 def outcome(find: Any, *arguments: Any) -> object:

@@ -22,8 +22,8 @@ from support import avro_schemas
 from support.avro_schemas import DECIMAL, record
 
 from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
-from suiro.registry.codecs import avro_writing
-from suiro.registry.codecs.avro_writing import rows_encoder
+from suiro.registry.codecs import avro_rows
+from suiro.registry.codecs.avro_rows import rows_encoder
 from suiro.streams import serdes
 from suiro.streams.serdes import decode_block, encode_block, encode_rows
 
@@ -188,7 +188,7 @@ def test_records_of_the_demo_are_written_in_blocks(schema: Any) -> None:
 
 
 def test_a_row_that_fastavro_has_to_write_takes_few_others_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_writing, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(avro_rows, "ROWS_AT_ONCE", 4)
     schema = record(a="int")
     schema["fields"].append({"name": "b", "type": "int", "default": 9})
     serde = serde_of(schema)

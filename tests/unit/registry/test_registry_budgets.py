@@ -8,7 +8,7 @@ import contextlib
 import json
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,8 +19,8 @@ from suiro.registry import Reference, Schema, registry_client
 from suiro.registry.app import RegistryApp
 from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of, wire
 from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, TooComplex, compare, parse
+from suiro.registry.formats.differences import Pairs
 from suiro.registry.formats.json_format import validator
-from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 BACKTRACKS = "^(a+)+$"
@@ -83,15 +83,23 @@ def test_what_doubles_at_each_level_is_compared_once(
 
 @pytest.mark.parametrize("outer", [[], [Incompatibility("KIND", "#", "differs")]])
 def test_a_verdict_that_rested_on_another_one_goes_with_it(outer: list[Incompatibility]) -> None:
-    pairs = Pairs(Budget())
-    assert pairs.known("A") is None
-    assert pairs.known("B") is None
-    assert pairs.known("A") == []  # B contains A again: it fits, if A does
-    pairs.decided("B", [])
-    assert pairs.known("B") == []
-    pairs.decided("A", outer)
-    assert pairs.known("A") == outer
-    assert pairs.known("B") == (None if outer else [])
+    asked: list[str] = []
+
+    def differences(reader: str, writer: str, path: str) -> Iterator[Incompatibility]:
+        asked.append(reader)
+        if reader == "B":
+            yield from pairs("A", writer, path)  # B contains A again: it fits, if A does
+        elif asked == ["A"]:
+            assert pairs("B", writer, path) == []
+            assert pairs("B", writer, path) == []
+            yield from outer
+
+    pairs = Pairs(Budget(), lambda reader, writer: reader, differences)
+    assert pairs("A", "", "#") == outer
+    assert asked == ["A", "B"]
+    assert pairs("A", "", "#") == outer
+    assert pairs("B", "", "#") == outer
+    assert asked == (["A", "B", "B"] if outer else ["A", "B"])
 
 
 def test_too_many_branches_are_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.errors import FatalError, UsageError
-from suiro.foundation.regularly import Regularly
+from suiro.foundation.threads import Regularly
 from suiro.spark import sink, staging
 from suiro.spark.committer import Outcome
 from suiro.spark.metrics import SinkCounts

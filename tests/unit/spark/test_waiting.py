@@ -127,13 +127,12 @@ def test_partitions_added_to_a_sink_topic_are_used_within_seconds(monkeypatch: p
 
     monkeypatch.setattr(connections, "Client", Growing)
 
-    def count(topic: str = "growing") -> int:
-        return connections.partition_counts("h:1", {}, topic, waiting=Waiting(clock=clock), clock=clock)
-
-    assert count() == 1
+    options = SinkOptions.parse({"kafka.bootstrap.servers": "h:1"})
+    count = connections.partition_counter(options, waiting=Waiting(clock=clock), clock=clock)
+    assert count("growing") == 1
     Growing.partitions = [0, 1, 2]
-    assert count() == 1, "asked for each record"
+    assert count("growing") == 1, "asked for each record"
     clock.advance(connections.PARTITION_COUNT_MAX_AGE_MS)
-    assert count() == 3
+    assert count("growing") == 3
     with pytest.raises(UnknownTopicError, match="'nowhere' does not exist"):
         count("nowhere")

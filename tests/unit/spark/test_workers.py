@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from suiro.errors import UsageError
-from suiro.spark.workers import require_same_python
+from suiro.spark.session import require_same_python
 
 
 def session(python: str, master: str = "local[2]") -> Any:

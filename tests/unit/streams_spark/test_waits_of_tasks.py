@@ -14,7 +14,7 @@ import pytest
 from support.waiting import wait_until
 
 from suiro.errors import FatalError, TransientError
-from suiro.foundation.regularly import Regularly
+from suiro.foundation.threads import Regularly
 from suiro.spark import OffsetRange, SinkOptions, StageOfTask, staging
 from suiro.streams import Materialized, StreamsBuilder, serdes
 from suiro.streams_spark import input_reader

@@ -38,7 +38,6 @@ from suiro.connect.postgres.server.database import (
     LOCK_TIMEOUT_MS,
     Database,
     ServerInfo,
-    connect_replication,
     parse_lsn,
 )
 from suiro.connect.postgres.server.publication import ensure_publication
@@ -54,14 +53,19 @@ from suiro.connect.postgres.server.slot import (
     read_slot,
     release_slot,
 )
-from suiro.connect.postgres.session import Control, Session, Stopped
-from suiro.connect.postgres.snapshot.visibility import RecentTransactions, Visibility
-from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait, describe_transaction
+from suiro.connect.postgres.session import Session, Stopped
+from suiro.connect.postgres.snapshot.topic_state import ValuesFile
+from suiro.connect.postgres.snapshot.visibility import (
+    RecentTransactions,
+    Visibility,
+    VisibilityWait,
+    describe_transaction,
+)
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
-from suiro.foundation.futures import settle
 from suiro.foundation.process import Backoff
+from suiro.foundation.threads import settle
 from suiro.registry import RegistryClient
 from suiro.telemetry import Datasets, Traces
 
@@ -128,15 +132,15 @@ class PostgresCapture:
     def progress(self) -> dict[str, Any]:
         """Returns the progress of each table and the changes of schemas, as values of JSON. Called by other threads."""
         session, status = self._running, self.status
-        tables = () if session is None else session.snapshots.progress()
+        tables = [] if session is None else session.snapshots.progress()
         return {
             "position": None if session is None else session.position_text,
             "lag_bytes": status.lag_bytes,
             "retained_bytes": status.retained_bytes,
             "last_commit_ms": int(status.last_commit_seconds * 1_000) or None,
             "tables_in_all": len(tables),
-            "tables_complete": sum(one.state == "complete" for one in tables),
-            "tables": [asdict(one) for one in tables[:TABLES_SHOWN]],
+            "tables_complete": sum(one["state"] == "complete" for one in tables),
+            "tables": tables[:TABLES_SHOWN],
             "schema_changes": [asdict(one) for one in self._schema_changes.newest_first()],
         }
 
@@ -197,8 +201,7 @@ class PostgresCapture:
         with ExitStack() as stack:
             database = stack.enter_context(Database(options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS))
             facts = database.facts()
-            replication = connect_replication(options.dsn)
-            stack.callback(replication.close)
+            replication = stack.enter_context(Database(options.dsn, replication=True))
             system, timeline = identify_system(replication)
             client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
             registry = stack.enter_context(RegistryClient(options.registry))
@@ -228,6 +231,8 @@ class PostgresCapture:
             }
             if not facts.is_standby:  # which can get another one while it is read
                 source["timeline"] = timeline
+            values = ValuesFile(directory / "last.values", memory_bytes=options.memory_bytes)
+            stack.callback(values.close)
             resources = Resources(
                 options=options,
                 database=database,
@@ -236,10 +241,13 @@ class PostgresCapture:
                 delivery=delivery,
                 client=client,
                 registry=registry,
-                directory=directory,
+                values=values,
+                status=self.status,
+                stopped=self._stop,
+                wakeup=self._wakeup,
+                on_event=self._on_event,
             )
-            control = Control(status=self.status, stopped=self._stop, wakeup=self._wakeup, on_event=self._on_event)
-            session = Session(resources, control, source=source, position=start, parts=parts)
+            session = Session(resources, source=source, position=start, parts=parts)
             stack.callback(session.close)
             self._running = session
             session.begin_snapshots(self.snapshot if position is None or self.snapshot == "new" else "resume")
@@ -256,7 +264,7 @@ class PostgresCapture:
     def _start(
         self,
         database: Database,
-        replication: Any,
+        replication: Database,
         facts: ServerInfo,
         timeline: int,
         position: dict[str, Any] | None,
@@ -306,7 +314,7 @@ class PostgresCapture:
         advance_slot(database, self.options.slot, end)
         return end
 
-    def _create_slot(self, database: Database, replication: Any, *, is_standby: bool) -> tuple[int, str]:
+    def _create_slot(self, database: Database, replication: Database, *, is_standby: bool) -> tuple[int, str]:
         """Creates the slot on a thread: this waits for transactions that are open now, and a stop must not wait."""
         created: Future[tuple[int, str]] = Future()
         create = partial(create_slot, replication, self.options.slot)

@@ -9,21 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, NullKeyError, UnsupportedValueError
-from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_traces
-from suiro.connect.postgres.encoding.pgoutput import Messages, RelationMessage, parse
+from suiro.connect.postgres.encoding.pgoutput import Block, Int64s, Messages, RelationMessage, parse
 from suiro.connect.postgres.encoding.plain_rows import completed
+from suiro.connect.postgres.encoding.records import OPERATIONS, live_headers, with_traces
 from suiro.connect.postgres.log_messages import PREFIX, parse_message
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
-from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, Memory, load
+from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, load
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions
 from suiro.connect.postgres.snapshot.window import Window
 from suiro.connect.postgres.tables import TableSchema
@@ -79,8 +77,7 @@ class Changes:
         self._tables = resources.tables
         self._delivery = resources.delivery
         self._client = resources.client
-        self._directory = resources.directory
-        self._memory = Memory(self._options.memory_bytes)
+        self._values_file = resources.values
         self._extractors = FieldExtractors(lambda schema_id: registry.schema(schema_id).text)
         self._on_new_schema = on_new_schema
         self._snapshots = snapshots
@@ -88,7 +85,6 @@ class Changes:
         self._carried = (0, 0, 0)
         self._waiting: dict[int, RelationMessage] = {}  # announcements that were not followed by a change yet
         self._last_values: dict[str, KeyedValues] = {}
-        self._numbers = count()
         self.position = position
         self.open = False
         self.window: Window | None = None
@@ -97,10 +93,6 @@ class Changes:
         self.requests: dict[str, None] = {}  # tables to read again
         self.transactions = 0
         self.last_commit_us = 0
-
-    def close(self) -> None:
-        for values in self._last_values.values():
-            values.close()
 
     def reset(self) -> None:
         """Must be called before the slot is read in another way: the relation messages of all tables follow again."""
@@ -195,12 +187,7 @@ class Changes:
             rows = schema.encoder.encode_changes(messages, indices)
         keys = [] if values is None and window is None else rows.all_keys()
         if values is not None:
-            for record, key in enumerate(keys):
-                value = rows.value(record)
-                if value is None:
-                    values.remove(key)
-                else:
-                    values.put(key, value)
+            values.update(dict(zip(keys, rows.values.to_pylist(), strict=True)))
         if window is not None:
             window.remove(keys[record] for record in np.flatnonzero(newer[rows.sources]).tolist())
             window.remove(key for key, skipped in unknown.items() if newer[skipped.row])
@@ -358,7 +345,7 @@ class Changes:
         """Loads the last values from the topic; they are updated from here on."""
         since = self._snapshots.trusted_from(schema.relation.full_name)
         self._delivery.flush()
-        values = KeyedValues(self._directory / f"{next(self._numbers)}.values", memory=self._memory)
+        values = KeyedValues(self._values_file)
         load(values, self._client, schema.topic, self._delivery.partition_count(schema.topic), since=since)
         self._last_values[schema.topic] = values
         return values
@@ -382,5 +369,4 @@ class Changes:
         """Called for rows that a snapshot wrote: a later change may leave their TOAST values out."""
         values = self._last_values.get(topic)
         if values is not None:
-            for record in written.tolist():
-                values.put(rows.key(record), rows.value(record) or b"")
+            values.update({rows.key(record): rows.value(record) for record in written.tolist()})

@@ -31,10 +31,10 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
-from suiro.connect.postgres.encoding.batches import Pair, batch_of, encode
 from suiro.connect.postgres.encoding.encoded_rows import binary_column
+from suiro.connect.postgres.encoding.records import Pair, batch_of, encode
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.transaction_spans import TransactionSpans
+from suiro.connect.spans import TransactionSpans
 from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import codec_id

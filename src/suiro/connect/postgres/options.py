@@ -32,7 +32,7 @@ class CaptureOptions:
     as_text: tuple[str, ...] = ()  # columns to capture as Postgres prints them: schema.table.column
     compression: str = "none"
     snapshot: str = "initial"  # "initial": unless there is a position; "new": again; "never"
-    state_directory: Path | None = None  # for big transactions and last values; default: a temporary one
+    state_directory: Path | None = None  # for last values; default: a temporary one
     kafka_settings: dict[str, str] = field(default_factory=dict)
 
     chunk_rows: int = 10_000  # of a range of a snapshot
@@ -51,18 +51,6 @@ class CaptureOptions:
                 object.__setattr__(self, name, default[:63])
         tables = tuple(one if "." in one else f"public.{one}" for one in self.tables)
         object.__setattr__(self, "tables", tuple(dict.fromkeys(tables)))
-        self._check()
-
-    @property
-    def name(self) -> str:
-        """Of the source: its position lies under it, and its transactional id is made of it."""
-        return f"{self.topic_prefix}.{self.slot}"
-
-    def topic(self, schema: str, table: str) -> str:
-        """Kafka's topics have fewer characters than Postgres's names: any other becomes an underscore."""
-        return re.sub(r"[^A-Za-z0-9._-]", "_", f"{self.topic_prefix}.{schema}.{table}")
-
-    def _check(self) -> None:
         if not _SLOT.fullmatch(self.slot):
             raise ConfigError(
                 f"slot {self.slot!r}: Postgres takes lower case letters, digits and underscores, at most 63"
@@ -77,3 +65,12 @@ class CaptureOptions:
         require_least(self, chunk_rows=1, snapshot_readers=1, memory_bytes=MIB, catch_up_bytes=MIB, owed_keys_max=1)
         if not 0 < self.heartbeat_s < inf:
             raise ConfigError(f"heartbeat_s is more than 0, not {self.heartbeat_s}")
+
+    @property
+    def name(self) -> str:
+        """Of the source: its position lies under it, and its transactional id is made of it."""
+        return f"{self.topic_prefix}.{self.slot}"
+
+    def topic(self, schema: str, table: str) -> str:
+        """Kafka's topics have fewer characters than Postgres's names: any other becomes an underscore."""
+        return re.sub(r"[^A-Za-z0-9._-]", "_", f"{self.topic_prefix}.{schema}.{table}")

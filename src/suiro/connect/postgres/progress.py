@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +16,6 @@ from suiro.clock import Clock
 from suiro.connect.postgres.snapshot.table_state import TableState
 
 SCHEMA_CHANGES_KEPT = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableProgress:
-    """`state`: "waiting", "reading", "locked" by another transaction, or "complete". `rows`: read by this session.
-    `expected`: an estimate of the table's rows; None: not known yet. `is_resumed`: earlier sessions have read rows of
-    the table, which are not in `rows`."""
-
-    table: str
-    topic: str
-    state: str
-    rows: int
-    expected: int | None
-    is_resumed: bool
 
 
 class ReadRows:
@@ -54,20 +40,22 @@ class ReadRows:
 
     def progress(
         self, states: Mapping[str, TableState], locked: Mapping[str, Any], topic_of: Callable[[str], str]
-    ) -> tuple[TableProgress, ...]:
-        """Returns the progress of all tables; those that are being read come first."""
+    ) -> list[dict[str, Any]]:
+        """Returns the progress of all tables, those that are being read first. `state`: "waiting", "reading", "locked"
+        by another transaction, or "complete". `rows`: read by this session. `expected`: an estimate of the table's
+        rows; None: not known yet. `is_resumed`: earlier sessions have read rows that are not in `rows`."""
         found = [
-            TableProgress(
-                table=name,
-                topic=topic_of(name),
-                state=self._state(name, state, name in locked),
-                rows=self._rows[name],
-                expected=self._expected.get(name),
-                is_resumed=name in self._resumed,
-            )
+            {
+                "table": name,
+                "topic": topic_of(name),
+                "state": self._state(name, state, name in locked),
+                "rows": self._rows[name],
+                "expected": self._expected.get(name),
+                "is_resumed": name in self._resumed,
+            }
             for name, state in list(states.items())  # the capture's thread changes it
         ]
-        return tuple(sorted(found, key=lambda one: (_ORDER.index(one.state), one.table)))
+        return sorted(found, key=lambda one: (_ORDER.index(one["state"]), one["table"]))
 
     def _state(self, name: str, state: TableState, is_locked: bool) -> str:
         if not state.running:
@@ -132,8 +120,7 @@ class SchemaChanges:
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Describes the differences of two Avro schemas of a table, in Postgres's words."""
-    old = _by_name(before["fields"])
-    new = _by_name(after["fields"])
+    old, new = fields_by_name(before), fields_by_name(after)
     changes = [
         changed_column(old[name], field)
         for name, field in new.items()
@@ -160,5 +147,5 @@ def _avro(field: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else str(kind.get("logicalType", kind["type"]))
 
 
-def _by_name(found: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    return {field["name"]: field for field in found}
+def fields_by_name(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {field["name"]: field for field in schema["fields"]}

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import logging
-import socket
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from suiro.clock import SystemClock
 from suiro.connect.postgres.changes import Changes
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.blocks import Block
+from suiro.connect.postgres.encoding.pgoutput import Block
 from suiro.connect.postgres.log_messages import emit_heartbeat
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import Database, LockNotAvailableError, lsn_text
-from suiro.connect.postgres.server.slot import LOST, advance_slot, read_slot, release_slot
+from suiro.connect.postgres.server.slot import LOST, SlotState, advance_slot, read_slot, release_slot
 from suiro.connect.postgres.server.slot_peek import peek_changes
 from suiro.connect.postgres.server.stream import ReplicationStream
 from suiro.connect.postgres.snapshot.exported import read_exported
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.windows import Windows
-from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import TableSchema
 from suiro.errors import ConfigError, DataLossError
 
@@ -39,16 +35,6 @@ class Stopped(Exception):
     """A stop was requested; not an error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """What the sessions of a capture share. `wakeup` is readable after a stop."""
-
-    status: CaptureStatus
-    stopped: threading.Event
-    wakeup: socket.socket
-    on_event: Callable[[dict[str, Any]], None]
-
-
 class Session:
     """Created when the position is known. Must be closed.
 
@@ -58,7 +44,6 @@ class Session:
     def __init__(
         self,
         resources: Resources,
-        control: Control,
         *,
         source: dict[str, str | int],
         position: int,
@@ -70,8 +55,7 @@ class Session:
         self._tables = resources.tables
         self._delivery = resources.delivery
         self._resources = resources
-        self._control = control
-        self._status = control.status
+        self._status = resources.status
         self._source = source
         self._clock = SystemClock()
         # Other threads read its `progress`.
@@ -88,7 +72,6 @@ class Session:
         self._deferred: dict[str, TableSchema] = {}  # by topic: the table was locked when it was announced
 
     def close(self) -> None:
-        self._changes.close()
         if self._stream is not None:
             self._stream.close()
 
@@ -119,11 +102,9 @@ class Session:
             snapshot,
             self._changes.position,
             commit=lambda: self.commit(wait=False),
-            is_stopped=self._control.stopped.is_set,
         )
         self._delivery.wait_for_send()
-        if self._control.stopped.is_set():
-            raise Stopped
+        self._check_stopped()
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Processes changes until it raises `Stopped` or an error."""
@@ -137,9 +118,9 @@ class Session:
                 stream.close()
                 self._catch_up()
                 stream = self._open_stream()
-            busy = retries_soon = False
-            for block in stream.blocks():
-                busy = True
+            retries_soon = False
+            block = stream.read_block()
+            if block is not None:
                 self._process(block, stream)
             if not self._changes.open:
                 self._between_transactions(stream)
@@ -152,9 +133,9 @@ class Session:
             else:
                 self._check_stopped()
             self._check_periodically(stream)
-            if not busy:
+            if block is None:
                 stream.send_status()
-                stream.wait(pause_s if retries_soon else WAIT_S, self._control.wakeup)
+                stream.wait(pause_s if retries_soon else WAIT_S, self._resources.wakeup)
 
     def _open_stream(self) -> ReplicationStream:
         self._changes.reset()
@@ -163,35 +144,35 @@ class Session:
             slot=self._options.slot,
             publication=self._options.publication,
             start_lsn=self._changes.position,
-            directory=self._resources.directory / "spools",
-            rolled_back=self._database.rolled_back,
         )
         return self._stream
 
     def _is_far_behind(self, stream: ReplicationStream) -> bool:
         """Whether the backlog is large enough to read it by SQL. Checked once a second.
 
-        The stream may be far beyond the position if other databases or tables fill the log. It is compared with the end
-        of the log at the previous check: what was written since may still be in the socket or in the decoder. SQL
-        returns committed transactions only, so a transaction that is being streamed would be read again from its
-        beginning.
+        The stream may be far beyond the position if other databases or tables fill the log, or a transaction is open.
+        It is compared with the end of the log at the previous check: what was written since may still be in the socket
+        or in the decoder.
         """
         now_ms = self._clock.monotonic_ms()
-        if self._is_standby or self._changes.open or stream.is_spooling:
-            return False
-        if now_ms - self._lag_checked_ms < LAG_INTERVAL_MS:
+        if self._is_standby or self._changes.open or now_ms - self._lag_checked_ms < LAG_INTERVAL_MS:
             return False
         self._lag_checked_ms = now_ms
         end, self._log_end = self._log_end, self._database.wal_position()
-        return end - max(self._changes.position, stream.wal_end) > self._options.catch_up_bytes
+        at = max(self._changes.position, stream.wal_end)
+        if end - at <= self._options.catch_up_bytes:
+            return False
+        slot = read_slot(self._database, self._options.slot)
+        at = max(at, 0 if slot is None else slot.sent_lsn)
+        return end - at > max(self._options.catch_up_bytes, _decoded_again(slot, at))
 
     def _catch_up(self) -> None:
         """Reads the backlog by SQL until less than `catch_up_bytes` is left."""
         options, changes = self._options, self._changes
-
+        again = 0
         while True:
             behind = self._database.wal_position() - changes.position
-            if behind <= options.catch_up_bytes:
+            if behind <= max(options.catch_up_bytes, again):
                 return
             if not self._is_standby:
                 emit_heartbeat(self._database)  # a transaction at the end, to which the position moves
@@ -211,6 +192,7 @@ class Session:
                 return  # on a standby, without a heartbeat: the protocol tells how far it is
             self.commit()
             advance_slot(self._database, options.slot, changes.position)
+            again = _decoded_again(read_slot(self._database, options.slot), changes.position)
             logger.info("caught up to %s by SQL: %d messages", self.position_text, count)
 
     def _process(self, block: Block, stream: ReplicationStream | None) -> None:
@@ -220,7 +202,7 @@ class Session:
         self._check_stopped()  # an incomplete transaction is aborted then
 
     def _check_stopped(self) -> None:
-        if self._control.stopped.is_set():
+        if self._resources.stopped.is_set():
             raise Stopped
 
     def _between_transactions(self, stream: ReplicationStream | None) -> None:
@@ -254,7 +236,7 @@ class Session:
             refusal = self.snapshots.request(name)
             if refusal is not None:
                 logger.error("the requested snapshot of %r is refused: %s", name, refusal)
-                self._control.on_event({"event": "snapshot_refused", "table": name, "reason": refusal})
+                self._resources.on_event({"event": "snapshot_refused", "table": name, "reason": refusal})
 
     def commit(self, *, wait: bool = True) -> None:
         """Commits the written records and the position in one transaction."""
@@ -332,7 +314,6 @@ class Session:
         end = self._database.wal_position()
         status.lag_bytes = max(0, end - slot.confirmed_lsn)
         status.retained_bytes = max(0, end - (slot.restart_lsn or slot.confirmed_lsn))
-        status.spooled_bytes = stream.spooled_bytes
         above = status.lag_bytes > options.lag_alert_bytes
         if above != bool(status.lag_alert):
             status.lag_alert = int(above)
@@ -349,4 +330,10 @@ class Session:
                 "above" if above else "and is back below",
                 options.lag_alert_bytes,
             )
-            self._control.on_event(said)
+            self._resources.on_event(said)
+
+
+def _decoded_again(slot: SlotState | None, at: int) -> int:
+    """Returns how much of the log Postgres would decode again to read on by SQL from `at`, and once more for the stream
+    after it: it begins before the oldest transaction that is open. A smaller backlog is left to the stream."""
+    return 0 if slot is None or slot.restart_lsn is None else max(0, at - slot.restart_lsn)

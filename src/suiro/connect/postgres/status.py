@@ -28,7 +28,6 @@ class CaptureStatus:
     lag_bytes: int = _metric("How much of Postgres's log the slot holds back: its end less what is confirmed.")
     retained_bytes: int = _metric("How much of Postgres's log is kept on disk for the slot (its end less restart_lsn).")
     lag_alert: int = _metric("1 while lag_bytes is above the alert threshold.")
-    spooled_bytes: int = _metric("Large transactions that wait on disk for their commit.")
     tables_running: int = _metric("Tables whose snapshot is not complete.")
     owed_keys: int = _metric("Rows to be read by their keys: updates left values out (TOAST) that nothing had.")
     visibility_wait_seconds: float = _metric(

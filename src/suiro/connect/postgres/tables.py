@@ -31,7 +31,7 @@ from suiro.connect.postgres.encoding.schemas import (
 )
 from suiro.connect.postgres.encoding.types import TYPES_QUERY, Column, Rules, types_of
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.progress import SchemaChanges, changed_column, differences
+from suiro.connect.postgres.progress import SchemaChanges, changed_column, differences, fields_by_name
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import (
     Table,
@@ -296,9 +296,8 @@ class Tables:
 def _refuse_changed_meanings(subject: str, before: dict[str, Any], schema: dict[str, Any], relation: Relation) -> None:
     """Raises `SchemaRefusedError` for a schema that the registry would accept, but that gives old values another
     meaning."""
-    old = {field["name"]: field for field in before["fields"]}
-    new = {field["name"]: field for field in schema["fields"]}
     if wrong := changed_meanings(before, schema):
+        old, new = fields_by_name(before), fields_by_name(schema)
         changes = "; ".join(changed_column(old[name], new[name]) for name in wrong)
         raise SchemaRefusedError(
             f"table {relation.full_name} changed, or what is captured of it: {changes}. Avro's rules let readers of "
@@ -316,8 +315,7 @@ def _refusal(
     relation: Relation,
     error: IncompatibleSchemaError,
 ) -> str:
-    old = {field["name"]: field for field in before["fields"]}
-    new = {field["name"]: field for field in after["fields"]}
+    old, new = fields_by_name(before), fields_by_name(after)
     changes = differences(before, after)
     first = next((name for name in new if name not in old or old[name]["type"] != new[name]["type"]), None)
     column = f"{relation.full_name}.{first}" if first else f"{relation.full_name}.<column>"

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from suiro.connect.postgres.encoding.avro_fields import FieldExtractor
-from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.names import avro_names
-from suiro.connect.postgres.encoding.pgoutput import Messages
+from suiro.connect.postgres.encoding.pgoutput import Int64s, Messages
 from suiro.connect.postgres.encoding.schemas import types_of_fields
 from suiro.connect.postgres.tables import TableSchema
 

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ import pyarrow as pa
 from suiro.connect.connectors import SinkBatch, SinkRecord
 from suiro.connect.values import json_text, plain_json
 from suiro.errors import UsageError
-from suiro.foundation.settings import SettingError, read_settings
+from suiro.foundation.settings import SettingError, require_one_of
 
 FEW_LARGE_FILES: Mapping[str, Any] = MappingProxyType({"linger_ms": 5_000, "max_records": 100_000})
 """Defaults of a sink whose batch is a file."""
@@ -70,28 +70,13 @@ class ColumnsSettings:
     MAY_ADD_FIELDS: ClassVar[bool] = False
     """Whether the kind of table can get new columns later."""
 
-    def check(self) -> None:
-        """Checks the settings of one kind of sink. Raises `SettingError`."""
-
-
-S = TypeVar("S", bound=ColumnsSettings)
-
-
-def settings_and_columns(kind: type[S], given: Mapping[str, Any]) -> tuple[S, Columns]:
-    """Reads the settings of a sink that writes tables."""
-    settings = read_settings(kind, given)
-    settings.check()
-    return settings, Columns(settings)
-
 
 class Columns:
     """The columns of a table: their schema, and the conversion of records to rows."""
 
     def __init__(self, settings: ColumnsSettings) -> None:
-        allowed = ("fail", "ignore", "add") if settings.MAY_ADD_FIELDS else ("fail", "ignore")
-        if settings.unknown_fields not in allowed:
-            expected = " or ".join(f'"{word}"' for word in allowed)
-            raise SettingError("unknown_fields", f"expected {expected}, got {settings.unknown_fields!r}")
+        may_add = ("add",) if settings.MAY_ADD_FIELDS else ()
+        require_one_of("unknown_fields", settings.unknown_fields, ("fail", "ignore", *may_add))
         self._settings = settings
         self.may_add = settings.unknown_fields == "add"
         self._folders: tuple[str, ...] = ()  # columns whose values name folders

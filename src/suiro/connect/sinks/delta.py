@@ -27,9 +27,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
 from suiro.connect.datasets import arrow_columns, store_dataset
-from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
+from suiro.connect.sinks.columns import FEW_LARGE_FILES, Columns, ColumnsSettings
 from suiro.errors import TransientError, UsageError
-from suiro.foundation.settings import SettingError
+from suiro.foundation.settings import SettingError, read_settings
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
@@ -45,7 +45,7 @@ class DeltaSettings(ColumnsSettings):
 
     MAY_ADD_FIELDS = True
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if _RETENTION in self.configuration:
             raise SettingError("configuration", f"{_RETENTION} would make the table forget the offsets")
 
@@ -54,7 +54,8 @@ class DeltaSink:
     DEFAULTS = FEW_LARGE_FILES
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
-        self._settings, self._columns = settings_and_columns(DeltaSettings, settings)
+        self._settings = read_settings(DeltaSettings, settings)
+        self._columns = Columns(self._settings)
         for name in self._settings.partition_by:
             if name not in self._columns.schema.names:
                 raise SettingError("partition_by", f"there is no column {name!r}")
@@ -62,7 +63,7 @@ class DeltaSink:
         self._uri = self._settings.table
         if "://" not in self._uri:
             self._uri = str(about.folder / self._uri)
-        self._table: DeltaTable | None = None
+        self._table: DeltaTable  # since `open`
 
     def open(self) -> None:
         options = self._settings.storage_options or None
@@ -95,14 +96,14 @@ class DeltaSink:
         return [store_dataset(self._uri, arrow_columns(self._columns.schema))]
 
     def close(self) -> None:
-        self._table = None
+        """Nothing stays open between batches."""
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        found = {target: self._opened.transaction_version(self._identifier(target)) for target in partitions}
+        found = {target: self._table.transaction_version(self._identifier(target)) for target in partitions}
         return {target: version for target, version in found.items() if version is not None}
 
     def put(self, batch: SinkBatch) -> None:
-        table = self._opened
+        table = self._table
         try:
             table.update_incremental()
             check_expected(batch.first_offsets, self.offsets(batch.first_offsets), f"{self._name}: {self._uri}")
@@ -128,8 +129,3 @@ class DeltaSink:
 
     def _identifier(self, target: TopicPartition) -> str:
         return f"suiro-connect/{self._name}/{target[0]}-{target[1]}"
-
-    @property
-    def _opened(self) -> DeltaTable:
-        assert self._table is not None
-        return self._table

@@ -46,9 +46,9 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform,
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
 from suiro.connect.datasets import arrow_columns, store_dataset
-from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
+from suiro.connect.sinks.columns import FEW_LARGE_FILES, Columns, ColumnsSettings
 from suiro.errors import TransientError, UsageError
-from suiro.foundation.settings import SettingError
+from suiro.foundation.settings import SettingError, read_settings
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
@@ -79,7 +79,7 @@ class IcebergSettings(ColumnsSettings):
 
     MAY_ADD_FIELDS = True
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if len(self.table.split(".")) < 2 or not all(self.table.split(".")):
             raise SettingError("table", f"expected NAMESPACE.TABLE, got {self.table!r}")
 
@@ -106,7 +106,8 @@ class IcebergSink:
     DEFAULTS = FEW_LARGE_FILES
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
-        self._settings, self._columns = settings_and_columns(IcebergSettings, settings)
+        self._settings = read_settings(IcebergSettings, settings)
+        self._columns = Columns(self._settings)
         self._partition_by = [self._partition(text) for text in self._settings.partition_by]
         self._name = about.name
         self._catalog_settings = _below(about.folder, self._settings.catalog)

@@ -28,10 +28,10 @@ import pyarrow.parquet as pq
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
 from suiro.connect.datasets import arrow_columns, file_dataset
-from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
+from suiro.connect.sinks.columns import FEW_LARGE_FILES, Columns, ColumnsSettings
 from suiro.errors import DataLossError, TransientError
 from suiro.foundation.files import sync_folder
-from suiro.foundation.settings import require_one_of
+from suiro.foundation.settings import read_settings, require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
@@ -47,7 +47,7 @@ class ParquetSettings(ColumnsSettings):
     folder: Path
     compression_of_files: str = "zstd"
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         require_one_of("compression_of_files", self.compression_of_files, COMPRESSIONS)
 
 
@@ -55,7 +55,8 @@ class ParquetSink:
     DEFAULTS = FEW_LARGE_FILES
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
-        self._settings, self._columns = settings_and_columns(ParquetSettings, settings)
+        self._settings = read_settings(ParquetSettings, settings)
+        self._columns = Columns(self._settings)
         self._name = about.name
         self._folder = about.folder / self._settings.folder
         self._files: list[str] = []  # entries of the manifest, as JSON to save memory: there may be a million

@@ -36,7 +36,7 @@ from suiro.connect.values import json_text, plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.postgres_network import network_parameters
-from suiro.foundation.settings import SettingError, read_settings
+from suiro.foundation.settings import SettingError, read_settings, require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.registry.codecs.avro_infinity import infinity_text
 from suiro.telemetry import Dataset
@@ -95,11 +95,10 @@ class PostgresSettings:
     offsets_schema: str | None = None  # of the table of offsets; by default the table's
     unknown_fields: str = "fail"  # or "ignore": fields of a record that the table has no column for
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.key:
             raise SettingError("key", "names no column")
-        if self.unknown_fields not in ("fail", "ignore"):
-            raise SettingError("unknown_fields", f'expected "fail" or "ignore", got {self.unknown_fields!r}')
+        require_one_of("unknown_fields", self.unknown_fields, ("fail", "ignore"))
         try:
             psycopg.conninfo.conninfo_to_dict(self.dsn)
         except psycopg.Error as error:
@@ -113,7 +112,6 @@ class _Refused(Exception):
 class PostgresSink:
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings = read_settings(PostgresSettings, settings)
-        self._settings.check()
         self._name = about.name
         self._connection: psycopg.Connection[Any] | None = None
         self._types: dict[str, sql.SQL] = {}

@@ -41,6 +41,7 @@ from suiro.foundation.settings import (
     require_headers,
     require_http,
     require_least,
+    require_one_of,
 )
 from suiro.telemetry import Dataset
 
@@ -80,10 +81,9 @@ class SearchSettings:
     retry_ms: int = 200
     timeout_ms: int = 30_000
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         require_http(self.url)
-        if self.id not in ("key", "offset"):
-            raise SettingError("id", f'expected "key" or "offset", got {self.id!r}')
+        require_one_of("id", self.id, ("key", "offset"))
         if (self.username is None) != (self.password is None):
             raise SettingError("password", "username and password go together")
         require_headers(self.headers)
@@ -102,7 +102,6 @@ class SearchSink:
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings = read_settings(SearchSettings, settings)
-        self._settings.check()
         self._about = about
         # For logs and the status: the URL may have a password.
         self._server = http_dataset(self._settings.url).namespace

@@ -67,7 +67,7 @@ class WebhookSettings:
     timeout_ms: int = 10_000
     quiet_ms: int = 0
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         require_http(self.url)
         require_one_of("method", self.method, METHODS)
         require_headers(self.headers)
@@ -79,7 +79,6 @@ class WebhookSink:
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings = read_settings(WebhookSettings, settings)
-        self._settings.check()
         self._rule = rule("when", self._settings.when)
         self._about = about
         # For logs and dead letters: the path is often a secret.

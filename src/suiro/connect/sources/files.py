@@ -53,7 +53,7 @@ from suiro.connect.sources.file_identity import (
     is_same,
     opened,
 )
-from suiro.connect.sources.keys import key_text
+from suiro.connect.values import key_text
 from suiro.errors import TransientError
 from suiro.foundation.settings import SettingError, read_settings, require_least, require_one_of
 from suiro.telemetry import Column, Dataset
@@ -88,7 +88,7 @@ class FilesSettings:
     settle_ms: int = 5_000
     forget_after_ms: int = 7 * 24 * 3600 * 1000  # a file that is gone for so long is new if it comes back
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         require_one_of("format_of_files", self.format_of_files, FORMATS)
         if self.format_of_files == "xml" and not self.record:
             raise SettingError("record", 'is missing: format_of_files "xml" needs the name of the element')
@@ -127,7 +127,6 @@ class FilesSettings:
 class FilesSource:
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings = read_settings(FilesSettings, settings)
-        self._settings.check()
         self._source = about.name
         self._folder = about.folder / self._settings.folder
         self._clock = about.clock

@@ -38,7 +38,7 @@ import httpx
 from suiro.clock import sleep_s
 from suiro.connect.connectors import ERROR_PREFIX, About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import http_dataset
-from suiro.connect.sources.keys import key_of
+from suiro.connect.values import key_of
 from suiro.errors import UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
@@ -78,7 +78,7 @@ class RestSettings:
     timeout_ms: int = 30_000
     max_answer_bytes: int = 16 * 1024 * 1024  # decompressed
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         require_http(self.url)
         require_one_of("paging", self.paging, PAGING)
         require_headers(self.headers)
@@ -90,7 +90,6 @@ class RestSettings:
 class RestSource:
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings = read_settings(RestSettings, settings)
-        self._settings.check()
         self._about = about
         self._http: httpx.Client | None = None
         self._position: dict[str, Any] = {}

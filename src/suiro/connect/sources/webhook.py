@@ -39,7 +39,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from suiro.connect.connectors import About, Headers, Polled, SourceRecord
-from suiro.connect.sources.keys import key_of
+from suiro.connect.values import key_of
 from suiro.foundation.http import Guard, HttpLimits, HttpServer, Tls, listen_on
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, host_and_port, read_settings, require_least
@@ -75,7 +75,7 @@ class WebhookSettings:
     def address(self) -> tuple[str, int]:
         return host_and_port(self.listen) or ("", 0)
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.address[0]:
             raise SettingError("listen", f"expected HOST:PORT, got {self.listen!r}")
         if not self.path.startswith("/") or "{" in self.path or "}" in self.path:
@@ -99,7 +99,6 @@ class _Post:
 class WebhookSource:
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings = read_settings(WebhookSettings, settings)
-        self._settings.check()
         self._about = about
         self._server: HttpServer | None = None
         self._lock = threading.Lock()

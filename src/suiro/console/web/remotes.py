@@ -25,9 +25,9 @@ from suiro.console.web.console import Console, Remote
 from suiro.console.web.endpoint import Call, ConflictError, ForbiddenError, NotFoundError, number_of
 from suiro.console.web.turns import LOOK_S, Turns
 from suiro.errors import SuiroError, TransientError, UsageError
-from suiro.foundation.futures import settle
 from suiro.foundation.http import AnswerTooLargeError, ask, is_temporary
 from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
+from suiro.foundation.threads import settle
 
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 10.0

@@ -1,10 +1,9 @@
 """HTTP for all services: registry, connect, views, console and metrics.
 
-- `listening`: sockets, addresses, TLS. `limits`: every limit, with its name.
+- `listening`: sockets, addresses, TLS; every limit, with its name.
 - `server`: runs an ASGI application on its own thread. `connections`: accepts connections and closes them at limits.
 - `guard`: checks every request before the application runs: `origins` (requests from web pages), `users` (a file of
-  names and passwords), `bodies` (memory for request bodies).
-- `disconnects`: tells work in threads that its client has gone.
+  names and passwords), `bodies` (memory for request bodies). Tells work in threads that its client has gone.
 - `page`: the metrics page, without a web framework.
 - `refusals`: errors as JSON.
 - `answers`: requests to other servers, with limits on the response.
@@ -15,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.extras import on_first_use
-from suiro.foundation.http.listening import Tls, is_loopback, listen_on, url_of
+from suiro.foundation.http.listening import HttpLimits, Tls, is_loopback, listen_on, requests_of_one, url_of
 
 if TYPE_CHECKING:
     from suiro.foundation.http.answers import (
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
         segment,
         summary_of,
     )
-    from suiro.foundation.http.disconnects import watching_client
-    from suiro.foundation.http.guard import Guard, is_let_in, not_allowed
-    from suiro.foundation.http.limits import HttpLimits, requests_of_one
+    from suiro.foundation.http.guard import Guard, is_let_in, not_allowed, watching_client
     from suiro.foundation.http.origins import Origins
     from suiro.foundation.http.page import MetricsPage, serve_metrics_page
     from suiro.foundation.http.refusals import ROUTING_ERRORS, error_answer, error_json
@@ -71,9 +68,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "answers": "AnswerTooLargeError ask is_temporary retry_after_ms segment summary_of",
-        "disconnects": "watching_client",
-        "guard": "Guard is_let_in not_allowed",
-        "limits": "HttpLimits requests_of_one",
+        "guard": "Guard is_let_in not_allowed watching_client",
         "origins": "Origins",
         "page": "MetricsPage serve_metrics_page",
         "refusals": "ROUTING_ERRORS error_answer error_json",

@@ -118,12 +118,7 @@ def retry_after_ms(response: httpx.Response, now_ms: int) -> int | None:
         if at.tzinfo is None:
             at = at.replace(tzinfo=UTC)
         return max(0, int((at - datetime.fromtimestamp(now_ms / 1_000, UTC)).total_seconds() * 1_000))
-    except (
-        ValueError,
-        TypeError,
-        IndexError,
-        OverflowError,
-    ):  # the ways in which `email.utils` refuses a date
+    except (ValueError, TypeError, IndexError, OverflowError):  # the ways in which `email.utils` refuses a date
         return None
 
 

@@ -10,19 +10,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-
-class TooLargeError(Exception):
-    """One body is larger than its limit."""
+from suiro.foundation.http.refusals import Refusal
 
 
-class TooManyError(Exception):
-    """All bodies together are larger than the server's limit."""
-
-
-class CutOffError(Exception):
-    """The client disconnected."""
+def _too_many() -> Refusal:
+    again = {"retry-after": "1", "connection": "close"}
+    return Refusal(503, "too many request bodies are in memory; try again", again)
 
 
 class Body:
@@ -35,17 +31,17 @@ class Body:
         self.given_up = False
 
     async def read(self, receive: Receive, max_bytes: int) -> bytes:
-        """Read the whole body. Raises `TooLargeError`, `TooManyError` and `CutOffError`."""
+        """Read the whole body. Raises `Refusal`, and `ClientDisconnect`."""
         parts: list[bytes] = []
         self._bodies.unfinished[self] = None
         try:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise CutOffError
+                    raise ClientDisconnect
                 part = message.get("body", b"")
                 if self.size + len(part) > max_bytes:
-                    raise TooLargeError
+                    raise Refusal(413, f"The request body has more than {max_bytes} bytes")
                 self._bodies.take(self, len(part))
                 parts.append(part)
                 if not message.get("more_body"):
@@ -55,7 +51,7 @@ class Body:
                 raise
             assert self._task is not None
             self._task.uncancel()
-            raise TooManyError from None
+            raise _too_many() from None
         finally:
             self._bodies.unfinished.pop(self, None)
 
@@ -82,7 +78,7 @@ class Bodies:
         while self.held + size > self._limit:
             oldest = next(iter(self.unfinished), body)
             if oldest is body:
-                raise TooManyError
+                raise _too_many()
             del self.unfinished[oldest]
             oldest.give_up()
         body.size += size

@@ -10,24 +10,27 @@ a thousand silent connections do not lock anyone out. One periodic check closes 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import socket
 import ssl
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import httptools
+import uvicorn
 from starlette.types import Receive, Scope, Send
-from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from suiro.foundation.http.limits import HttpLimits, connection_share, give_share_back
+from suiro.foundation.http.listening import SERVERS, HttpLimits, connection_share
 from suiro.foundation.http.tls_transport import TlsTransport
+from suiro.foundation.log_limit import LogLimit
 
 LONGEST_CHECK_S = 1.0  # between two checks of all connections
 ACCEPT_PAUSE_S = 0.1  # after a failure, such as no descriptor left
@@ -47,7 +50,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(
         self,
-        config: Config,
+        config: uvicorn.Config,
         state: ServerState,
         limits: HttpLimits,
         loop: asyncio.AbstractEventLoop,
@@ -207,36 +210,46 @@ class InvalidRequests:
         self._told, self._more, self._ends = set(), Counter(), None
 
 
-class Connections:
-    """Accepts connections from a listening socket until `close`."""
+class Server(uvicorn.Server):
+    """Uvicorn's server, which accepts connections from a listening socket by itself, and has no signal handlers."""
 
     def __init__(
         self,
-        config: Config,
-        state: ServerState,
+        config: uvicorn.Config,
         listener: socket.socket,
         limits: HttpLimits,
         tls: ssl.SSLContext | None,
+        on_started: threading.Event,
     ) -> None:
-        self._config = config
-        self._open: set[Any] = state.connections
-        self._state = state
+        super().__init__(config)
+        self._open: set[Any] = self.server_state.connections
         self._listener = listener
         self._limits = limits
         self._tls = tls
-        self._loop = asyncio.get_running_loop()
+        self._on_started = on_started
         self._handshakes: dict[asyncio.Task[None], float] = {}  # start times, oldest first
-        self._warned_at: float | None = None
+        self._warnings = LogLimit(every_ms=60_000)  # so that refused connections cannot fill the log
         self._invalid = InvalidRequests()
-        listener.setblocking(False)
-        connection_share(self)  # registers this server
-        self._tasks = [self._loop.create_task(work()) for work in (self._accept, self._check_limits)]
 
-    def close(self) -> None:
-        give_share_back(self)
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.servers = []
+        self._loop = asyncio.get_running_loop()
+        self._listener.setblocking(False)
+        SERVERS.add(self)
+        self._tasks = [self._loop.create_task(work()) for work in (self._accept, self._check_limits)]
+        self.started = True
+        self._on_started.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        SERVERS.discard(self)
         self._invalid.tell(math.inf)
         for task in (*self._tasks, *self._handshakes):
             task.cancel()
+        await super().shutdown()
 
     async def _accept(self) -> None:
         while True:
@@ -247,7 +260,7 @@ class Connections:
                 self._make_room()
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            limit = min(self._limits.max_connections, connection_share(self))
+            limit = min(self._limits.max_connections, connection_share())
             while self._taken() >= limit and self._make_room():
                 pass
             if self._taken() >= limit:
@@ -276,7 +289,7 @@ class Connections:
             peer.close()
 
     def _made(self) -> Connection:
-        return Connection(self._config, self._state, self._limits, self._loop, self._invalid)
+        return Connection(self.config, self.server_state, self._limits, self._loop, self._invalid)
 
     def _make_room(self) -> bool:
         place: Callable[[Connection], tuple[int, float]] = Connection.eviction_order
@@ -316,10 +329,7 @@ class Connections:
             connection.transport.abort()
 
     def _warn(self, message: str, *values: object) -> None:
-        """At most once a minute, so that refused connections cannot fill the log."""
-        now = self._loop.time()
-        if self._warned_at is None or now - self._warned_at > 60:
-            self._warned_at = now
+        if self._warnings.take(int(self._loop.time() * 1_000)) is not None:
             logger.warning(message, *values)
 
 

@@ -8,24 +8,28 @@ is `{"error_code": status, "message": text}`.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from suiro.foundation.http.bodies import Bodies, Body, CutOffError, TooLargeError, TooManyError
-from suiro.foundation.http.limits import HttpLimits, requests_of_one
+from suiro.foundation.http.bodies import Bodies, Body
+from suiro.foundation.http.listening import HttpLimits, requests_of_one
 from suiro.foundation.http.origins import Origins
-from suiro.foundation.http.refusals import error_json
+from suiro.foundation.http.refusals import Refusal, error_json
 from suiro.foundation.http.users import REFUSED, Role, Users, Verdict
 
 LOGIN_THREADS = 2  # only for checking passwords: guesses delay each other, but not users who are logged in
 MAX_WAITING_LOGINS = 64  # beyond it, the request that has waited longest gets a 503
 
+_SOON = {"retry-after": "1"}
 # The headers that are read here and in `origins`. Only these are decoded, because every request passes here.
 _HEADERS = {
     name.encode(): name
@@ -89,45 +93,59 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = {_HEADERS[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
+        try:
+            user = await self._user(scope, headers)
+            self._in_progress[user] += 1
+            try:
+                if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+                    await self._application(scope, receive, send)
+                else:
+                    await self._with_body(headers.get("content-length", ""), scope, receive, send)
+            finally:
+                self._in_progress[user] -= 1
+                if not self._in_progress[user]:
+                    del self._in_progress[user]
+        except Refusal as refusal:
+            content = error_json(refusal.status, refusal.message, **refusal.more)
+            answer = Response(content, status_code=refusal.status, headers=refusal.headers, media_type=self._media_type)
+            await answer(scope, receive, send)
+
+    async def _user(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
+        """Return who sends the request; None on a server without users. Raises `Refusal`."""
         refused = self._origins.refusal(scope["method"], headers) if self._origins is not None else None
         if refused is not None:
-            await self._refuse(*refused)(scope, receive, send)
-            return
-        user: str | None = None
-        if self._users is not None or self._sessions is not None:
-            verdict = await self._verdict(headers)
-            if verdict is None:
-                busy = self._refuse(503, "too many logins are being checked; try again", **{"retry-after": "1"})
-                await busy(scope, receive, send)
-                return
-            if verdict.name is None:
-                await self._unauthorized(headers)(scope, receive, send)
-                return
-            user = scope["suiro.user"] = verdict.name
-            scope["suiro.role"] = verdict.role
-            scope["suiro.is_let_in"] = partial(self._is_let_in, headers, verdict)
-            if self._in_progress[user] >= requests_of_one(self._limits):
-                message = f"{user} has too many requests in progress; try again when some have ended"
-                await self._refuse(503, message, **{"retry-after": "1"})(scope, receive, send)
-                return
-        self._in_progress[user] += 1
-        try:
-            if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
-                await self._application(scope, receive, send)
-            else:
-                await self._with_body(headers.get("content-length", ""), scope, receive, send)
-        finally:
-            self._in_progress[user] -= 1
-            if not self._in_progress[user]:
-                del self._in_progress[user]
+            raise Refusal(*refused)
+        if self._users is None and self._sessions is None:
+            return None
+        verdict = await self._verdict(headers)
+        if verdict.name is None:
+            if self._sessions is not None and "authorization" not in headers:
+                # Without `www-authenticate`, on which a browser would ask for a password.
+                raise Refusal(401, self._unknown, login=self._sessions.login_path)
+            raise Refusal(401, self._unknown, {"www-authenticate": f'Basic realm="{self._realm}"'})
+        scope["suiro.user"] = verdict.name
+        scope["suiro.role"] = verdict.role
+        scope["suiro.is_let_in"] = partial(self._is_let_in, headers, verdict)
+        if self._in_progress[verdict.name] >= requests_of_one(self._limits):
+            message = f"{verdict.name} has too many requests in progress; try again when some have ended"
+            raise Refusal(503, message, _SOON)
+        return verdict.name
 
-    async def _verdict(self, headers: Mapping[str, str]) -> Verdict | None:
-        """Return None if too many logins are waiting."""
+    async def _verdict(self, headers: Mapping[str, str]) -> Verdict:
+        """Raises `Refusal` if too many logins are waiting."""
         if self._sessions is not None and "authorization" not in headers:
             return self._sessions.known(headers.get("cookie", "")) or REFUSED
         if self._users is None:
             return REFUSED
-        return await self._login(self._users, headers.get("authorization", ""))
+        header = headers.get("authorization", "")
+        verdict = self._users.recall(header)
+        if verdict is None:
+            await self._turn_to_login()
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._logins, self._users.verify, header)
+            finally:
+                self._next_login()
+        return verdict
 
     async def _is_let_in(self, headers: Mapping[str, str], verdict: Verdict) -> bool:
         header = headers.get("authorization", "")
@@ -138,36 +156,19 @@ class Guard:
             found = await asyncio.get_running_loop().run_in_executor(self._logins, self._users.verify, header)
         return found == verdict
 
-    def _unauthorized(self, headers: Mapping[str, str]) -> Response:
-        if self._sessions is not None and "authorization" not in headers:
-            # Without `www-authenticate`, on which a browser would ask for a password.
-            return self._refuse(401, self._unknown, login=self._sessions.login_path)
-        return self._refuse(401, self._unknown, **{"www-authenticate": f'Basic realm="{self._realm}"'})
-
-    async def _login(self, users: Users, header: str) -> Verdict | None:
-        """Return None if too many logins are waiting."""
-        verdict = users.recall(header)
-        if verdict is not None:
-            return verdict
-        if not await self._turn_to_login():
-            return None
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._logins, users.verify, header)
-        finally:
-            self._next_login()
-
-    async def _turn_to_login(self) -> bool:
+    async def _turn_to_login(self) -> None:
         """The newest request goes first, so that guesses wait for each other and a real login waits only for those in
         progress. If too many wait, the oldest one gives up."""
         if self._logins_checked < LOGIN_THREADS:
             self._logins_checked += 1
-            return True
+            return
         turn = asyncio.get_running_loop().create_future()
         self._waiting_logins.append(turn)
         if len(self._waiting_logins) > MAX_WAITING_LOGINS:
             self._waiting_logins.popleft().set_result(False)
         try:
-            return bool(await turn)
+            if not await turn:
+                raise Refusal(503, "too many logins are being checked; try again", _SOON)
         except asyncio.CancelledError:
             if turn in self._waiting_logins:
                 self._waiting_logins.remove(turn)
@@ -182,27 +183,16 @@ class Guard:
             self._logins_checked -= 1
 
     async def _with_body(self, length: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if length.isdigit() and int(length) > self._max_body_bytes:
+            raise Refusal(413, f"The request body has more than {self._max_body_bytes} bytes")
         body = Body(self._bodies)
         try:
-            if length.isdigit() and int(length) > self._max_body_bytes:
-                raise TooLargeError
             data = await body.read(receive, self._max_body_bytes)
             await self._application(scope, _first({"type": "http.request", "body": data}, receive), send)
-        except CutOffError:
+        except ClientDisconnect:
             pass
-        except TooLargeError:
-            too_large = self._refuse(413, f"The request body has more than {self._max_body_bytes} bytes")
-            await too_large(scope, receive, send)
-        except TooManyError:
-            again = {"retry-after": "1", "connection": "close"}
-            busy = self._refuse(503, "too many request bodies are in memory; try again", **again)
-            await busy(scope, receive, send)
         finally:
             body.close()
-
-    def _refuse(self, status: int, message: str, /, *, login: str | None = None, **headers: str) -> Response:
-        content = error_json(status, message, **({} if login is None else {"login": login}))
-        return Response(content, status_code=status, headers=headers, media_type=self._media_type)
 
 
 def _first(message: Message, receive: Receive) -> Receive:
@@ -228,3 +218,21 @@ def not_allowed(scope: Scope, role: Role) -> str | None:
     if given >= role:
         return None
     return f"that is for the role {role.name.lower()}, and {scope['suiro.user']} is {given.name.lower()}"
+
+
+@asynccontextmanager
+async def watching_client(receive: Receive, gone: threading.Event) -> AsyncIterator[None]:
+    """Tells work in threads that nobody waits for its answer any more: sets `gone` when the client of a request
+    disconnects, and at the end, which also comes when the server stops. The body must have been read."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+
+    watching = asyncio.ensure_future(watch())
+    try:
+        yield
+    finally:
+        gone.set()
+        watching.cancel()

@@ -1,4 +1,5 @@
-"""Listening sockets, their addresses, and TLS. Light to import."""
+"""Listening sockets, their addresses, and TLS; the limits of a server, and how the servers of a process share its
+connections. Light to import."""
 
 from __future__ import annotations
 
@@ -6,13 +7,19 @@ import contextlib
 import ipaddress
 import socket
 import ssl
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
+from suiro import descriptors
 from suiro.errors import ConfigError
 
 BACKLOG = 512
+MIN_CONNECTIONS = 8
+
+SERVERS: weakref.WeakSet[object] = weakref.WeakSet()
+"""The servers of this process that accept connections."""
 
 
 def listen_on(host: str, port: int, *, name: str) -> socket.socket:
@@ -72,3 +79,43 @@ class Tls:
         except OSError as error:  # includes ssl.SSLError
             raise ConfigError(f"TLS: {self.certificate}, {self.key}: {error}") from None
         return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """Each limit is at least 1. Raises `ConfigError`."""
+
+    max_connections: int = 1_000
+    """Per server. Lower if the process may open few files (`connection_share`). One user may have requests in progress
+    on three quarters of them (`requests_of_one`)."""
+    head_timeout_ms: int = 10_000
+    """From the connection, or the first byte of a further request, to the end of the head. Also for a TLS handshake."""
+    max_head_bytes: int = 64 * 1024
+    body_timeout_ms: int = 20_000
+    """For a request body, plus one millisecond for every `body_bytes_per_ms` bytes received."""
+    body_bytes_per_ms: int = 2
+    write_timeout_ms: int = 30_000
+    """A client that reads nothing of its response for this long is disconnected."""
+    idle_timeout_ms: int = 75_000
+    """Between two requests of a connection. Longer than clients keep idle connections, so that they close first."""
+    held_body_bytes: int = 64 * 1024 * 1024
+    """For all requests together, from the first byte until the response."""
+    held_answer_bytes: int = 256 * 1024 * 1024
+    """For all responses together, of what their clients have not taken yet. Above it, the clients that have been behind
+    for longest are disconnected."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if getattr(self, one.name) < 1:
+                raise ConfigError(f"{one.name} must be at least 1, got {getattr(self, one.name)}")
+
+
+def connection_share() -> int:
+    """Return how many connections a server may have. The servers of this process have equal shares of the file
+    descriptors that `descriptors` reserves for connections."""
+    return max(MIN_CONNECTIONS, descriptors.for_connections() // max(1, len(SERVERS)))
+
+
+def requests_of_one(limits: HttpLimits) -> int:
+    """Return how many requests of one user may be in progress, so that others get an answer, too."""
+    return min(limits.max_connections, connection_share()) * 3 // 4

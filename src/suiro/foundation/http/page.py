@@ -40,8 +40,7 @@ class MetricsPage:
         self._prepare = prepare
         self._render = render
         self._origins = Origins(
-            loopback_only=is_loopback(str(listener.getsockname()[0])),
-            instead="listen on an address that others reach",
+            loopback_only=is_loopback(str(listener.getsockname()[0])), instead="listen on an address that others reach"
         )
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, bool] = {}  # oldest first; True if the request has arrived

@@ -10,6 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 
+class Refusal(Exception):
+    """A request that the application does not get. `more` are members of the answer."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None, **more: str) -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message
+        self.headers = headers
+        self.more = more
+
+
 def error_json(code: int, message: str, **more: str) -> bytes:
     """Return the body of an error. In the message, half of a surrogate pair, which UTF-8 cannot have, is written as
     `\\udcff`: as an escape of JSON, many readers refuse it."""

@@ -1,21 +1,18 @@
-"""Runs an ASGI application on its own thread, with limits: uvicorn over `Connections`."""
+"""Runs an ASGI application on its own thread, with limits: uvicorn with connections of its own."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
 
-from suiro.foundation.http.connections import Connections
-from suiro.foundation.http.limits import HttpLimits
-from suiro.foundation.http.listening import Tls, is_loopback, url_of
-from suiro.foundation.loops import new_event_loop
+from suiro.foundation.http.connections import Server
+from suiro.foundation.http.listening import HttpLimits, Tls, is_loopback, url_of
+from suiro.foundation.threads import new_event_loop
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
@@ -54,10 +51,10 @@ class HttpServer:
             proxy_headers=False,  # X-Forwarded-* headers can be forged
             server_header=False,
             timeout_graceful_shutdown=int(STOP_TIMEOUT_S),
-            timeout_keep_alive=limits.idle_timeout_ms // 1_000 + 1,  # `Connections` closes it first
+            timeout_keep_alive=limits.idle_timeout_ms // 1_000 + 1,  # `Server` closes it first
         )
         self._started = threading.Event()
-        self._server = _Server(config, listener, limits, context, self._started)
+        self._server = Server(config, listener, limits, context, self._started)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -65,49 +62,14 @@ class HttpServer:
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        await self._server.serve()
+            self.loop = runner.get_loop()
+            runner.run(self._server.serve())
 
     def stop(self) -> None:
         """Stop serving. May be called more than once."""
         self._server.should_exit = True
         self._thread.join(STOP_TIMEOUT_S + 1)
         self._listener.close()
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn's server with our connections and without its signal handlers."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        listener: socket.socket,
-        limits: HttpLimits,
-        tls: Any,
-        started: threading.Event,
-    ) -> None:
-        super().__init__(config)
-        self._listening = (listener, limits, tls)
-        self._on_started = started
-        self._connections: Connections | None = None
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self.servers = []
-        self._connections = Connections(self.config, self.server_state, *self._listening)
-        self.started = True
-        self._on_started.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        assert self._connections is not None
-        self._connections.close()
-        await super().shutdown()
 
 
 def warn_if_open_to_all(listener: socket.socket, *, what: str, advice: str) -> None:

@@ -66,10 +66,6 @@ class _User:
     password: str  # as written in the file
     role: Role
 
-    @property
-    def is_hashed(self) -> bool:
-        return self.password.startswith(_PREFIX)
-
 
 class Users:
     """The users of a file. Raises `ConfigError` if it cannot be read; later, the last readable version stays."""
@@ -78,8 +74,9 @@ class Users:
         self._path = path
         self._lock = threading.Lock()
         self._secret = os.urandom(32)
-        self._judged: dict[bytes, Verdict] = {}
-        self._wrong = 0  # refused entries in `_judged`
+        # Apart, so that guesses cannot evict users.
+        self._accepted: dict[bytes, Verdict] = {}
+        self._refused: dict[bytes, Verdict] = {}
         self._stamp, self._users = self._read()
 
     def _read(self) -> tuple[tuple[int, ...], dict[str, _User]]:
@@ -118,11 +115,12 @@ class Users:
         name, password = pair
         with self._lock:
             self._refresh()
-            known = self._judged.get(self._proof(header))
+            proof = self._proof(header)
+            known = self._accepted.get(proof) or self._refused.get(proof)
             user = self._users.get(name)
-        if known is None and user is not None and not user.is_hashed and _same(password, user.password):
-            return Verdict(name, user.role)
-        return known
+        if known is not None or user is None or user.password.startswith(_PREFIX):
+            return known
+        return Verdict(name, user.role) if hmac.compare_digest(password.encode(), user.password.encode()) else None
 
     def verify(self, header: str) -> Verdict:
         """Check a login. Takes one scrypt (about 50 ms) unless the result is cached."""
@@ -137,28 +135,20 @@ class Users:
         verdict = Verdict(name, user.role) if user is not None and is_right else REFUSED
         with self._lock:
             if stamp == self._stamp:
-                self._remember(self._proof(header), verdict)
+                judged = self._refused if verdict.name is None else self._accepted
+                if len(judged) >= _CACHED:
+                    judged.clear()
+                judged[self._proof(header)] = verdict
         return verdict
 
     def _proof(self, header: str) -> bytes:
         return hmac.digest(self._secret, header.encode(), "sha256")
 
-    def _remember(self, proof: bytes, verdict: Verdict) -> None:
-        """Refused entries replace refused entries only, so that guesses cannot evict users."""
-        if proof in self._judged:
-            return
-        is_wrong = verdict.name is None
-        if (self._wrong if is_wrong else len(self._judged) - self._wrong) >= _CACHED:
-            self._judged = {other: found for other, found in self._judged.items() if (found.name is None) != is_wrong}
-            self._wrong = 0 if is_wrong else self._wrong
-        self._judged[proof] = verdict
-        self._wrong += is_wrong
-
     def _refresh(self) -> None:
         try:
             if stamp_of(self._path) != self._stamp:
                 self._stamp, self._users = self._read()
-                self._judged, self._wrong = {}, 0
+                self._accepted, self._refused = {}, {}
         except (OSError, ConfigError):
             pass  # it may be in the middle of being written
 
@@ -172,10 +162,6 @@ def _pair(header: str) -> tuple[str, str] | None:
     except (binascii.Error, ValueError):
         return None
     return (name, password) if found else None
-
-
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
 
 
 def _matches(password: str, expected: str | None) -> bool:

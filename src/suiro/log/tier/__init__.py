@@ -1,7 +1,7 @@
 """A partition's segments in a remote store (KIP-405): listing, copying and reading them. Enter here.
 
 `segment_metadata` and `remote_log` are the rules: records of the metadata topic in, readable segments out. `store`
-and `s3_store` are the edges; `copying` and `reading` use them, in threads. The broker decides what is copied when.
+is the edge; `copying` and `reading` use it, in threads. The broker decides what is copied when.
 """
 
 from suiro.log.tier.copying import (
@@ -13,7 +13,6 @@ from suiro.log.tier.copying import (
     remove,
     upload,
 )
-from suiro.log.tier.open_store import open_store
 from suiro.log.tier.reading import RemoteRead, RemoteReader
 from suiro.log.tier.remote_log import RemoteLog
 from suiro.log.tier.segment_metadata import RemoteSegment, SegmentState, StoredObject, decode, encode
@@ -22,6 +21,7 @@ from suiro.log.tier.store import (
     ObjectMissingError,
     RemoteStore,
     RemoteStoreError,
+    open_store,
 )
 
 __all__ = [

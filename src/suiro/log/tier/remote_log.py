@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from suiro.log.config import LogConfig
-from suiro.log.retention import SegmentFacts
+from suiro.log.segments import SegmentFacts
 from suiro.log.tier.segment_metadata import RemoteSegment, SegmentState
 
 

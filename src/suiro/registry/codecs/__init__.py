@@ -2,8 +2,8 @@
 
 - `wire`: the five-byte prefix, subjects, and the choice of the schema id.
 - `avro`, `json_schema`, `protobuf`: one codec each.
-- `avro_columns`: Avro to Arrow. `avro_rows`, `avro_writing`: many values at once to Python and back. `avro_kernels`:
-  the loops of all three. `avro_schemas`: the schemas for fastavro. `avro_infinity`: infinite dates of Postgres.
+- `avro_columns`: Avro to Arrow. `avro_rows`: many values at once to Python and back. `avro_kernels`: the loops of both.
+  `avro_schemas`: the schemas for fastavro. `avro_infinity`: infinite dates of Postgres.
 
 A codec is created once per process and settings (`codec_of`). It opens its client on first use and caches schemas by
 id. `Undecodable` means that the data is invalid. A failure of the registry (it is down, it rejects the user) is a

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from suiro.registry.codecs.avro_columns import ColumnDecoder
-    from suiro.registry.codecs.avro_rows import RowsDecoder
-    from suiro.registry.codecs.avro_writing import RowsEncoder
+    from suiro.registry.codecs.avro_rows import RowsDecoder, RowsEncoder
 
 _COMPILED = ("numpy", "numba")
 """The modules that the loops over many values need. Without them, values are read and written one by one."""
@@ -43,22 +42,7 @@ class AvroCodec:
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
-        found = self._of_writer(schema_id)
-        stream = io.BytesIO(data)
-        stream.seek(PREFIX.size)
-        try:
-            if found.limits is not None:
-                found.limits.check(data, PREFIX.size)
-            writer, reader, shared = found.for_fastavro
-            value = fastavro.schemaless_reader(stream, writer, reader)
-        except RegistryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes run into
-            raise Undecodable(f"not of schema {schema_id}: {what_is_wrong(error)}") from None
-        left = len(data) - stream.tell()
-        if left:
-            raise Undecodable(f"not of schema {schema_id}: {left} bytes are left over behind the value")
-        return own(value, shared) if isinstance(value, list | dict) else value
+        return self._of_writer(schema_id).read(data, PREFIX.size, schema_id)
 
     def decode_block(self, data: Sequence[bytes | None]) -> list[Any]:
         """None stays None. Raises the error of `decode` for one of the values that fail."""
@@ -104,7 +88,7 @@ class AvroCodec:
         """None stays None. Raises the error of `encode` for one of the values that fail."""
         if not is_installed(*_COMPILED):
             return [None if value is None else self.encode(topic, value) for value in values]
-        from suiro.registry.codecs.avro_writing import ROWS_AT_ONCE
+        from suiro.registry.codecs.avro_rows import ROWS_AT_ONCE
 
         items = [value for value in values if value is not None]
         found: list[bytes] = []
@@ -117,7 +101,7 @@ class AvroCodec:
         return _with_nulls(found, values)
 
     def _rows_encoder(self, schema_id: int, schema: Schema) -> RowsEncoder | None:
-        from suiro.registry.codecs.avro_writing import rows_encoder
+        from suiro.registry.codecs.avro_rows import rows_encoder
 
         if schema_id not in self._row_writers:
             self._row_writers[schema_id] = rows_encoder(self._parse(schema))
@@ -166,6 +150,24 @@ class _OfWriter:
         self.limits = AvroLimits.of(schema)
         self._columns: dict[bool, ColumnDecoder] = {}
 
+    def read(self, data: bytes, start: int, schema_id: int) -> Any:
+        """Reads one value with fastavro. Raises `Undecodable`."""
+        stream = io.BytesIO(data)
+        stream.seek(start)
+        try:
+            if self.limits is not None:
+                self.limits.check(data, start)
+            writer, reader, shared = self.for_fastavro
+            value = fastavro.schemaless_reader(stream, writer, reader)
+        except RegistryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes run into
+            raise Undecodable(f"not of schema {schema_id}: {what_is_wrong(error)}") from None
+        left = len(data) - stream.tell()
+        if left:
+            raise Undecodable(f"not of schema {schema_id}: {left} bytes are left over behind the value")
+        return own(value, shared) if isinstance(value, list | dict) else value
+
     @cached_property
     def for_fastavro(self) -> tuple[Any, Any, frozenset[int]]:
         """The writer's schema, that into which fastavro resolves a value, and the defaults that the value may share."""
@@ -184,7 +186,10 @@ class _OfWriter:
         from suiro.registry.codecs.avro_columns import ColumnDecoder
 
         if frames not in self._columns:
-            self._columns[frames] = ColumnDecoder(self.schema, self._codec.reader_schema, schema_id, frames=frames)
+            reader = self._codec.reader_schema
+            self._columns[frames] = ColumnDecoder(
+                self.schema, reader, schema_id, lambda data: self.read(data, 0, schema_id), frames=frames
+            )
         return self._columns[frames]
 
 

@@ -5,14 +5,13 @@ data frames) are read row by row by fastavro, and the values become a column. `N
 a column: unions of several types, recursive types, rows of different schemas. It is also raised for values that Arrow
 has and Python does not (a timestamp after the year 9999): then the reader of the row reports the error.
 
-A reader's schema is applied to the column if that only drops fields, adds constants for defaults and widens numbers.
-Otherwise fastavro resolves each row.
+Kernels also resolve values into a reader's schema, if that only drops fields, adds constants for defaults and widens
+numbers. Otherwise fastavro resolves each row.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -22,18 +21,11 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from suiro.registry.codecs import avro_kernels as kernels
 from suiro.registry.codecs.avro_infinity import INFINITE
-from suiro.registry.codecs.avro_limits import (
-    MAX_PARTS,
-    MOST_DIGITS,
-    AvroLimits,
-    decimal_digits,
-    what_is_wrong,
-)
-from suiro.registry.codecs.avro_schemas import for_reading, with_infinity
+from suiro.registry.codecs.avro_limits import MAX_PARTS, MOST_DIGITS, AvroLimits, decimal_digits
+from suiro.registry.codecs.avro_schemas import with_infinite
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
 Array = npt.NDArray[Any]
@@ -64,42 +56,45 @@ for _name, _zone in (("timestamp", "UTC"), ("local-timestamp", None)):
         )
 
 
+RECORD, CONSTANT = -1, -2
+"""Kinds of nodes that no instruction of the kernels has."""
+
+
 @dataclass(slots=True)
 class Node:
-    """A type. `target` is its row of `cells`; `place` is its row of `present` if it is nullable."""
+    """A type of the writer's schema, as it is read. `target` is its row of `cells`; `place` is its row of `present` if
+    it is nullable."""
 
     kind: int
-    type: pa.DataType
+    schema: Any  # expanded, without null
+    type: pa.DataType = None  # of its column
+    wider: pa.DataType | None = None  # that of the reader's schema
     target: int = -1
     place: int = -1
     range: tuple[int, int] | None = None
+    read: Callable[[Any, Any, Any], Any] | None = None  # fastavro's reader of the logical type
     infinite: tuple[int, ...] = ()  # the numbers beyond `range` that are read as its first and last
-    symbols: tuple[str, ...] = ()
-    fields: list[tuple[str, Node]] = field(default_factory=list)
-    is_record: bool = False
+    fields: list[tuple[str, Node]] = field(default_factory=list)  # as the writer's schema orders them, then defaults
+    columns: tuple[str, ...] = ()  # the names of the fields, as the reader's schema orders them
+    default: Any = None  # of a CONSTANT
     is_text: bool = False
 
 
 class Unsupported(Exception):
-    """The kernels do not support the schema."""
+    """The kernels do not support the schema, or do not resolve it into the reader's."""
 
 
 class ColumnDecoder:
     """Decodes values of one writer's schema. `frames`: maps and UUIDs are columns too, as pairs and as text."""
 
-    def __init__(self, writer: Any, reader: Any, schema_id: int, *, frames: bool) -> None:
-        self._writer, self._reader, self._id = writer, reader, schema_id
+    def __init__(self, writer: Any, reader: Any, schema_id: int, read: Callable[[bytes], Any], *, frames: bool) -> None:
+        """`read` reads one value, and raises `Undecodable`."""
+        self._reader, self._id, self._read = reader, schema_id, read
         self._frames = frames
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
-        self._limits = AvroLimits.of(writer)
-        self._infinite, self._resolving = with_infinity(writer), None
-        if reader is not None:
-            self._infinite, self._resolving, _ = for_reading(writer, reader)
         self._program: Program | None = None
         with contextlib.suppress(Unsupported):
-            program = Program(writer)
-            if reader is None or resolves(writer, reader):
-                self._program = program
+            self._program = Program(writer, reader)
 
     def decode(self, data: Array, starts: Array, ends: Array, rows: Array) -> pa.Array:
         """`starts` are the offsets of the values, after the id. `rows` are their numbers, for errors."""
@@ -108,8 +103,6 @@ class ColumnDecoder:
         found = self._program.run(data, starts, ends)
         if isinstance(found, int):
             return self._by_rows(data, starts, ends, rows)  # it reports the error of the row
-        if self._reader is not None:
-            found = _resolved(found, expanded(self._writer), expanded(self._reader))
         if found.type != self.type:
             found = found.cast(self.type)
         return found
@@ -118,16 +111,10 @@ class ColumnDecoder:
         whole = data.data
         values = []
         for start, end, row in zip(starts.tolist(), ends.tolist(), rows.tolist(), strict=True):
-            stream = io.BytesIO(whole[start:end])
             try:
-                if self._limits is not None:
-                    self._limits.check(stream.getvalue(), 0)
-                values.append(fastavro.schemaless_reader(stream, self._infinite, self._resolving))
-            except Exception as error:  # noqa: BLE001 - fastavro raises many kinds for bad bytes
-                raise Undecodable(f"not of schema {self._id}: {what_is_wrong(error)}", row) from None
-            left = end - start - stream.tell()
-            if left:
-                raise Undecodable(f"not of schema {self._id}: {left} bytes are left over behind the value", row)
+                values.append(self._read(bytes(whole[start:end])))
+            except Undecodable as error:
+                raise Undecodable(error.reason, row) from None
         try:
             found = pa.array(values, self.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -197,11 +184,15 @@ def decode_by_id(data: pa.Array, decoder_of: Callable[[int], ColumnDecoder]) -> 
 
 
 class Program:
-    def __init__(self, schema: Any) -> None:
+    """The instructions of `avro_kernels` for a schema, and the tree of what they find. Raises `Unsupported` and
+    `NotOneColumn`."""
+
+    def __init__(self, writer: Any, reader: Any = None) -> None:
         self._steps: list[list[int]] = []  # kind, target, extra, jump
         self._targets = 0
         self._places = 0
-        self.root = self._compile(expanded(schema))
+        written = expanded(writer)
+        self.root = self._compile(written, written if reader is None else expanded(reader))
         columns = np.array(self._steps, np.int64).reshape(-1, 4)
         self.columns = [np.ascontiguousarray(columns[:, index]) for index in range(4)]
 
@@ -236,56 +227,88 @@ class Program:
             return 0
         return made
 
-    def _compile(self, schema: Any) -> Node:
-        if isinstance(schema, list):
-            return self._nullable(schema)
-        kind = schema if isinstance(schema, str) else schema["type"]
-        if isinstance(kind, dict | list):
-            return self._compile(kind)
-        if kind == "record":
-            if not schema["fields"]:
-                raise Unsupported
-            fields = [(one["name"], self._compile(one["type"])) for one in schema["fields"]]
-            type_ = pa.struct([pa.field(name, node.type) for name, node in fields])
-            return Node(kernels.NOTHING, type_, fields=fields, is_record=True)
-        if kind == "enum":
-            node = self._leaf(kernels.ENUM, pa.string(), len(schema["symbols"]))
-            node.symbols = tuple(schema["symbols"])
-            return node
-        if kind == "fixed":
-            node = self._leaf(kernels.FIXED, pa.binary(), schema["size"])
-        elif kind in _SCALARS:
-            node = self._leaf(*_SCALARS[kind])
-            node.is_text = kind == "string"
-        else:
+    def _compile(self, writer: Any, reader: Any) -> Node:
+        """`reader`: the type into which values are resolved."""
+        is_nullable, writer = parts_of(writer)
+        takes_null, reader = parts_of(reader)
+        if not is_nullable:
+            return self._plain(writer, reader)
+        if not takes_null:
             raise Unsupported
-        logical = logical_of(schema)
-        if logical is not None:
-            node.type = _type_of_logical(logical, schema, frames=True)
-            node.range = _LOGICAL[logical][1:] if logical in _LOGICAL else None
-            node.infinite = tuple(INFINITE.get(logical, ()))
+        step = [kernels.NULLABLE, self._places, 0 if is_nullable == "first" else 1, 0]
+        self._places += 1
+        self._steps.append(step)
+        node = self._plain(writer, reader)
+        if node.kind == kernels.NOTHING:
+            raise Unsupported
+        step[3] = len(self._steps)
+        node.place = step[1]
         return node
 
-    def _leaf(self, kind: int, type_: pa.DataType, extra: int = 0) -> Node:
-        node = Node(kind, type_, target=self._targets)
+    def _plain(self, writer: Any, reader: Any) -> Node:
+        kind = type_of(writer)
+        if kind == "record" == type_of(reader):
+            return self._record(writer, reader)
+        wider = None
+        if isinstance(writer, str) and isinstance(reader, str):
+            if writer != reader and reader not in _WIDER.get(writer, ()):
+                raise Unsupported
+            wider = _SCALARS[reader][1] if reader != writer else None
+        elif not isinstance(writer, dict) or not isinstance(reader, dict) or _unnamed(writer) != _unnamed(reader):
+            raise Unsupported
+        if isinstance(kind, dict | list):
+            return self._compile(kind, kind)
+        if kind == "enum":
+            node = self._leaf(kernels.ENUM, writer, pa.string(), len(writer["symbols"]))
+        elif kind == "fixed":
+            node = self._leaf(kernels.FIXED, writer, pa.binary(), writer["size"])
+        elif kind in _SCALARS:
+            scalar, type_ = _SCALARS[kind]
+            node = self._leaf(scalar, writer, type_)
+            node.wider, node.is_text = wider, kind == "string"
+        else:
+            raise Unsupported
+        logical = logical_of(writer)
+        if logical is not None:
+            node.read = fastavro.read.LOGICAL_READERS[with_infinite(logical)]
+            node.range = _LOGICAL[logical][1:] if logical in _LOGICAL else None
+            node.infinite = tuple(INFINITE.get(logical, ()))
+            if kind != "enum":
+                node.type = _type_of_logical(logical, writer, frames=True)
+        return node
+
+    def _leaf(self, kind: int, schema: Any, type_: pa.DataType, extra: int = 0) -> Node:
+        node = Node(kind, schema, type_, target=self._targets)
         if kind != kernels.NOTHING:
             self._targets += 1
         self._steps.append([kind, node.target, extra, 0])
         return node
 
-    def _nullable(self, branches: list[Any]) -> Node:
-        if len(branches) != 2 or "null" not in branches:
+    def _record(self, writer: Any, reader: Any) -> Node:
+        same_name = writer["name"].rpartition(".")[2] == reader["name"].rpartition(".")[2]
+        if not writer["fields"] or not same_name or logical_of(writer) is not None:
             raise Unsupported
-        null = branches.index("null")
-        step = [kernels.NULLABLE, self._places, null, 0]
-        self._places += 1
-        self._steps.append(step)
-        node = self._compile(branches[1 - null])
-        if node.kind == kernels.NOTHING and not node.is_record:
-            raise Unsupported
-        step[3] = len(self._steps)
-        node.place = step[1]
-        return node
+        written, own = ({one["name"] for one in each["fields"]} for each in (writer, reader))
+        wanted: dict[str, Any] = {}
+        defaults: list[tuple[str, Node]] = []
+        for one in reader["fields"]:
+            # As in fastavro, the name of a reader's field is not an alias of another field.
+            names = {one["name"], *(set(one.get("aliases", ())) - own)} & written
+            if len(names) > 1 or not names.isdisjoint(wanted):
+                raise Unsupported  # fastavro decides which of them is used
+            if names:
+                wanted[names.pop()] = one
+            else:
+                type_ = _plain_type(one["type"], frames=True)
+                defaults.append((one["name"], Node(CONSTANT, one["type"], type_, default=_plain_default(one))))
+        made = Node(RECORD, writer, columns=tuple(one["name"] for one in reader["fields"]))
+        for one in writer["fields"]:
+            field_ = wanted.get(one["name"])
+            node = self._compile(one["type"], one["type"] if field_ is None else field_["type"])
+            if field_ is not None:
+                made.fields.append((field_["name"], node))
+        made.fields += defaults
+        return made
 
 
 @dataclass(slots=True)
@@ -310,13 +333,20 @@ class Walked:
 
     def array(self, node: Node) -> pa.Array:
         missing = None if node.place < 0 else self.present[node.place] == 0
-        if node.is_record:
-            parts = [self.array(inner) for _, inner in node.fields]
-            fields = [pa.field(name, part.type) for (name, _), part in zip(node.fields, parts, strict=True)]
+        count = self.present.shape[1]
+        if node.kind == RECORD:
+            parts = {name: self.array(inner) for name, inner in node.fields}
+            fields = [pa.field(name, parts[name].type) for name in node.columns]
             mask = None if missing is None else pa.array(missing)
-            return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
+            return pa.StructArray.from_arrays([parts[name] for name in node.columns], fields=fields, mask=mask)
         if node.kind == kernels.NOTHING:
-            return pa.nulls(self.cells.shape[1] if self.cells.size else self.present.shape[1])
+            return pa.nulls(count)
+        if node.kind == CONSTANT:
+            return pa.repeat(pa.scalar(node.default, node.type), count)
+        made = self._leaf(node, missing)
+        return made if node.wider is None else made.cast(node.wider, safe=False)
+
+    def _leaf(self, node: Node, missing: Array | None) -> pa.Array:
         cells = self.cells[node.target]
         if node.range is not None:
             cells = _in_range(cells, node.range, node.infinite)
@@ -334,14 +364,12 @@ class Walked:
                 return pa.array(cells, mask=missing).view(node.type)
             case kernels.ENUM:
                 indexes = pa.array(cells.astype(np.int32), mask=missing)
-                return pa.array(node.symbols, pa.string()).take(indexes)
+                return pa.array(node.schema["symbols"], pa.string()).take(indexes)
         if pa.types.is_decimal(node.type):
             return self._decimals(node, cells, missing)
         out, offsets = self.bytes_of(node)
         return pa.Array.from_buffers(
-            node.type,
-            len(cells),
-            [_validity(missing), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)],
+            node.type, len(cells), [_validity(missing), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)]
         )
 
     def _decimals(self, node: Node, starts: Array, missing: Array | None) -> pa.Array:
@@ -444,51 +472,15 @@ _WIDER = {
 }
 
 
-def parts_of(schema: Any) -> tuple[bool, Any]:
-    """Returns whether the type is nullable, and the type without null."""
-    if isinstance(schema, list):
-        others = [one for one in schema if one != "null"]
-        if len(schema) == 2 and len(others) == 1:
-            return True, others[0]
-    return False, schema
+def parts_of(schema: Any) -> tuple[str, Any]:
+    """Returns whether null is the "first" or the "last" of two branches, or "", and the type without it."""
+    if isinstance(schema, list) and len(schema) == 2 and schema.count("null") == 1:
+        return ("first", schema[1]) if schema[0] == "null" else ("last", schema[0])
+    return "", schema
 
 
-def plain_of(schema: Any) -> Any:
-    """Returns the type without null, and without types that only wrap another one."""
-    schema = parts_of(schema)[1]
-    while isinstance(schema, dict) and isinstance(schema["type"], dict | list):
-        schema = parts_of(schema["type"])[1]
-    return schema
-
-
-def resolves(writer: Any, reader: Any) -> bool:
-    """Whether `_resolved` can resolve the writer's schema into the reader's."""
-    return _fits(expanded(writer), expanded(reader))
-
-
-def _fits(writer: Any, reader: Any) -> bool:
-    writer_null, writer = parts_of(writer)
-    reader_null, reader = parts_of(reader)
-    if writer_null and not reader_null:
-        return False
-    if isinstance(writer, str) and isinstance(reader, str):
-        return writer == reader or reader in _WIDER.get(writer, ())
-    if not isinstance(writer, dict) or not isinstance(reader, dict):
-        return False
-    if writer["type"] != "record" or reader["type"] != "record":
-        return _unnamed(writer) == _unnamed(reader)
-    if writer["name"].rpartition(".")[2] != reader["name"].rpartition(".")[2]:
-        return False
-    for one in reader["fields"]:
-        found = _fields_for(one, reader, writer)
-        if len(found) > 1:
-            return False  # fastavro decides which of them is used
-        if found:
-            if not _fits(found[0]["type"], one["type"]):
-                return False
-        elif "default" not in one or not _is_plain_default(one):
-            return False
-    return True
+def type_of(schema: Any) -> Any:
+    return schema["type"] if isinstance(schema, dict) else None if isinstance(schema, list) else schema
 
 
 def _unnamed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -498,38 +490,13 @@ def _unnamed(schema: dict[str, Any]) -> dict[str, Any]:
 _MATTERS = ("type", "name", "size", "symbols", "items", "values", "logicalType", "precision", "scale")
 
 
-def _is_plain_default(one: Any) -> bool:
-    null, kind = parts_of(one["type"])
-    if one["default"] is None:
-        return null or kind == "null"
-    return not null and kind in ("boolean", "int", "long", "double", "string")
-
-
-def plain_default(one: Any) -> Any:
-    """The default of a field with a plain default. Doubles that JSON cannot express are texts, such as "NaN"."""
-    return float(one["default"]) if one["type"] == "double" else one["default"]
-
-
-def _fields_for(one: Any, reader: Any, writer: Any) -> list[Any]:
-    """As in fastavro, the name of a reader's field is not an alias of another field."""
-    names = {one["name"], *(set(one.get("aliases", ())) - {it["name"] for it in reader["fields"]})}
-    return [it for it in writer["fields"] if it["name"] in names]
-
-
-def _resolved(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
-    _, writer = parts_of(writer)
-    _, reader = parts_of(reader)
-    if not isinstance(reader, dict) or reader["type"] != "record":
-        wanted = _plain_type(reader, frames=True)
-        return found if found.type == wanted else found.cast(wanted, safe=False)
-    parts = []
-    for one in reader["fields"]:
-        found_fields = _fields_for(one, reader, writer)
-        if not found_fields:
-            parts.append(pa.repeat(pa.scalar(plain_default(one), _plain_type(one["type"], frames=True)), len(found)))
-        else:
-            old = found_fields[0]
-            parts.append(_resolved(found.field(old["name"]), old["type"], one["type"]))
-    fields = [pa.field(one["name"], part.type) for one, part in zip(reader["fields"], parts, strict=True)]
-    mask = pc.is_null(found) if found.null_count else None
-    return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
+def _plain_default(one: Any) -> Any:
+    """The default of a field if it is a constant. Doubles that JSON cannot express are texts, such as "NaN"."""
+    if "default" not in one:
+        raise Unsupported
+    is_nullable, kind = parts_of(one["type"])
+    if one["default"] is None and (is_nullable or kind == "null"):
+        return None
+    if one["default"] is None or is_nullable or kind not in ("boolean", "int", "long", "double", "string"):
+        raise Unsupported
+    return float(one["default"]) if kind == "double" else one["default"]

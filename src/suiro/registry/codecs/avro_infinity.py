@@ -13,10 +13,7 @@ _DAY = 86_400_000_000
 
 INFINITE: Mapping[str, Mapping[int, date | time]] = {
     "int-date": {-(1 << 31): date.min, (1 << 31) - 1: date.max},
-    "long-timestamp-micros": {
-        -_LONG: datetime.min.replace(tzinfo=UTC),
-        _LONG - 1: datetime.max.replace(tzinfo=UTC),
-    },
+    "long-timestamp-micros": {-_LONG: datetime.min.replace(tzinfo=UTC), _LONG - 1: datetime.max.replace(tzinfo=UTC)},
     "long-local-timestamp-micros": {-_LONG: datetime.min, _LONG - 1: datetime.max},
     "long-time-micros": {_DAY: time.max},
 }

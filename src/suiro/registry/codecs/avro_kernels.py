@@ -10,16 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from suiro.protocol.compiling import (
-    BYTES_IN,
-    BYTES_OUT,
-    INT64S_IN,
-    INT64S_OUT,
-    TABLE_IN,
-    TABLE_OUT,
-    compiled,
-    inlined,
-)
+from suiro.protocol.compiling import BYTES_IN, BYTES_OUT, INT64S_IN, INT64S_OUT, TABLE_IN, TABLE_OUT, compiled, inlined
 from suiro.protocol.kernel_numbers import put_varlong
 
 NOTHING, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, FIXED, ENUM, NULLABLE = range(10)

@@ -9,8 +9,9 @@ value is checked first, without recursion.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
+
+from suiro.registry.codecs.avro_schemas import kind_of, meant, named_types, parts_of
 
 MAX_NESTING = 500
 """The depth of nested records, arrays and maps, in a value of a recursive schema."""
@@ -46,14 +47,6 @@ def decimal_digits(schema: Any) -> tuple[int, int] | None:
     return (precision, scale) if 0 <= scale <= precision else None
 
 
-def named_types(schema: Any) -> list[Any]:
-    """Returns the types that a parsed schema refers to by name. They may be of other schemas."""
-    for root in schema if isinstance(schema, list) else [schema]:
-        if isinstance(root, dict) and "__named_schemas" in root:
-            return list(root["__named_schemas"].values())
-    return []
-
-
 class AvroLimits:
     """The limits for values of a schema that fastavro has parsed. Raises `ValueError` for one that it should refuse."""
 
@@ -82,7 +75,7 @@ class AvroLimits:
         waiting += [(one, "") for one in named_types(schema)]
         while waiting:
             one, within = waiting.pop()
-            one = _plain(one)
+            one = meant(one, {})
             if isinstance(one, str):
                 self._refers.setdefault(within, set()).add(one)
                 continue
@@ -92,11 +85,11 @@ class AvroLimits:
                     continue
                 self._named[one["name"]] = one
                 within = one["name"]
-            if _kind(one) == "array":
+            if kind_of(one) == "array":
                 arrays.append(one["items"])
-            if _kind(one) == "fixed" and not (type(one["size"]) is int and 0 <= one["size"] <= MAX_FIXED_BYTES):
+            if kind_of(one) == "fixed" and not (type(one["size"]) is int and 0 <= one["size"] <= MAX_FIXED_BYTES):
                 raise ValueError(f"a fixed type has the size {one['size']!r}")
-            waiting += [(part, within) for part in _parts(one)]
+            waiting += [(part, within) for part in parts_of(one)]
         self._empty: dict[str, bool] = {}
         self._has_empty_items = any(self._is_empty(items) for items in arrays)
         self._empty_parts: dict[str, int] = {}
@@ -127,8 +120,8 @@ class AvroLimits:
                 if one.has_keys:
                     waiting.append(("string", depth))
                 continue
-            one = self._meant(one)
-            kind = _kind(one)
+            one = meant(one, self._named)
+            kind = kind_of(one)
             if kind == "union":
                 index, at = read_long(data, at)
                 if not 0 <= index < len(one):
@@ -151,15 +144,11 @@ class AvroLimits:
                 elif kind == "map":
                     waiting.append((_Block(one["values"], False, has_keys=True), depth))
                 else:
-                    parts = list(_parts(one))
+                    parts = list(parts_of(one))
                     empty += sum(self._is_empty(part) for part in parts)
                     if empty > MAX_EMPTY_ITEMS + len(data):
                         raise ValueError(f"has more than {MAX_EMPTY_ITEMS} parts without bytes")
                     waiting += [(part, depth + 1) for part in reversed(parts)]
-
-    def _meant(self, one: Any) -> Any:
-        one = _plain(one)
-        return self._named.get(one, one) if isinstance(one, str) else one
 
     def _is_recursive(self) -> bool:
         """Whether a name refers to itself. Names that refer to none of the rest are removed until none is left."""
@@ -171,30 +160,30 @@ class AvroLimits:
 
     def _is_empty(self, one: Any) -> bool:
         """Whether its values take no bytes."""
-        one = self._meant(one)
-        kind = _kind(one)
+        one = meant(one, self._named)
+        kind = kind_of(one)
         if kind == "fixed":
             return bool(one["size"] == 0)
         if kind in ("record", "error"):
             name = one["name"]
             if name not in self._empty:
                 self._empty[name] = False  # a record that always contains itself has no values
-                self._empty[name] = all(self._is_empty(part) for part in _parts(one))
+                self._empty[name] = all(self._is_empty(part) for part in parts_of(one))
             return self._empty[name]
         return kind == "null"
 
     def _count(self, one: Any, empty_only: bool, known: dict[str, int]) -> int:
         """Counts the types within it, each as often as it is used. `empty_only` counts only fields of records without
         bytes. It stops above `MAX_PARTS`."""
-        one = self._meant(one)
-        is_record = _kind(one) in ("record", "error")
+        one = meant(one, self._named)
+        is_record = kind_of(one) in ("record", "error")
         if not is_record:
-            parts = [] if empty_only else list(_parts(one))
+            parts = [] if empty_only else list(parts_of(one))
             return min(1 + sum(self._count(part, empty_only, known) for part in parts), MAX_PARTS + 1)
         name = one["name"]
         if name not in known:
             known[name] = 0 if empty_only else MAX_PARTS + 1  # a recursive record has no end
-            parts = [part for part in _parts(one) if not empty_only or self._is_empty(part)]
+            parts = [part for part in parts_of(one) if not empty_only or self._is_empty(part)]
             known[name] = min(1 + sum(self._count(part, empty_only, known) for part in parts), MAX_PARTS + 1)
         return known[name]
 
@@ -207,26 +196,6 @@ class _Block:
         self.is_empty = is_empty
         self.has_keys = has_keys
         self.left = 0
-
-
-def _plain(one: Any) -> Any:
-    while isinstance(one, dict) and not isinstance(one["type"], str):
-        one = one["type"]
-    return one
-
-
-def _kind(one: Any) -> str:
-    if isinstance(one, list):
-        return "union"
-    return str(one["type"] if isinstance(one, dict) else one)
-
-
-def _parts(one: Any) -> Iterator[Any]:
-    if isinstance(one, list):
-        yield from one
-    elif isinstance(one, dict):
-        yield from (field["type"] for field in one.get("fields", ()))
-        yield from (one[name] for name in ("items", "values") if name in one)
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:

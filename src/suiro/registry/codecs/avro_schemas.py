@@ -21,7 +21,6 @@ from typing import Any
 import fastavro
 
 from suiro.registry.codecs.avro_infinity import INFINITE
-from suiro.registry.codecs.avro_limits import named_types
 from suiro.registry.formats.avro_format import PRIMITIVES
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -48,8 +47,13 @@ def _reader(name: str) -> Callable[..., Any]:
     return read_infinite
 
 
+def with_infinite(logical: str) -> str:
+    """Returns the name of the logical type that fastavro reads with infinity, if there is one."""
+    return logical.replace("-", "-suiro-", 1) if logical in INFINITE else logical
+
+
 for _name in INFINITE:
-    fastavro.read.LOGICAL_READERS[_name.replace("-", "-suiro-", 1)] = _reader(_name)
+    fastavro.read.LOGICAL_READERS[with_infinite(_name)] = _reader(_name)
 
 
 _TURNED_INTO = {
@@ -83,7 +87,7 @@ for _kind in ("float", "double"):
 def for_writing(schema: Any) -> Any:
     """Returns a parsed schema for fastavro's writers."""
     made, _ = with_values(schema)
-    for one in _parts(made):
+    for one in _all(made):
         kinds = [_primitive(branch) for branch in one] if isinstance(one, list) else []
         plain = {kind[0] for kind in kinds if kind is not None and kind[1] is None}
         if whole := plain & {"int", "long"}:
@@ -100,11 +104,10 @@ def branch_chooser(schema: Any) -> Callable[[Any], Any] | None:
     marks = {"__fastavro_parsed": True, "__named_schemas": named}
 
     def records(union: list[Any]) -> list[Any]:
-        branches = [_meant(one, named) for one in union]
-        return [one for one in branches if isinstance(one, dict) and "fields" in one]
+        return [one for one in (meant(each, named) for each in union) if isinstance(one, dict) and "fields" in one]
 
     def chosen(value: Any, kind: Any) -> Any:
-        kind = _meant(kind, named)
+        kind = meant(kind, named)
         if isinstance(kind, list):
             return chosen_of(value, kind)
         if not isinstance(kind, dict):
@@ -124,9 +127,14 @@ def branch_chooser(schema: Any) -> Callable[[Any], Any] | None:
             for one in (records(union) if isinstance(value, dict) else union)
             if isinstance(one, dict) and fastavro.validation.validate(value, one | marks, raise_errors=False)
         ]
-        if not found or any(_is_map(one) for one in union):
+        if not found or "map" in map(kind_of, union):
             return value
-        best = max(found, key=lambda one: (_shared(value, one), -len(one.get("fields", ()))))
+
+        def likeness(one: Any) -> tuple[int, int]:
+            names = [field["name"] for field in one.get("fields", ())]
+            return sum(name in value for name in names), -len(names)
+
+        best = max(found, key=likeness)
         return (best["name"], chosen(value, best)) if "fields" in best else chosen(value, best)
 
     def choose(value: Any) -> Any:
@@ -135,15 +143,7 @@ def branch_chooser(schema: Any) -> Callable[[Any], Any] | None:
         except RecursionError:
             return value  # nested too deeply: fastavro chooses
 
-    return choose if any(isinstance(one, list) and len(records(one)) > 1 for one in _parts(schema)) else None
-
-
-def _is_map(one: Any) -> bool:
-    return isinstance(one, dict) and one["type"] == "map"
-
-
-def _shared(value: Any, record: Any) -> int:
-    return sum(one["name"] in value for one in record.get("fields", ()))
+    return choose if any(isinstance(one, list) and len(records(one)) > 1 for one in _all(schema)) else None
 
 
 def for_reading(writer: Any, reader: Any) -> tuple[Any, Any, frozenset[int]]:
@@ -170,13 +170,13 @@ def _keep_types(holder: list[Any], reader: Any) -> bool:
         place, key, wanted = waiting.pop()
         while isinstance(place[key], dict) and not isinstance(place[key]["type"], str):
             place, key = place[key], "type"
-        wanted = _meant(wanted, readers)
-        others = [_meant(one, readers) for one in (wanted if isinstance(wanted, list) else [wanted])]
+        wanted = meant(wanted, readers)
+        others = [meant(one, readers) for one in (wanted if isinstance(wanted, list) else [wanted])]
         places = [(place, key)]
         if isinstance(place[key], list):
             places = [(place[key], number) for number in range(len(place[key]))]
         for place, key in places:
-            one = _meant(place[key], writers)
+            one = meant(place[key], writers)
             kind = _primitive(one)
             if kind is not None:
                 kinds = [_primitive(other) for other in others]
@@ -197,14 +197,6 @@ def _keep_types(holder: list[Any], reader: Any) -> bool:
                     continue
             waiting += _pairs(one, other)
     return True
-
-
-def _meant(one: Any, named: dict[str, Any]) -> Any:
-    while isinstance(one, dict) and not isinstance(one["type"], str):
-        one = one["type"]
-    if isinstance(one, dict):
-        return named.get(one["type"], one)
-    return named.get(one, one) if isinstance(one, str) else one
 
 
 def _primitive(one: Any) -> tuple[Any, ...] | None:
@@ -280,33 +272,59 @@ def _copied(schema: Any) -> tuple[Any, list[dict[str, Any]]]:
         made = copy.deepcopy(schema)
     except RecursionError:
         return schema, []
-    return made, [one for one in _parts(made) if isinstance(one, dict)]
+    return made, [one for one in _all(made) if isinstance(one, dict)]
 
 
-def _parts(schema: Any) -> list[Any]:
+def _all(schema: Any) -> list[Any]:
     """Returns all types and unions in a parsed schema that are not only names."""
     found: list[Any] = []
     waiting = [schema, *named_types(schema)]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, list):
-            waiting += one
+        if not isinstance(one, str):
             found.append(one)
-        if isinstance(one, dict):
-            found.append(one)
-            waiting += [field["type"] for field in one.get("fields", ())]
-            waiting += [one[name] for name in ("type", "items", "values") if name in one]
+            waiting += parts_of(one)
     return found
 
 
+def named_types(schema: Any) -> list[Any]:
+    """Returns the types that a parsed schema refers to by name. They may be of other schemas."""
+    for root in schema if isinstance(schema, list) else [schema]:
+        if isinstance(root, dict) and "__named_schemas" in root:
+            return list(root["__named_schemas"].values())
+    return []
+
+
+def meant(one: Any, named: dict[str, Any]) -> Any:
+    """Returns the type that a name, or a type around another one, stands for."""
+    while isinstance(one, dict) and not isinstance(one["type"], str):
+        one = one["type"]
+    if isinstance(one, dict):
+        return named.get(one["type"], one)
+    return named.get(one, one) if isinstance(one, str) else one
+
+
+def kind_of(one: Any) -> str:
+    return "union" if isinstance(one, list) else str(one["type"] if isinstance(one, dict) else one)
+
+
+def parts_of(one: Any) -> list[Any]:
+    """Returns the branches of a union, or the types in a type."""
+    if not isinstance(one, dict):
+        return one if isinstance(one, list) else []
+    if not isinstance(one["type"], str):
+        return [one["type"]]
+    return [field["type"] for field in one.get("fields", ())] + [
+        one[name] for name in ("items", "values") if name in one
+    ]
+
+
 def _value(default: Any, schema: Any, named: dict[str, Any], raw: dict[int, Any]) -> Any:
+    schema = meant(schema, named)
     if isinstance(schema, list):
-        schema = next((one for one in schema if _fits(default, one, named)), schema[0])
-    if isinstance(schema, str):
-        schema = named.get(schema, schema)
-    kind = schema if isinstance(schema, str) else schema["type"]
-    if isinstance(kind, dict | list):
-        return _value(default, kind, named, raw)
+        branch = next((one for one in schema if _fits(default, one, named)), schema[0])
+        return _value(default, branch, named, raw)
+    kind = kind_of(schema)
     value = default
     if kind in ("bytes", "fixed"):
         value = default.encode("latin-1")
@@ -319,10 +337,7 @@ def _value(default: Any, schema: Any, named: dict[str, Any], raw: dict[int, Any]
     elif kind in ("record", "error"):
         value = {
             field["name"]: _value(
-                default[field["name"]] if field["name"] in default else raw[id(field)],
-                field["type"],
-                named,
-                raw,
+                default[field["name"]] if field["name"] in default else raw[id(field)], field["type"], named, raw
             )
             for field in schema["fields"]
         }
@@ -331,9 +346,5 @@ def _value(default: Any, schema: Any, named: dict[str, Any], raw: dict[int, Any]
 
 
 def _fits(default: Any, schema: Any, named: dict[str, Any]) -> bool:
-    if isinstance(schema, str):
-        schema = named.get(schema, schema)
-    kind = schema if isinstance(schema, str) else schema["type"]
-    if isinstance(kind, dict | list):
-        return _fits(default, kind, named)
+    kind = kind_of(meant(schema, named))
     return isinstance(default, _KINDS.get(kind, str)) and isinstance(default, bool) == (kind == "boolean")

@@ -11,6 +11,7 @@ their count. `[0]`, the first message of the file, is a single zero.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
@@ -28,8 +29,8 @@ MAX_DEPTH = 64
 class ProtobufCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(PROTOBUF, settings)
-        self._of_writer = BySchema(self._wire, _loaded)
-        self._files: dict[int | Schema, tuple[Any, Any]] = {}  # for writing
+        self._of_writer = BySchema(self._wire, _File)
+        self._files: dict[int | Schema, _File] = {}  # for writing
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
@@ -51,20 +52,19 @@ class ProtobufCodec:
     def message_to_write(self, schema: Schema) -> Any:
         """The descriptor of the message that the settings name, or the first. Raises `Unencodable`, `InvalidSchema`
         and `TooComplex`."""
-        return self._kind(self._file(schema, schema), None)
+        return self._kind(self._file(schema, schema), None)[1]
 
     def _kind_of(self, data: bytes) -> tuple[Any, int]:
         schema_id = self._wire.split(data)
         path, start = _read_path(data, PREFIX.size)
-        kind = _at(self._of_writer(schema_id)[1], path)
+        kind = self._of_writer(schema_id).kinds.get(path)
         if kind is None:
-            raise Undecodable(f"schema {schema_id} has no message at {path}")
+            raise Undecodable(f"schema {schema_id} has no message at {list(path)}")
         return kind, start
 
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._message_name(value))
-        file = self._file(schema_id, schema)
-        kind = self._kind(file, value)
+        path, kind = self._kind(self._file(schema_id, schema), value)
         if isinstance(value, message.Message):
             body: bytes = value.SerializeToString(deterministic=True)
         else:
@@ -74,72 +74,53 @@ class ProtobufCodec:
                 body = built.SerializeToString(deterministic=True)
             except message.EncodeError as error:
                 raise Unencodable(str(error)) from None
-        return PREFIX.pack(0, schema_id) + _write_path(_path(kind)) + body
+        return PREFIX.pack(0, schema_id) + _write_path(path) + body
 
     def check(self, topic: str | None) -> None:
         if self._wire.settings.schema is not None:
             self.message_to_write(self._wire.settings.schema)
         self._wire.check(topic, self._message_name(None))
 
-    def _file(self, key: int | Schema, schema: Schema) -> Any:
+    def _file(self, key: int | Schema, schema: Schema) -> _File:
         """`key`: its id if it has one, because the same text may refer to other schemas under another id."""
         if key not in self._files:
-            self._files[key] = _loaded(schema, self._wire.imports(schema))
-        return self._files[key][1]
+            self._files[key] = _File(schema, self._wire.imports(schema))
+        return self._files[key]
 
-    def _kind(self, file: Any, value: Any) -> Any:
-        name = self._wire.settings.message
-        if isinstance(value, message.Message):
-            name = value.DESCRIPTOR.full_name
-        kinds = list(_all(_within(file)))
-        if not kinds:
+    def _kind(self, file: _File, value: Any) -> tuple[Path, Any]:
+        name = value.DESCRIPTOR.full_name if isinstance(value, message.Message) else self._wire.settings.message
+        for path, kind in file.kinds.items():
+            if name in (None, kind.full_name, kind.name):
+                return path, kind
+        if not file.kinds:
             raise Unencodable(f"{file.name} defines no message")
-        if name is None:
-            return kinds[0]
-        for kind in kinds:
-            if name in (kind.full_name, kind.name):
-                return kind
-        raise Unencodable(f"the schema has no message {name!r}; it has {', '.join(kind.full_name for kind in kinds)}")
+        known = ", ".join(kind.full_name for kind in file.kinds.values())
+        raise Unencodable(f"the schema has no message {name!r}; it has {known}")
 
     def _message_name(self, value: Any) -> str | None:
         given = self._wire.settings.schema
         if self._wire.settings.subject_strategy == "topic":
             return None
-        return None if given is None else str(self._kind(self._file(given, given), value).full_name)
+        return None if given is None else str(self._kind(self._file(given, given), value)[1].full_name)
 
 
-def _loaded(schema: Schema, imports: tuple[Import, ...]) -> tuple[Any, Any]:
-    """Returns the pool and the file of a schema. The file does not keep its pool alive."""
-    pool = descriptor_pool.DescriptorPool()
-    name = ""
-    for one in compiled(schema.text, imports):
-        name = pool.AddSerializedFile(one).name
-    return pool, pool.FindFileByName(name)
+Path = tuple[int, ...]
 
 
-def _all(kinds: Any) -> Any:
-    for kind in kinds:
-        yield kind
-        yield from _all(_within(kind))
+class _File:
+    """The messages of a schema, by their paths: the indexes within the file, and within each message."""
+
+    def __init__(self, schema: Schema, imports: tuple[Import, ...]) -> None:
+        self._pool = descriptor_pool.DescriptorPool()  # descriptors do not keep it alive
+        for one in compiled(schema.text, imports):
+            self.name = self._pool.AddSerializedFile(one).name
+        self.kinds: dict[Path, Any] = dict(_messages(self._pool.FindFileByName(self.name), ()))
 
 
-def _path(kind: Any) -> list[int]:
-    found: list[int] = []
-    while kind is not None:
-        beside = kind.file if kind.containing_type is None else kind.containing_type
-        found.insert(0, [one.full_name for one in _within(beside)].index(kind.full_name))
-        kind = kind.containing_type
-    return found
-
-
-def _at(file: Any, path: list[int]) -> Any:
-    found = file
-    for index in path:
-        kinds = _within(found)
-        if not 0 <= index < len(kinds):
-            return None
-        found = kinds[index]
-    return found
+def _messages(place: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    for index, kind in enumerate(_within(place)):
+        yield (*path, index), kind
+        yield from _messages(kind, (*path, index))
 
 
 def _within(place: Any) -> list[Any]:
@@ -155,21 +136,21 @@ def _within(place: Any) -> list[Any]:
     return [place.message_types_by_name[one.name] for one in plain.message_type]
 
 
-def _read_path(data: bytes, start: int) -> tuple[list[int], int]:
+def _read_path(data: bytes, start: int) -> tuple[Path, int]:
     count, at = _read_varint(data, start)
     if count == 0:
-        return [0], at
+        return (0,), at
     if not 0 < count <= MAX_DEPTH:
         raise Undecodable(f"its path of message indexes has a length of {count}")
     path = []
     for _ in range(count):
         index, at = _read_varint(data, at)
         path.append(index)
-    return path, at
+    return tuple(path), at
 
 
-def _write_path(path: list[int]) -> bytes:
-    if path == [0]:
+def _write_path(path: Path) -> bytes:
+    if path == (0,):
         return b"\0"
     out = bytearray()
     for number in (len(path), *path):

@@ -1,27 +1,33 @@
 """Schema languages: parsing, canonical form, and compatibility.
 
-Each language has a module that is a `Format`. Texts are parsed once and cached; a parsed schema is immutable. A schema
+Each language has a module (`format_of`). Texts are parsed once and cached; a parsed schema is immutable. A schema
 with references is parsed together with their texts, which are given in dependency order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
-from suiro.registry.formats.budget import MAX_COMPARED_STEPS, MAX_STEPS, Budget, TooComplex, is_end_of_stack
-from suiro.registry.formats.parsed import READER, WRITER, Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.formats.differences import Incompatibility
+from suiro.registry.formats.parsed import (
+    MAX_COMPARED_STEPS,
+    MAX_STEPS,
+    Budget,
+    Import,
+    InvalidSchema,
+    Parsed,
+    TooComplex,
+    is_end_of_stack,
+)
 from suiro.registry.lru import Lru
 from suiro.registry.schemas import AVRO, JSON, PROTOBUF
 
 __all__ = [
     "MAX_COMPARED_STEPS",
     "MAX_STEPS",
-    "READER",
-    "WRITER",
     "Budget",
-    "Format",
     "Import",
     "Incompatibility",
     "InvalidSchema",
@@ -40,32 +46,20 @@ _MODULES: Mapping[str, str] = {AVRO: "avro", JSON: "json", PROTOBUF: "protobuf"}
 """By language, the beginning of the names of its two modules, NAME_format and NAME_rules."""
 
 
-class Format(Protocol):
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
-        """Raises `InvalidSchema` and `TooComplex`. Registered schemas are not parsed strictly: they may be older than a
-        check."""
-        ...
+def format_of(type_: str) -> Any:
+    """Imports the module of the language on first use. Raises `InvalidSchema` for an unknown language.
 
-    def formatted(self, parsed: Parsed, form: str) -> str:
-        """Returns the schema in another form. Raises `InvalidSchema` for an unknown form."""
-        ...
-
-
-def format_of(type_: str) -> Format:
-    """Imports the module of the language on first use. Raises `InvalidSchema` for an unknown language."""
+    Its `parse(text, imports, strict=, budget=)` raises `InvalidSchema` and `TooComplex`. Registered schemas are not
+    parsed strictly: they may be older than a check. Its `formatted(parsed, form)` returns the schema in another form,
+    and raises `InvalidSchema` for an unknown one.
+    """
     if type_ not in _MODULES:
         raise InvalidSchema(f"Invalid schema type {type_}; there are {AVRO}, {JSON} and {PROTOBUF}")
-    module: Format = import_module(f"{__name__}.{_MODULES[type_]}_format")
-    return module
+    return import_module(f"{__name__}.{_MODULES[type_]}_format")
 
 
 def parse(
-    type_: str,
-    text: str,
-    imports: tuple[Import, ...] = (),
-    *,
-    strict: bool = True,
-    budget: Budget | None = None,
+    type_: str, text: str, imports: tuple[Import, ...] = (), *, strict: bool = True, budget: Budget | None = None
 ) -> Parsed:
     """Raises `InvalidSchema`, and `TooComplex` if the budget is not enough."""
     key = (type_, text, imports, strict)
@@ -74,7 +68,7 @@ def parse(
         return known
     try:
         text.encode()
-        parsed = format_of(type_).parse(text, imports, strict=strict, budget=budget or Budget())
+        parsed: Parsed = format_of(type_).parse(text, imports, strict=strict, budget=budget or Budget())
         parsed.canonical.encode()
     except UnicodeEncodeError:
         raise InvalidSchema("it holds half of a surrogate pair, which is no character") from None

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suiro.registry.formats.budget import Budget
-from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
+from suiro.registry.formats.parsed import Budget, Import, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import AVRO
 
@@ -57,25 +56,17 @@ class Node:
     namespace: str | None = None
     doc: str | None = None
     aliases: tuple[str, ...] = ()  # full names
-    fields: list[Field] = field(default_factory=list)
+    fields: dict[str, Field] = field(default_factory=dict)
     symbols: tuple[str, ...] = ()
     enum_default: str | None = None
     size: int = 0
     items: Node | None = None  # of an array; the values of a map
     branches: tuple[Node, ...] = ()
     properties: dict[str, Any] = field(default_factory=dict)
-    _by_name: dict[str, Field] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
-
-    def field_named(self, name: str) -> Field | None:
-        return self._by_name.get(name)
-
-    def add(self, one: Field) -> None:
-        self.fields.append(one)
-        self._by_name[one.name] = one
 
 
 def parse(text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
@@ -89,8 +80,8 @@ def parse(text: str, imports: Sequence[Import], *, strict: bool, budget: Budget)
     node = _Parser(names, budget, strict=strict).parse_text(text)
     return Parsed(
         type=AVRO,
-        canonical=compact_json(_write(node, None, set(known), ordered=False), allow_nan=not strict),
-        normalized=compact_json(_write(node, None, set(known), ordered=True), allow_nan=not strict),
+        canonical=compact_json(_Writer(known, ordered=False).write(node, None), allow_nan=not strict),
+        normalized=compact_json(_Writer(known, ordered=True).write(node, None), allow_nan=not strict),
         model=node,
     )
 
@@ -99,7 +90,7 @@ def formatted(parsed: Parsed, form: str) -> str:
     """`resolved` is the form with all references expanded."""
     if form != "resolved":
         raise InvalidSchema(f"format={form}: an Avro schema has the format 'resolved', or none")
-    return compact_json(_write(parsed.model, None, set(), ordered=False))
+    return compact_json(_Writer(set(), ordered=False).write(parsed.model, None))
 
 
 class _Parser:
@@ -186,7 +177,7 @@ class _Parser:
             name=name,
             namespace=namespace,
             doc=data.get("doc"),
-            aliases=_aliases(data, namespace),
+            aliases=tuple(one if "." in one or not namespace else f"{namespace}.{one}" for one in _names(data)),
             properties=_properties(data, _ENUM_RESERVED if type_ == "enum" else _RESERVED),
         )
         if node.full_name in self._names:
@@ -225,7 +216,7 @@ class _Parser:
             if not isinstance(one, dict) or not isinstance(one.get("name"), str):
                 raise InvalidSchema(f"No field name: {compact_json(one)}")
             _check_name(one["name"])
-            if node.field_named(one["name"]) is not None:
+            if one["name"] in node.fields:
                 raise InvalidSchema(f"Duplicate field {one['name']} in record {node.full_name}")
             if "type" not in one:
                 raise InvalidSchema(f"No field type: {compact_json(one)}")
@@ -238,10 +229,10 @@ class _Parser:
                 doc=one.get("doc"),
                 default=one.get("default", _ABSENT),
                 order=order,
-                aliases=_names(one.get("aliases")),
+                aliases=_names(one),
                 properties=_properties(one, _FIELD_RESERVED),
             )
-            node.add(made)
+            node.fields[made.name] = made
             if made.has_default:
                 self._defaults.append((f"{node.full_name}.{made.name}", made.type, made.default))
 
@@ -255,15 +246,11 @@ def _check_name(name: Any) -> None:
         raise InvalidSchema(f"Illegal name: {name!r}; a name is a letter or _, then letters, digits and _")
 
 
-def _aliases(data: dict[str, Any], namespace: str | None) -> tuple[str, ...]:
-    aliases = _names(data.get("aliases"))
-    return tuple(one if "." in one or not namespace else f"{namespace}.{one}" for one in aliases)
-
-
-def _names(aliases: Any) -> tuple[str, ...]:
-    if not isinstance(aliases or [], list) or not all(isinstance(one, str) for one in aliases or ()):
+def _names(data: dict[str, Any]) -> tuple[str, ...]:
+    aliases = data.get("aliases") or []
+    if not isinstance(aliases, list) or not all(isinstance(one, str) for one in aliases):
         raise InvalidSchema(f"aliases not an array of names: {compact_json(aliases)}")
-    return tuple(aliases or ())
+    return tuple(aliases)
 
 
 class _Defaults:
@@ -275,7 +262,16 @@ class _Defaults:
         self._budget = budget
         self._known: dict[tuple[int, int], bool] = {}  # by id; the default keeps the values alive
 
-    def fits(self, value: Any, node: Node) -> bool:
+    def fits(self, value: Any, node: Node | None) -> bool:
+        assert node is not None
+        if not isinstance(value, dict | list):
+            return self._fits(value, node)
+        pair = (id(value), id(node))
+        if pair not in self._known:
+            self._known[pair] = self._fits(value, node)
+        return self._known[pair]
+
+    def _fits(self, value: Any, node: Node) -> bool:
         self._budget.spend()
         match node.type:
             case "null":
@@ -292,74 +288,68 @@ class _Defaults:
             case "string" | "bytes" | "fixed" | "enum":
                 return isinstance(value, str)
             case "array":
-                return isinstance(value, list) and all(self._fits(one, node.items) for one in value)
+                return isinstance(value, list) and all(self.fits(one, node.items) for one in value)
             case "map":
-                return isinstance(value, dict) and all(self._fits(one, node.items) for one in value.values())
+                return isinstance(value, dict) and all(self.fits(one, node.items) for one in value.values())
             case "union":
-                return any(self._fits(value, branch) for branch in node.branches)
+                return any(self.fits(value, branch) for branch in node.branches)
             case _:
                 return isinstance(value, dict) and all(
-                    self._fits(value[one.name], one.type) if one.name in value else one.has_default
-                    for one in node.fields
+                    self.fits(value[name], one.type) if name in value else one.has_default
+                    for name, one in node.fields.items()
                 )
 
-    def _fits(self, value: Any, node: Node | None) -> bool:
-        assert node is not None
-        if not isinstance(value, dict | list):
-            return self.fits(value, node)
-        pair = (id(value), id(node))
-        known = self._known.get(pair)
-        if known is None:
-            known = self._known[pair] = self.fits(value, node)
-        return known
 
+class _Writer:
+    """`known` has the names that other schemas define. `ordered`: user properties are sorted."""
 
-def _write(node: Node, namespace: str | None, written: set[str], *, ordered: bool) -> Any:
-    """Returns the JSON of a type. `written` has the names that are already defined."""
+    def __init__(self, known: set[str], *, ordered: bool) -> None:
+        self._written = set(known)
+        self._ordered = ordered
 
-    def properties(of: dict[str, Any]) -> dict[str, Any]:
-        return dict(sorted(of.items())) if ordered else of
+    def _properties(self, of: dict[str, Any]) -> dict[str, Any]:
+        return dict(sorted(of.items())) if self._ordered else of
 
-    if node.type in PRIMITIVES:
-        return {"type": node.type, **properties(node.properties)} if node.properties else node.type
-    if node.type == "union":
-        return [_write(branch, namespace, written, ordered=ordered) for branch in node.branches]
-    if node.items is not None:
-        inner = "items" if node.type == "array" else "values"
-        items = _write(node.items, namespace, written, ordered=ordered)
-        return {"type": node.type, inner: items, **properties(node.properties)}
-    if node.full_name in written:
-        return node.name if node.namespace == namespace else node.full_name
-    written.add(node.full_name)
-    made: dict[str, Any] = {"type": node.type, "name": node.name}
-    if node.namespace != namespace:
-        made["namespace"] = node.namespace or ""
-    if node.doc is not None:
-        made["doc"] = node.doc
-    if node.type == "enum":
-        made["symbols"] = list(node.symbols)
-        if node.enum_default is not None:
-            made["default"] = node.enum_default
-    elif node.type == "fixed":
-        made["size"] = node.size
-    else:
-        made["fields"] = [
-            {
-                "name": one.name,
-                "type": _write(one.type, node.namespace, written, ordered=ordered),
-                **({"doc": one.doc} if one.doc is not None else {}),
-                **({"default": one.default} if one.has_default else {}),
-                **({"order": one.order} if one.order != "ascending" else {}),
-                **({"aliases": list(one.aliases)} if one.aliases else {}),
-                **properties(one.properties),
-            }
-            for one in node.fields
-        ]
-    made.update(properties(node.properties))
-    if node.aliases:
-        prefix = f"{node.namespace}." if node.namespace else ""
-        made["aliases"] = [
-            alias[len(prefix) :] if prefix and alias.startswith(prefix) and "." not in alias[len(prefix) :] else alias
-            for alias in node.aliases
-        ]
-    return made
+    def write(self, node: Node, namespace: str | None) -> Any:
+        """Returns the JSON of a type."""
+        if node.type in PRIMITIVES:
+            return {"type": node.type, **self._properties(node.properties)} if node.properties else node.type
+        if node.type == "union":
+            return [self.write(branch, namespace) for branch in node.branches]
+        if node.items is not None:
+            inner = "items" if node.type == "array" else "values"
+            return {"type": node.type, inner: self.write(node.items, namespace), **self._properties(node.properties)}
+        if node.full_name in self._written:
+            return node.name if node.namespace == namespace else node.full_name
+        self._written.add(node.full_name)
+        made: dict[str, Any] = {"type": node.type, "name": node.name}
+        if node.namespace != namespace:
+            made["namespace"] = node.namespace or ""
+        if node.doc is not None:
+            made["doc"] = node.doc
+        if node.type == "enum":
+            made["symbols"] = list(node.symbols)
+            if node.enum_default is not None:
+                made["default"] = node.enum_default
+        elif node.type == "fixed":
+            made["size"] = node.size
+        else:
+            made["fields"] = [self._field(one, node.namespace) for one in node.fields.values()]
+        made.update(self._properties(node.properties))
+        if node.aliases:
+            prefix = f"{node.namespace}." if node.namespace else ""
+            short = [alias.removeprefix(prefix) for alias in node.aliases]
+            made["aliases"] = [full if "." in one else one for full, one in zip(node.aliases, short, strict=True)]
+        return made
+
+    def _field(self, one: Field, namespace: str | None) -> dict[str, Any]:
+        made = {"name": one.name, "type": self.write(one.type, namespace)}
+        if one.doc is not None:
+            made["doc"] = one.doc
+        if one.has_default:
+            made["default"] = one.default
+        if one.order != "ascending":
+            made["order"] = one.order
+        if one.aliases:
+            made["aliases"] = list(one.aliases)
+        return made | self._properties(one.properties)

@@ -12,9 +12,8 @@ type is an enum with one, it looks the enum up in the record.
 from __future__ import annotations
 
 from suiro.registry.formats.avro_format import PRIMITIVES, Field, Node
-from suiro.registry.formats.budget import Budget
-from suiro.registry.formats.pairs import Pairs
-from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
+from suiro.registry.formats.differences import READER, WRITER, Found, Incompatibility, Pairs
+from suiro.registry.formats.parsed import Budget
 
 _PROMOTIONS = {
     "long": {"int"},
@@ -33,102 +32,76 @@ def incompatibilities(reader: Node, writer: Node, budget: Budget) -> list[Incomp
 class _Check:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._pairs = Pairs(budget)
+        self.compare = Pairs[Node](budget, lambda reader, writer: (id(reader), id(writer)), self._compare)
 
-    def compare(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
-        pair = (id(reader), id(writer))
-        known = self._pairs.known(pair)
-        return known if known is not None else self._pairs.decided(pair, self._compare(reader, writer, path))
-
-    def _compare(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
+    def _compare(self, reader: Node, writer: Node, path: str) -> Found:
         if writer.type == "union":
-            if reader.type == "union":
-                return [
-                    _missing_branch(branch, f"{path}/{index}")
-                    for index, branch in enumerate(writer.branches)
-                    if self.compare(reader, branch, f"{path}/{index}")
-                ]
-            return [one for branch in writer.branches for one in self.compare(reader, branch, path)]
-        if reader.type == "union":
-            if any(not self.compare(branch, writer, path) for branch in reader.branches):
-                return []
-            return [_missing_branch(writer, path)]
-        if reader.type == writer.type or (reader.type in _RECORDS and writer.type in _RECORDS):
-            return self._compare_same(reader, writer, path)
-        if writer.type in _PROMOTIONS.get(reader.type, ()):
-            return []
-        return [
-            Incompatibility(
+            for index, branch in enumerate(writer.branches):
+                if reader.type != "union":
+                    yield from self.compare(reader, branch, path)
+                elif self.compare(reader, branch, f"{path}/{index}"):
+                    yield _missing_branch(branch, f"{path}/{index}")
+        elif reader.type == "union":
+            if all(self.compare(branch, writer, path) for branch in reader.branches):
+                yield _missing_branch(writer, path)
+        elif reader.type == writer.type or (reader.type in _RECORDS and writer.type in _RECORDS):
+            yield from self._compare_same(reader, writer, path)
+        elif writer.type not in _PROMOTIONS.get(reader.type, ()):
+            yield Incompatibility(
                 "TYPE_MISMATCH",
                 path or "/",
-                f"The type (path '{path or '/'}') of a field in the {READER} schema does not match with the "
-                f"{WRITER} schema: reader type {reader.type.upper()} not compatible with writer type "
-                f"{writer.type.upper()}",
+                f"The type (path '{path or '/'}') of a field in the {READER} schema does not match with the {WRITER} "
+                f"schema: reader type {reader.type.upper()} not compatible with writer type {writer.type.upper()}",
             )
-        ]
 
-    def _compare_same(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
+    def _compare_same(self, reader: Node, writer: Node, path: str) -> Found:
         if reader.type in PRIMITIVES:
-            return []
+            return
         if reader.items is not None and writer.items is not None:
             inner = "items" if reader.type == "array" else "values"
-            return self.compare(reader.items, writer.items, f"{path}/{inner}")
-        found = _check_names(reader, writer, path)
+            yield from self.compare(reader.items, writer.items, f"{path}/{inner}")
+            return
+        if reader.name != writer.name and writer.full_name not in reader.aliases:
+            yield Incompatibility(
+                "NAME_MISMATCH",
+                f"{path}/name",
+                f"The name of the schema has changed (path '{path}/name'): expected {writer.full_name}",
+            )
         if reader.type == "fixed" and reader.size != writer.size:
-            found.append(
-                Incompatibility(
-                    "FIXED_SIZE_MISMATCH",
-                    f"{path}/size",
-                    f"The size of FIXED type field at path '{path}/size' in the {READER} schema does not match with "
-                    f"the {WRITER} schema: expected {writer.size}, found {reader.size}",
-                )
+            yield Incompatibility(
+                "FIXED_SIZE_MISMATCH",
+                f"{path}/size",
+                f"The size of FIXED type field at path '{path}/size' in the {READER} schema does not match with the "
+                f"{WRITER} schema: expected {writer.size}, found {reader.size}",
             )
         elif reader.type == "enum" and reader.enum_default is None:
             symbols = set(reader.symbols)
             self._budget.spend(len(symbols) + len(writer.symbols))
             missing = [symbol for symbol in writer.symbols if symbol not in symbols]
             if missing:
-                found.append(
-                    Incompatibility(
-                        "MISSING_ENUM_SYMBOLS",
-                        f"{path}/symbols",
-                        f"The {READER} schema is missing enum symbols '[{', '.join(missing)}]' at path "
-                        f"'{path}/symbols' in the {WRITER} schema",
-                    )
+                yield Incompatibility(
+                    "MISSING_ENUM_SYMBOLS",
+                    f"{path}/symbols",
+                    f"The {READER} schema is missing enum symbols '[{', '.join(missing)}]' at path '{path}/symbols' in "
+                    f"the {WRITER} schema",
                 )
         elif reader.type in _RECORDS:
-            for index, one in enumerate(reader.fields):
-                found += self._compare_field(one, writer, f"{path}/fields/{index}")
-        return found
+            for index, one in enumerate(reader.fields.values()):
+                yield from self._compare_field(one, writer, f"{path}/fields/{index}")
 
-    def _compare_field(self, field: Field, writer: Node, path: str) -> list[Incompatibility]:
+    def _compare_field(self, field: Field, writer: Node, path: str) -> Found:
         names = (field.name, *field.aliases)
         self._budget.spend(len(names))
-        written = next((one for name in names if (one := writer.field_named(name)) is not None), None)
+        written = next((writer.fields[name] for name in names if name in writer.fields), None)
         if written is not None:
-            return self.compare(field.type, written.type, f"{path}/type")
-        if field.has_default:
-            return []
-        return [
-            Incompatibility(
+            yield from self.compare(field.type, written.type, f"{path}/type")
+        elif not field.has_default:
+            yield Incompatibility(
                 "READER_FIELD_MISSING_DEFAULT_VALUE",
                 field.name,
-                f"The field '{field.name}' at path '{path}' in the {READER} schema has no default value and is "
-                f"missing in the {WRITER} schema",
+                f"The field '{field.name}' at path '{path}' in the {READER} schema has no default value and is missing "
+                f"in the {WRITER} schema",
             )
-        ]
-
-
-def _check_names(reader: Node, writer: Node, path: str) -> list[Incompatibility]:
-    if reader.name == writer.name or writer.full_name in reader.aliases:
-        return []
-    return [
-        Incompatibility(
-            "NAME_MISMATCH",
-            f"{path}/name",
-            f"The name of the schema has changed (path '{path}/name'): expected {writer.full_name}",
-        )
-    ]
 
 
 def _missing_branch(branch: Node, path: str) -> Incompatibility:

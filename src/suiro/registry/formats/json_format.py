@@ -19,9 +19,8 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, specification_with
 
-from suiro.registry.formats.budget import Budget
 from suiro.registry.formats.json_values import Validator
-from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
+from suiro.registry.formats.parsed import Budget, Import, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import JSON
 

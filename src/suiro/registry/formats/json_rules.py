@@ -29,13 +29,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from suiro.registry.formats.budget import Budget, TooComplex
+from suiro.registry.formats.differences import Found, Incompatibility, Pairs, differs
 from suiro.registry.formats.json_format import DATA, NAMING, STEPS_OF_A_REFERENCE, Subschema
 from suiro.registry.formats.json_values import json_key
-from suiro.registry.formats.pairs import Pairs
-from suiro.registry.formats.parsed import Incompatibility, differs
+from suiro.registry.formats.parsed import Budget, TooComplex
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 _TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
@@ -53,30 +52,23 @@ _ONLY_THE_SAME = (
 _NEVER_IDLE = ("contains",)  # `contains: true` requires an item
 MAX_SHOWN_CHARS = 500  # of values in a message
 
-Found = list[Incompatibility]
 
-
-def incompatibilities(reader: Subschema, writer: Subschema, budget: Budget) -> Found:
+def incompatibilities(reader: Subschema, writer: Subschema, budget: Budget) -> list[Incompatibility]:
     return _Check(budget).compare(reader, writer, "#")
+
+
+def _ids(reader: Subschema, writer: Subschema) -> tuple[int, int] | None:
+    fits = reader.schema is True or writer.schema is False or reader.schema == {}
+    return None if fits else (id(reader.schema), id(writer.schema))
 
 
 class _Check:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._pairs = Pairs(budget)
+        self.compare = Pairs(budget, _ids, self._compare)
         # By the id of a schema, which is stored to keep it alive. None: it is being split.
         self._conditions_of: dict[int, tuple[Any, list[_Condition] | None]] = {}
         self._conjunctions: dict[tuple[int, ...], Subschema] = {}
-
-    def compare(self, reader: Subschema, writer: Subschema, path: str) -> Found:
-        if reader.schema is True or writer.schema is False or reader.schema == {}:
-            return []
-        pair = (id(reader.schema), id(writer.schema))
-        known = self._pairs.known(pair)
-        if known is not None:
-            return known
-        found = self._compare_conditions(self._conditions(reader), self._conditions(writer), path)
-        return self._pairs.decided(pair, found)
 
     def _conditions(self, subschema: Subschema) -> list[_Condition]:
         """Returns the conditions that must all hold: ("plain", schema), ("anyOf", branches), ("oneOf", branches),
@@ -128,38 +120,38 @@ class _Check:
             self._conjunctions[key] = Subschema({"allOf": schemas}, subschema.resolver, True)
         return self._conjunctions[key]
 
-    def _compare_conditions(self, reader: list[_Condition], writer: list[_Condition], path: str) -> Found:
-        found: Found = []
-        anything = [("plain", Subschema({}, None, False))]
-        for condition in reader:
-            self._budget.spend(len(writer))
-            results = [self._follows(condition, one, path) for one in writer or anything]
+    def _compare(self, reader: Subschema, writer: Subschema, path: str) -> Found:
+        conditions = self._conditions(reader)
+        before = self._conditions(writer) or [("plain", Subschema({}, None, False))]
+        for condition in conditions:
+            self._budget.spend(len(before))
+            results = [self._follows(condition, one, path) for one in before]
             if all(results):
-                found += _most_telling(condition, writer or anything, results)
-        return found
+                yield from _most_telling(condition, before, results)
 
-    def _follows(self, reader: _Condition, writer: _Condition, path: str) -> Found:
+    def _follows(self, reader: _Condition, writer: _Condition, path: str) -> list[Incompatibility]:
+        changed = "has another combination of schemas at"
         match reader, writer:
             case ("plain", Subschema() as one), ("plain", Subschema() as other):
-                return self._compare_plain(one, other, path)
+                return list(self._compare_plain(one, other, path))
             case (_, Subschema() as one), (kind, list(branches)) if kind != "if" and reader[0] == "plain":
                 # Each branch alone: the conditions beside it are compared separately.
                 return [each for branch in branches for each in self.compare(one, branch, path)]
-            case (("anyOf" | "oneOf") as kind, list(branches)), ("plain", Subschema() as other):
+            case (("anyOf" | "oneOf"), list(branches)), ("plain", Subschema() as other):
                 if any(not self.compare(branch, other, path) for branch in branches):
                     return []
-                return [differs("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "has no fitting branch at")]
+                changed = "has no fitting branch at"
             case (("anyOf" | "oneOf") as kind, list(branches)), (("anyOf" | "oneOf") as old, list(others)):
-                if kind == "oneOf" and old == "anyOf" and len(others) > 1:
-                    return [differs("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "turns anyOf into oneOf at")]
-                return self._match(branches, others, f"{path}/{kind}")
+                if kind != "oneOf" or old != "anyOf" or len(others) < 2:
+                    return list(self._match(branches, others, f"{path}/{kind}"))
+                changed = "turns anyOf into oneOf at"
             case ("not", Subschema() as one), ("not", Subschema() as other):
                 if self.compare(other, one, path):
                     return [differs("NOT_TYPE_EXTENDED", f"{path}/not", "excludes more at")]
                 return []
             case ("if", Subschema() as one), ("if", Subschema() as other) if self._is_same(one, other, set()):
                 return []
-        return [differs("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", "has another combination of schemas at")]
+        return [differs("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", changed)]
 
     def _match(self, readers: Sequence[Subschema], writers: Sequence[Subschema], path: str) -> Found:
         """Each branch of the writer needs a different branch of the reader."""
@@ -180,19 +172,18 @@ class _Check:
                     return True
             return False
 
-        return [
-            differs("SUM_TYPE_NARROWED", f"{path}/{index}", "lacks a branch that fits the one of the")
-            for index in range(len(writers))
-            if not place(index, set())
-        ]
+        for index in range(len(writers)):
+            if not place(index, set()):
+                yield differs("SUM_TYPE_NARROWED", f"{path}/{index}", "lacks a branch that fits the one of the")
 
     # Without combinations
 
     def _compare_plain(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         if writer.schema is False:
-            return []
+            return
         if reader.schema is False:
-            return [differs("TYPE_NARROWED", path, "accepts nothing at")]
+            yield differs("TYPE_NARROWED", path, "accepts nothing at")
+            return
         new, old = _object(reader.schema), _object(writer.schema)
         new_types, old_types = _types(new), _types(old)
         shared = {one for one in old_types if one in new_types or (one == "integer" and "number" in new_types)}
@@ -200,71 +191,63 @@ class _Check:
             overlap = shared or ("integer" in new_types and "number" in old_types)
             kind = "TYPE_NARROWED" if overlap else "TYPE_CHANGED"
             lost = ", ".join(sorted(old_types - shared))
-            return [differs(kind, path, f"does not take the type {lost} any more at")]
+            yield differs(kind, path, f"does not take the type {lost} any more at")
+            return
         self._budget.spend(len(new) + len(old))
-        found = self._compare_values(new, old, path)
+        yield from self._compare_values(new, old, path)
         if "string" in shared:
-            found += _compare_strings(new, old, path)
+            yield from _compare_strings(new, old, path)
         if shared & {"number", "integer"}:
-            found += _compare_numbers(new, old, path)
+            yield from _compare_numbers(new, old, path)
         if "object" in shared:
-            found += self._compare_objects(reader, writer, path)
+            yield from self._compare_objects(reader, writer, path)
         if "array" in shared:
-            found += self._compare_arrays(reader, writer, path)
+            yield from self._compare_arrays(reader, writer, path)
         for name, type_ in _ONLY_THE_SAME:
             applies = name in new and (not type_ or type_ in shared)
             says_nothing = name not in _NEVER_IDLE and new.get(name) in (True, {})
             if not applies or says_nothing:
                 continue
             if name not in old or not self._is_same(reader.below(new[name]), writer.below(old[name]), set()):
-                found.append(differs("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at"))
-        return found
+                yield differs("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at")
 
     def _compare_objects(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         new, old = _object(reader.schema), _object(writer.schema)
-        found = _compare_limits(new, old, path, "maxProperties", "minProperties", "PROPERTIES")
+        yield from _compare_limits(new, old, path, "maxProperties", "minProperties", "PROPERTIES")
         properties, old_properties = new.get("properties") or {}, old.get("properties") or {}
         required = set(old.get("required") or ())
         self._budget.spend(len(required))
         for name in new.get("required") or ():
             self._budget.spend()
             described = properties.get(name)
-            if name in required or described is None:
-                continue
-            if not (isinstance(described, dict) and "default" in described):
-                found.append(
-                    differs(
-                        "REQUIRED_ATTRIBUTE_ADDED",
-                        f"{path}/required/{name}",
-                        f"requires the property '{name}' at",
-                    )
-                )
+            has_default = isinstance(described, dict) and "default" in described
+            if name not in required and described is not None and not has_default:
+                place = f"{path}/required/{name}"
+                yield differs("REQUIRED_ATTRIBUTE_ADDED", place, f"requires the property '{name}' at")
         for name in dict.fromkeys([*properties, *old_properties]):
-            kind = "PROPERTY_TYPE"
+            kind = ""
             if name not in old_properties:
                 kind = f"PROPERTY_ADDED_{_model(_others(old))}"
             elif name not in properties:
                 kind = f"PROPERTY_REMOVED_{_model(_others(new))}"
+            place = f"{path}/properties/{name}"
             old_schema = self._conjunction(writer, self._schemas_of(old, name, in_doubt=False))
             for schema in self._schemas_of(new, name, in_doubt=True):
-                inner = self.compare(reader.below(schema), old_schema, f"{path}/properties/{name}")
-                if inner and kind != "PROPERTY_TYPE":
-                    inner = [
-                        differs(kind, f"{path}/properties/{name}", f"and the other differ in property '{name}' at")
-                    ]
-                found += inner
-        found += self._compare_patterns(reader, writer, path)
-        others = self.compare(reader.below(_others(new)), writer.below(_others(old)), f"{path}/additionalProperties")
-        if others:
-            closed = _others(new) is False
-            kind = "ADDITIONAL_PROPERTIES_REMOVED" if closed else "ADDITIONAL_PROPERTIES_NARROWED"
-            found.append(differs(kind, f"{path}/additionalProperties", "takes fewer other properties at"))
-        return found + self._compare_dependencies(reader, writer, path)
+                inner = self.compare(reader.below(schema), old_schema, place)
+                if inner and kind:
+                    yield differs(kind, place, f"and the other differ in property '{name}' at")
+                else:
+                    yield from inner
+        yield from self._compare_patterns(reader, writer, path)
+        place = f"{path}/additionalProperties"
+        if self.compare(reader.below(_others(new)), writer.below(_others(old)), place):
+            kind = "REMOVED" if _others(new) is False else "NARROWED"
+            yield differs(f"ADDITIONAL_PROPERTIES_{kind}", place, "takes fewer other properties at")
+        yield from self._compare_dependencies(reader, writer, path)
 
     def _compare_patterns(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         new, old = _object(reader.schema), _object(writer.schema)
         patterns, old_patterns = new.get("patternProperties") or {}, old.get("patternProperties") or {}
-        found: Found = []
         for pattern in dict.fromkeys([*patterns, *old_patterns]):
             schema = patterns.get(pattern, _others(new))
             place = f"{path}/patternProperties/{pattern}"
@@ -272,64 +255,53 @@ class _Check:
             before = [old_patterns[pattern]] if pattern in old_patterns else [*old_patterns.values(), _others(old)]
             self._budget.spend(len(before))
             for old_schema in before:
-                found += self.compare(reader.below(schema), writer.below(old_schema), place)
-        return found
+                yield from self.compare(reader.below(schema), writer.below(old_schema), place)
 
     def _compare_dependencies(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         new, old = _dependencies(reader.schema), _dependencies(writer.schema)
-        found: Found = []
         for name, needed in new.items():
             before = old.get(name)
             place = f"{path}/dependencies/{name}"
             if isinstance(needed, list):
                 if needed and not (isinstance(before, list) and set(needed) <= set(before)):
-                    found.append(differs("DEPENDENCY_ARRAY_ADDED", place, "has a stricter dependency at"))
+                    yield differs("DEPENDENCY_ARRAY_ADDED", place, "has a stricter dependency at")
             elif before is None or isinstance(before, list):
                 if needed not in (True, {}):
-                    found.append(differs("DEPENDENCY_SCHEMA_ADDED", place, "has a stricter dependency at"))
+                    yield differs("DEPENDENCY_SCHEMA_ADDED", place, "has a stricter dependency at")
             else:
-                found += self.compare(reader.below(needed), writer.below(before), place)
-        return found
+                yield from self.compare(reader.below(needed), writer.below(before), place)
 
     def _compare_arrays(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         new, old = _object(reader.schema), _object(writer.schema)
-        found = _compare_limits(new, old, path, "maxItems", "minItems", "ITEMS")
+        yield from _compare_limits(new, old, path, "maxItems", "minItems", "ITEMS")
         if new.get("uniqueItems") and not old.get("uniqueItems"):
-            found.append(differs("UNIQUE_ITEMS_ADDED", f"{path}/uniqueItems", "asks for unique items at"))
+            yield differs("UNIQUE_ITEMS_ADDED", f"{path}/uniqueItems", "asks for unique items at")
         first, rest = _items(new)
         old_first, old_rest = _items(old)
         for index in range(max(len(first), len(old_first))):
             schema = first[index] if index < len(first) else rest
             old_schema = old_first[index] if index < len(old_first) else old_rest
-            found += self.compare(reader.below(schema), writer.below(old_schema), f"{path}/items/{index}")
-        found += self.compare(reader.below(rest), writer.below(old_rest), f"{path}/items")
-        place = f"{path}/additionalItems"
+            yield from self.compare(reader.below(schema), writer.below(old_schema), f"{path}/items/{index}")
+        yield from self.compare(reader.below(rest), writer.below(old_rest), f"{path}/items")
         if not first and not old_first and "additionalItems" in new:
             # It has no meaning without a list of items, but gets one if a list is added later.
             others, old_others = new["additionalItems"], old.get("additionalItems", True)
-            found += self.compare(reader.below(others), writer.below(old_others), place)
+            yield from self.compare(reader.below(others), writer.below(old_others), f"{path}/additionalItems")
         if "contains" in new and "contains" in old:
-            least, old_least = new.get("minContains", 1), old.get("minContains", 1)
-            if least > old_least:
-                found.append(differs("MIN_CONTAINS_INCREASED", f"{path}/minContains", "asks for more items at"))
-            most, old_most = (one.get("maxContains", math.inf) for one in (new, old))
-            if most < old_most:
-                found.append(differs("MAX_CONTAINS_DECREASED", f"{path}/maxContains", "takes fewer items at"))
-        return found
+            if new.get("minContains", 1) > old.get("minContains", 1):
+                yield differs("MIN_CONTAINS_INCREASED", f"{path}/minContains", "asks for more items at")
+            if new.get("maxContains", math.inf) < old.get("maxContains", math.inf):
+                yield differs("MAX_CONTAINS_DECREASED", f"{path}/maxContains", "takes fewer items at")
 
     def _compare_values(self, new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
         values, old_values = self._values(new), self._values(old)
-        if values is None:
-            return []
+        if values is None or (old_values is None and old.get("type") == "null" and None in values):
+            return
         if old_values is None:
-            if old.get("type") == "null" and None in values:
-                return []
-            return [differs("ENUM_ARRAY_CHANGED", f"{path}/enum", "names the only values at")]
-        lost = [value for key, value in old_values.items() if key not in values]
-        if lost:
+            yield differs("ENUM_ARRAY_CHANGED", f"{path}/enum", "names the only values at")
+        elif lost := [value for key, value in old_values.items() if key not in values]:
             shown = json.dumps(lost)[:MAX_SHOWN_CHARS]
-            return [differs("ENUM_ARRAY_NARROWED", f"{path}/enum", f"lacks the values {shown} at")]
-        return []
+            yield differs("ENUM_ARRAY_NARROWED", f"{path}/enum", f"lacks the values {shown} at")
 
     def _values(self, schema: dict[str, Any]) -> dict[Hashable, Any] | None:
         """Returns the allowed values by their keys; None if any is allowed."""
@@ -386,14 +358,13 @@ class _Check:
 
 
 _Condition = tuple[str, Any]
+T = TypeVar("T")
 
 
-def _most_telling(reader: _Condition, writers: list[_Condition], results: list[Found]) -> Found:
+def _most_telling(reader: _Condition, writers: list[_Condition], results: list[T]) -> T:
     """Returns the result for a condition of the same kind if there is one, because it says most."""
-    for writer, result in zip(writers, results, strict=True):
-        if writer[0] == reader[0]:
-            return result
-    return results[0]
+    same = (result for writer, result in zip(writers, results, strict=True) if writer[0] == reader[0])
+    return next(same, results[0])
 
 
 def _object(schema: Any) -> dict[str, Any]:
@@ -428,22 +399,19 @@ def _type_of(value: Any) -> str:
 
 
 def _compare_limits(new: dict[str, Any], old: dict[str, Any], path: str, most: str, least: str, kind: str) -> Found:
-    found: Found = []
     if most in new and (most not in old or new[most] < old[most]):
         what = "ADDED" if most not in old else "DECREASED"
-        found.append(differs(f"MAX_{kind}_{what}", f"{path}/{most}", f"has the limit {most} {new[most]} at"))
+        yield differs(f"MAX_{kind}_{what}", f"{path}/{most}", f"has the limit {most} {new[most]} at")
     if new.get(least) and (least not in old or new[least] > old[least]):
         what = "ADDED" if least not in old else "INCREASED"
-        found.append(differs(f"MIN_{kind}_{what}", f"{path}/{least}", f"has the limit {least} {new[least]} at"))
-    return found
+        yield differs(f"MIN_{kind}_{what}", f"{path}/{least}", f"has the limit {least} {new[least]} at")
 
 
 def _compare_strings(new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
-    found = _compare_limits(new, old, path, "maxLength", "minLength", "LENGTH")
+    yield from _compare_limits(new, old, path, "maxLength", "minLength", "LENGTH")
     if "pattern" in new and new["pattern"] != old.get("pattern"):
         kind = "PATTERN_CHANGED" if "pattern" in old else "PATTERN_ADDED"
-        found.append(differs(kind, f"{path}/pattern", "has another pattern at"))
-    return found
+        yield differs(kind, f"{path}/pattern", "has another pattern at")
 
 
 def _bounds(schema: dict[str, Any], inclusive: str, exclusive: str) -> tuple[float | None, bool]:
@@ -458,11 +426,7 @@ def _bounds(schema: dict[str, Any], inclusive: str, exclusive: str) -> tuple[flo
 
 
 def _compare_numbers(new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
-    found: Found = []
-    for inclusive, exclusive, sign in (
-        ("maximum", "exclusiveMaximum", 1),
-        ("minimum", "exclusiveMinimum", -1),
-    ):
+    for inclusive, exclusive, sign in (("maximum", "exclusiveMaximum", 1), ("minimum", "exclusiveMinimum", -1)):
         limit, excluded = _bounds(new, inclusive, exclusive)
         if limit is None:
             continue
@@ -470,15 +434,14 @@ def _compare_numbers(new: dict[str, Any], old: dict[str, Any], path: str) -> Fou
         name = (exclusive if excluded else inclusive).replace("M", "_M").upper()
         place = f"{path}/{exclusive if excluded else inclusive}"
         if old_limit is None:
-            found.append(differs(f"{name}_ADDED", place, f"has the limit {limit} at"))
+            yield differs(f"{name}_ADDED", place, f"has the limit {limit} at")
         elif sign * old_limit > sign * limit or (old_limit == limit and excluded and not old_excluded):
             change = "DECREASED" if sign > 0 else "INCREASED"
-            found.append(differs(f"{name}_{change}", place, f"has the stricter limit {limit} at"))
+            yield differs(f"{name}_{change}", place, f"has the stricter limit {limit} at")
     step, old_step = new.get("multipleOf"), old.get("multipleOf")
     if step is not None and (old_step is None or old_step % step):
         kind = "MULTIPLE_OF_ADDED" if old_step is None else "MULTIPLE_OF_CHANGED"
-        found.append(differs(kind, f"{path}/multipleOf", f"asks for multiples of {step} at"))
-    return found
+        yield differs(kind, f"{path}/multipleOf", f"asks for multiples of {step} at")
 
 
 def _evaluated_alone(schema: dict[str, Any]) -> dict[str, Any]:

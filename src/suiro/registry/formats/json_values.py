@@ -17,7 +17,7 @@ from jsonschema.exceptions import UndefinedTypeCheck, UnknownType, ValidationErr
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import lookup_recursive_ref
 
-from suiro.registry.formats.budget import Budget, TooComplex, is_end_of_stack
+from suiro.registry.formats.parsed import Budget, TooComplex, is_end_of_stack
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 MAX_ERRORS = 100
@@ -67,10 +67,7 @@ class Validator:
 @lru_cache(maxsize=32)
 def _counted(draft: Any) -> Any:
     """Returns a validator of the draft whose keywords spend the budget."""
-    keywords = {
-        **draft.VALIDATORS,
-        **{name: ours for name, ours in _OURS.items() if name in draft.VALIDATORS},
-    }
+    keywords = {**draft.VALIDATORS, **{name: ours for name, ours in _OURS.items() if name in draft.VALIDATORS}}
     made = validators.extend(draft, {name: _spending(keyword) for name, keyword in keywords.items()})
 
     def evolve(self: Any, **changes: Any) -> Any:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import re2
 import regex
 
-from suiro.registry.formats.budget import TooComplex
+from suiro.registry.formats.parsed import TooComplex
 
 BACKTRACKING_TIMEOUT_S = 1.0
 MAX_BACKTRACKING_CHARS = 4_000

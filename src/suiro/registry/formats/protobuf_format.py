@@ -26,8 +26,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
-from suiro.registry.formats.budget import Budget, TooComplex
-from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
+from suiro.registry.formats.parsed import Budget, Import, InvalidSchema, Parsed, TooComplex
 from suiro.registry.formats.protobuf_text import within, write
 from suiro.registry.schemas import PROTOBUF
 
@@ -121,7 +120,11 @@ def _with_options(data: bytes) -> Any:
     """Parses a FileDescriptorSet with the options that its files define, which would be unknown bytes otherwise."""
     pool = descriptor_pool.DescriptorPool()
     plain = descriptor_pb2.FileDescriptorSet.FromString(data)
-    if not any(_describes_files(one) for one in plain.file):
+    # descriptor.proto may be there, under any name.
+    if not any(
+        one.package == "google.protobuf" and "FileDescriptorSet" in (m.name for m in one.message_type)
+        for one in plain.file
+    ):
         pool.AddSerializedFile(descriptor_pb2.DESCRIPTOR.serialized_pb)
     try:
         for one in plain.file:
@@ -130,11 +133,6 @@ def _with_options(data: bytes) -> Any:
     except (TypeError, KeyError) as error:
         raise InvalidSchema(f"the descriptor does not stand on its own: {error}") from None
     return kind.FromString(data)
-
-
-def _describes_files(file: Any) -> bool:
-    """Whether the file is descriptor.proto, under any name."""
-    return file.package == "google.protobuf" and "FileDescriptorSet" in {one.name for one in file.message_type}
 
 
 def _run_protoc(text: str, imports: Sequence[Import], budget: Budget) -> bytes:

@@ -26,9 +26,8 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
-from suiro.registry.formats.budget import Budget
-from suiro.registry.formats.pairs import Pairs
-from suiro.registry.formats.parsed import Incompatibility, differs
+from suiro.registry.formats.differences import Found, Incompatibility, Pairs, differs
+from suiro.registry.formats.parsed import Budget
 from suiro.registry.formats.protobuf_format import ProtobufModel
 from suiro.registry.formats.protobuf_text import within
 
@@ -46,15 +45,15 @@ _GROUP_OF = {
 }
 _MESSAGES = (Field.TYPE_MESSAGE, Field.TYPE_GROUP)
 
-Found = list[Incompatibility]
 
-
-def incompatibilities(reader: ProtobufModel, writer: ProtobufModel, budget: Budget) -> Found:
-    found: Found = []
+def incompatibilities(reader: ProtobufModel, writer: ProtobufModel, budget: Budget) -> list[Incompatibility]:
+    found: list[Incompatibility] = []
     if reader.file.package != writer.file.package:
         found.append(differs("PACKAGE_CHANGED", "#/", "has another package at"))
-    return found + _Check(reader, writer, budget).compare_scopes(
-        reader.file.message_type, reader.file.package, writer.file.message_type, writer.file.package, "#"
+    return found + list(
+        _Check(reader, writer, budget).compare_scopes(
+            reader.file.message_type, reader.file.package, writer.file.message_type, writer.file.package, "#"
+        )
     )
 
 
@@ -63,10 +62,10 @@ class _Check:
         self._reader = reader
         self._writer = writer
         self._budget = budget
-        self._pairs = Pairs(budget)  # of full names
+        # By full names.
+        self._compare_messages = Pairs[str](budget, lambda name, old_name: (name, old_name), self._differences)
 
     def compare_scopes(self, readers: Any, scope: str, writers: Any, old_scope: str, path: str) -> Found:
-        found: Found = []
         by_name = {one.name: one for one in readers}
         for writer in writers:
             if writer.options.map_entry:
@@ -74,23 +73,15 @@ class _Check:
             name = writer.name
             reader = by_name.get(name)
             if reader is None or reader.options.map_entry:
-                found.append(differs("MESSAGE_REMOVED", f"{path}/{name}", f"lacks the message {name} at"))
+                yield differs("MESSAGE_REMOVED", f"{path}/{name}", f"lacks the message {name} at")
             else:
-                found += self.compare_messages(within(scope, name), within(old_scope, name), f"{path}/{name}")
-        return found
+                yield from self._compare_messages(within(scope, name), within(old_scope, name), f"{path}/{name}")
 
-    def compare_messages(self, name: str, old_name: str, path: str) -> Found:
-        pair = (name, old_name)
-        known = self._pairs.known(pair)
-        if known is not None:
-            return known
-        return self._pairs.decided(pair, self._compare_messages(name, old_name, path))
-
-    def _compare_messages(self, name: str, old_name: str, path: str) -> Found:
+    def _differences(self, name: str, old_name: str, path: str) -> Found:
         reader, writer = self._reader.messages[name], self._writer.messages[old_name]
         entries, old_entries = _map_entries(reader, name), _map_entries(writer, old_name)
-        found = self._compare_fields(reader, entries, writer, old_entries, path)
-        return found + self.compare_scopes(reader.nested_type, name, writer.nested_type, old_name, path)
+        yield from self._compare_fields(reader, entries, writer, old_entries, path)
+        yield from self.compare_scopes(reader.nested_type, name, writer.nested_type, old_name, path)
 
     def _compare_fields(
         self, reader: Any, entries: dict[str, Any], writer: Any, old_entries: dict[str, Any], path: str
@@ -100,62 +91,54 @@ class _Check:
         new_oneofs, old_oneofs = _oneof_of(reader), _oneof_of(writer)
         # Removing a whole oneof is allowed; removing some of its fields is not.
         kept_oneofs = set(new_oneofs.values()) | {old_oneofs[number] for number in new if number in old_oneofs}
-        found = _moved_to_oneofs(new_oneofs, old_oneofs, old, path)
+        yield from _moved_to_oneofs(new_oneofs, old_oneofs, old, path)
         for number in dict.fromkeys([*old, *new]):
             place = f"{path}/{number}"
-            if number not in new:
-                kept = old_oneofs.get(number) in kept_oneofs
-                if old[number].label == Field.LABEL_REQUIRED:
-                    found.append(
-                        differs("REQUIRED_FIELD_REMOVED", place, f"lacks the required field {old[number].name} at")
-                    )
-                elif kept:
-                    place = f"{path}/{old_oneofs[number]}/{number}"
-                    found.append(
-                        differs("ONEOF_FIELD_REMOVED", place, f"lacks the field {old[number].name} of a oneof at")
-                    )
-            elif number not in old:
+            if number in new and number in old:
+                yield from self._compare_field(new[number], entries, old[number], old_entries, place)
+            elif number in new:
                 if new[number].label == Field.LABEL_REQUIRED:
-                    found.append(differs("REQUIRED_FIELD_ADDED", place, f"requires the field {new[number].name} at"))
-            else:
-                found += self._compare_field(new[number], entries, old[number], old_entries, place)
-        return found
+                    yield differs("REQUIRED_FIELD_ADDED", place, f"requires the field {new[number].name} at")
+            elif old[number].label == Field.LABEL_REQUIRED:
+                yield differs("REQUIRED_FIELD_REMOVED", place, f"lacks the required field {old[number].name} at")
+            elif old_oneofs.get(number) in kept_oneofs:
+                place = f"{path}/{old_oneofs[number]}/{number}"
+                yield differs("ONEOF_FIELD_REMOVED", place, f"lacks the field {old[number].name} of a oneof at")
 
     def _compare_field(
         self, new: Any, entries: dict[str, Any], old: Any, old_entries: dict[str, Any], path: str
     ) -> Found:
         new_entry, old_entry = _map_entry(new, entries), _map_entry(old, old_entries)
         if new_entry is not None and old_entry is not None:
-            pairs = zip(new_entry.field, old_entry.field, strict=True)
-            return [one for inner, before in pairs for one in self._compare_types(inner, before, path, labels=False)]
-        if (new_entry is None) != (old_entry is None):
-            return [differs("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
-        return self._compare_types(new, old, path, labels=True)
+            for inner, before in zip(new_entry.field, old_entry.field, strict=True):
+                yield from self._compare_types(inner, before, path, labels=False)
+        elif new_entry is not old_entry:
+            yield differs("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")
+        else:
+            yield from self._compare_types(new, old, path, labels=True)
 
     def _compare_types(self, new: Any, old: Any, path: str, *, labels: bool) -> Found:
-        if (new.type in _MESSAGES) != (old.type in _MESSAGES):
-            return [differs("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
-        if new.type in _MESSAGES:
-            return self._compare_named(new, old, path)
-        if _GROUP_OF[new.type] != _GROUP_OF[old.type]:
-            return [differs("FIELD_SCALAR_KIND_CHANGED", path, f"has another type of field {new.name} at")]
         repeated = (new.label == Field.LABEL_REPEATED, old.label == Field.LABEL_REPEATED)
-        if labels and repeated[0] != repeated[1] and _GROUP_OF[new.type] != "text":
-            return [differs("FIELD_NUMERIC_LABEL_CHANGED", path, f"has another label of field {new.name} at")]
-        return []
+        if (new.type in _MESSAGES) != (old.type in _MESSAGES):
+            yield differs("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")
+        elif new.type in _MESSAGES:
+            yield from self._compare_named(new, old, path)
+        elif _GROUP_OF[new.type] != _GROUP_OF[old.type]:
+            yield differs("FIELD_SCALAR_KIND_CHANGED", path, f"has another type of field {new.name} at")
+        elif labels and repeated[0] != repeated[1] and _GROUP_OF[new.type] != "text":
+            yield differs("FIELD_NUMERIC_LABEL_CHANGED", path, f"has another label of field {new.name} at")
 
     def _compare_named(self, new: Any, old: Any, path: str) -> Found:
         name, old_name = new.type_name.removeprefix("."), old.type_name.removeprefix(".")
         local = name.removeprefix(f"{self._reader.packages.get(name, '')}.")
         old_local = old_name.removeprefix(f"{self._writer.packages.get(old_name, '')}.")
         if local != old_local:
-            return [differs("FIELD_NAMED_TYPE_CHANGED", path, f"has the type {name} instead of {old_name} at")]
-        if name not in self._reader.messages or old_name not in self._writer.messages:
-            return []
-        inner = self.compare_messages(name, old_name, path)
-        if inner:
-            inner.append(differs("FIELD_NAMED_TYPE_CHANGED", path, f"has another type {name} at"))
-        return inner
+            yield differs("FIELD_NAMED_TYPE_CHANGED", path, f"has the type {name} instead of {old_name} at")
+        elif name in self._reader.messages and old_name in self._writer.messages:
+            inner = self._compare_messages(name, old_name, path)
+            yield from inner
+            if inner:
+                yield differs("FIELD_NAMED_TYPE_CHANGED", path, f"has another type {name} at")
 
 
 def _oneof_of(message: Any) -> dict[int, str]:
@@ -169,22 +152,16 @@ def _oneof_of(message: Any) -> dict[int, str]:
 
 def _moved_to_oneofs(new: dict[int, str], old: dict[int, str], old_fields: dict[int, Any], path: str) -> Found:
     """Finds fields that exclude one another now. Fields of one oneof did before; new fields were never written."""
-    found: Found = []
     members_of: dict[str, list[int]] = {}
     for number, name in new.items():
         members_of.setdefault(name, []).append(number)
     for name, members in members_of.items():
         single = [number for number in members if number in old_fields and number not in old]
         oneofs = {old[number] for number in members if number in old}
-        if len(single) + len(oneofs) < 2:
-            continue
         if len(single) > 1:
-            what = "moves several fields into the oneof at"
-            found.append(differs("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{name}", what))
-        else:
-            what = "moves a field into the oneof at"
-            found.append(differs("FIELD_MOVED_TO_EXISTING_ONEOF", f"{path}/{name}", what))
-    return found
+            yield differs("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{name}", "moves several fields into the oneof at")
+        elif len(single) + len(oneofs) > 1:
+            yield differs("FIELD_MOVED_TO_EXISTING_ONEOF", f"{path}/{name}", "moves a field into the oneof at")
 
 
 def _map_entries(message: Any, name: str) -> dict[str, Any]:

@@ -6,7 +6,9 @@ kept unless the text is normalized.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from itertools import dropwhile
 from typing import Any
 
 from google.protobuf import text_format
@@ -89,18 +91,8 @@ class _Writer:
             options = self._inline(self._options(ranges.options))
             yield f"extensions {_range(ranges.start, ranges.end - 1, _MAX_FIELD - 1)}{options};"
         in_place = {nested.name for nested in one.nested_type if nested.options.map_entry}
-        fields = list(enumerate(one.field))
-        in_place |= {field.type_name.rpartition(".")[2] for _, field in fields if field.type == _GROUP}
-        if self._normalized:
-            fields.sort(key=lambda item: item[1].number)
-        written: set[int] = set()
-        for index, field in fields:
-            if field.HasField("oneof_index") and not field.proto3_optional:
-                if field.oneof_index not in written:
-                    written.add(field.oneof_index)
-                    yield from self._oneof(one, field.oneof_index, full, path)
-            else:
-                yield from self._field(field, one, full, (*path, _MESSAGE_FIELD, index))
+        in_place |= {field.type_name.rpartition(".")[2] for field in one.field if field.type == _GROUP}
+        yield from self._fields(one, full, path)
         yield from self._extensions(one.extension, full, (*path, _MESSAGE_EXTENSION))
         for index, enum in enumerate(one.enum_type):
             yield from ("", *self._enum(enum, (*path, _MESSAGE_ENUM, index)))
@@ -108,21 +100,22 @@ class _Writer:
             if nested.name not in in_place:
                 yield from ("", *self._message(nested, full, (*path, _MESSAGE_NESTED, index)))
 
-    def _oneof(self, parent: Any, number: int, full: str, path: Path) -> Iterator[str]:
-        def body() -> Iterator[str]:
-            yield from self._option_lines(parent.oneof_decl[number].options)
-            fields = [
-                (index, field)
-                for index, field in enumerate(parent.field)
-                if field.HasField("oneof_index") and field.oneof_index == number
-            ]
-            if self._normalized:
-                fields.sort(key=lambda item: item[1].number)
-            for index, field in fields:
-                yield from self._field(field, parent, full, (*path, _MESSAGE_FIELD, index), in_oneof=True)
-
-        name = parent.oneof_decl[number].name
-        yield from self._block(f"oneof {name}", body(), (*path, _MESSAGE_ONEOF, number))
+    def _fields(self, message: Any, scope: str, path: Path, oneof: int | None = None) -> Iterator[str]:
+        """Writes the fields of a oneof, or those of a message, with each oneof where its first field is."""
+        fields = list(enumerate(message.field))
+        if self._normalized:
+            fields.sort(key=lambda item: item[1].number)
+        written: set[int] = set()
+        for index, field in fields:
+            own = field.oneof_index if field.HasField("oneof_index") and not field.proto3_optional else None
+            if own == oneof:
+                place = (*path, _MESSAGE_FIELD, index)
+                yield from self._field(field, message, scope, place, in_oneof=oneof is not None)
+            elif own is not None and oneof is None and own not in written:
+                written.add(own)
+                declared = message.oneof_decl[own]
+                body = (*self._option_lines(declared.options), *self._fields(message, scope, path, own))
+                yield from self._block(f"oneof {declared.name}", body, (*path, _MESSAGE_ONEOF, own))
 
     def _field(self, field: Any, parent: Any, scope: str, path: Path, *, in_oneof: bool = False) -> Iterator[str]:
         nested = {f"{scope}.{one.name}": one for one in parent.nested_type} if parent is not None else {}
@@ -132,19 +125,17 @@ class _Writer:
             options.insert(0, ("default", _default(field)))
         if field.json_name and field.json_name != _json_name(field.name):
             options.insert(0, ("json_name", _quoted(field.json_name)))
+        label = self._label(field, in_oneof=in_oneof)
         if local is not None and local.options.map_entry and field.label == _REPEATED:
             key, value = (self._type(one, scope) for one in local.field)
             start = f"map<{key}, {value}> {field.name} = {field.number}"
         elif field.type == _GROUP and local is not None:
-            label = self._label(field, in_oneof=in_oneof)
             start = f"{label}group {local.name} = {field.number}{self._inline(options)}"
-            full = f"{scope}.{local.name}"
             index = next(n for n, one in enumerate(parent.nested_type) if one.name == local.name)
             place = (*path[:-2], _MESSAGE_NESTED, index)
-            yield from self._block(start, self._message_body(local, full, place), path)
+            yield from self._block(start, self._message_body(local, f"{scope}.{local.name}", place), path)
             return
         else:
-            label = self._label(field, in_oneof=in_oneof)
             start = f"{label}{self._type(field, scope)} {field.name} = {field.number}"
         yield from self._commented(path, f"{start}{self._inline(options)};")
 
@@ -181,14 +172,11 @@ class _Writer:
             scope = scope.rpartition(".")[0]
 
     def _enum(self, one: Any, path: Path) -> Iterator[str]:
-        def body() -> Iterator[str]:
-            yield from self._option_lines(one.options)
-            yield from self._reserved(one, _MAX_ENUM, exclusive=0)
-            for index, value in enumerate(one.value):
-                options = self._inline(self._options(value.options))
-                yield from self._commented((*path, _ENUM_VALUE, index), f"{value.name} = {value.number}{options};")
-
-        yield from self._block(f"enum {one.name}", body(), path)
+        body = [*self._option_lines(one.options), *self._reserved(one, _MAX_ENUM, exclusive=0)]
+        for index, value in enumerate(one.value):
+            options = self._inline(self._options(value.options))
+            body += self._commented((*path, _ENUM_VALUE, index), f"{value.name} = {value.number}{options};")
+        yield from self._block(f"enum {one.name}", body, path)
 
     def _reserved(self, one: Any, highest: int, *, exclusive: int) -> Iterator[str]:
         ranges, names = list(one.reserved_range), list(one.reserved_name)
@@ -203,42 +191,29 @@ class _Writer:
             yield f"reserved {', '.join(names if self._file.syntax == 'editions' else map(_quoted, names))};"
 
     def _extensions(self, extensions: Any, scope: str, path: Path) -> Iterator[str]:
-        extended = dict.fromkeys(one.extendee for one in extensions)
-        for extendee in extended:
-
-            def body(extendee: str = extendee) -> Iterator[str]:
-                for index, one in enumerate(extensions):
-                    if one.extendee == extendee:
-                        yield from self._field(one, None, scope, (*path, index))
-
+        bodies: dict[str, list[str]] = {}
+        for index, one in enumerate(extensions):
+            bodies.setdefault(one.extendee, []).extend(self._field(one, None, scope, (*path, index)))
+        for extendee, body in bodies.items():
             name = self._shortest(extendee.removeprefix("."), scope)
-            yield from ("", *self._block(f"extend {name}", body(), ()))
+            yield from ("", *self._block(f"extend {name}", body, ()))
 
     def _service(self, one: Any, path: Path) -> Iterator[str]:
-        package = self._file.package
-
-        def body() -> Iterator[str]:
-            yield from self._option_lines(one.options)
-            for index, method in enumerate(one.method):
-                taken = self._shortest(method.input_type.removeprefix("."), package)
-                given = self._shortest(method.output_type.removeprefix("."), package)
-                start = (
-                    f"rpc {method.name} ({'stream ' * method.client_streaming}{taken}) "
-                    f"returns ({'stream ' * method.server_streaming}{given})"
-                )
-                options = list(self._option_lines(method.options))
-                place = (*path, _SERVICE_METHOD, index)
-                if options:
-                    yield from self._block(start, iter(options), place)
-                else:
-                    yield from self._commented(place, f"{start};")
-
-        yield from self._block(f"service {one.name}", body(), path)
+        body = list(self._option_lines(one.options))
+        for index, method in enumerate(one.method):
+            types = (method.input_type, method.output_type)
+            taken, given = (self._shortest(name.removeprefix("."), self._file.package) for name in types)
+            start = (
+                f"rpc {method.name} ({'stream ' * method.client_streaming}{taken}) "
+                f"returns ({'stream ' * method.server_streaming}{given})"
+            )
+            options = list(self._option_lines(method.options))
+            place = (*path, _SERVICE_METHOD, index)
+            body += self._block(start, options, place) if options else self._commented(place, f"{start};")
+        yield from self._block(f"service {one.name}", body, path)
 
     def _block(self, start: str, body: Iterable[str], path: Path) -> Iterator[str]:
-        inner = list(body)
-        while inner and not inner[0]:
-            inner.pop(0)
+        inner = list(dropwhile(lambda line: not line, body))
         yield from self._commented(path, f"{start} {{" if inner else f"{start} {{}}")
         if inner:
             yield from (f"  {line}" if line else "" for line in inner)
@@ -261,10 +236,7 @@ class _Writer:
             if field.name == "map_entry" and not field.is_extension:
                 continue
             name = f"({self._from_anywhere(field.full_name)})" if field.is_extension else field.name
-            values = value if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
-            if field.message_type is not None and not is_repeated(field):
-                values = [value]
-            for one in values:
+            for one in value if is_repeated(field) else [value]:
                 yield name, _value(field, one)
 
     def _option_lines(self, options: Any) -> Iterator[str]:
@@ -329,20 +301,11 @@ def _value(field: Any, value: Any) -> str:
 
 
 def _default(field: Any) -> str:
-    if field.type == FieldDescriptorProto.TYPE_STRING:
-        return _quoted(field.default_value)
-    if field.type == FieldDescriptorProto.TYPE_BYTES:
-        return f'"{field.default_value}"'  # escaped already
-    return str(field.default_value)
+    # That of bytes is escaped already.
+    quoted = {FieldDescriptorProto.TYPE_STRING: _quoted, FieldDescriptorProto.TYPE_BYTES: '"{}"'.format}
+    return quoted.get(field.type, str)(field.default_value)
 
 
 def _json_name(name: str) -> str:
     """Returns the name that protoc derives: `tail_number` becomes `tailNumber`."""
-    out, upper = "", False
-    for char in name:
-        if char == "_":
-            upper = True
-        else:
-            out += char.upper() if upper else char
-            upper = False
-    return out
+    return re.sub("_+(.?)", lambda found: found[1].upper(), name)

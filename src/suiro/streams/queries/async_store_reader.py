@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from suiro.foundation.in_threads import InThreads
+from suiro.foundation.threads import InThreads
 from suiro.streams.queries.store_reader import Answer, ReadOnlyStore
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Runs user code and long tasks in a separate process: the check of a deploy, compare, explain.
 
 The host answers reads, and user code must not stop, slow or crash it. So the host starts `python -m
-suiro.views.control.isolated` for each task, writes one JSON object to it, and reads one (`foundation.answering`).
+suiro.views.control.isolated` for each task, writes one JSON object to it, and reads one (`foundation.process`).
 Output of user code goes to standard error, and so to the host's log.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from suiro.clock import sleep_s
 from suiro.foundation import process
-from suiro.foundation.answering import answer, answered
+from suiro.foundation.process import answer, answered
 from suiro.views.control.limit import Limit
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut

@@ -20,7 +20,7 @@ import httpx
 from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.http import segment
-from suiro.foundation.process_user import process_user
+from suiro.foundation.process import process_user
 from suiro.views.serving.requests import (
     COMMAND_TIMEOUT_S,
     COMPARE_TIMEOUT_MS,

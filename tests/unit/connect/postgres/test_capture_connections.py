@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from suiro.clock import SystemClock
-from suiro.connect.postgres.server.database import Database, connect_replication, parameters
-from suiro.connect.postgres.server.replication import Replication
+from suiro.connect.postgres.server.database import Database, parameters
+from suiro.connect.postgres.server.stream import Replication
 from suiro.errors import BrokenConnectionError
 from suiro.foundation.postgres_network import NETWORK, network_parameters
 
@@ -23,7 +24,7 @@ def streamed(dsn: str) -> Replication:
     return Replication(dsn, "", start_lsn=0, what="read", clock=SystemClock())
 
 
-@pytest.mark.parametrize("connect", [Database, connect_replication, streamed])
+@pytest.mark.parametrize("connect", [Database, partial(Database, replication=True), streamed])
 def test_a_server_that_says_nothing_is_left(connect: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture that waits in libpq cannot be stopped either."""
     monkeypatch.setitem(NETWORK, "connect_timeout", LEAST_S)

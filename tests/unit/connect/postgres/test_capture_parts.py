@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import random
 import sqlite3
 import struct
-from collections.abc import Set
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,21 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from suiro.connect.postgres import session
 from suiro.connect.postgres.capture import PostgresCapture
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
-from suiro.connect.postgres.encoding.headers import live_headers, snapshot_headers
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
+from suiro.connect.postgres.encoding.records import live_headers, snapshot_headers
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import lsn_text, parse_lsn
-from suiro.connect.postgres.server.slot import release_slot
+from suiro.connect.postgres.server.slot import SlotState, release_slot
 from suiro.connect.postgres.server.slot_peek import _block
-from suiro.connect.postgres.server.spool import Spools
-from suiro.connect.postgres.session import Stopped
+from suiro.connect.postgres.session import Session, Stopped
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
-from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory
+from suiro.connect.postgres.snapshot.topic_state import KeyedValues, ValuesFile
 from suiro.connect.postgres.snapshot.visibility import KEPT, RecentTransactions, Visibility
 from suiro.connect.postgres.snapshot.windows import Windows
 from suiro.errors import ConfigError, TransientError, UsageError
@@ -168,45 +166,49 @@ def test_what_is_owed_outlives_a_kill() -> None:
 @pytest.mark.parametrize("limit", [1 << 20, 2_000])
 def test_values_on_disk_are_values_in_memory(tmp_path: Path, limit: int) -> None:
     draw = random.Random(3)
-    values = KeyedValues(tmp_path / "values", memory=Memory(limit))
+    file = ValuesFile(tmp_path / "values", memory_bytes=limit)
+    values, others = KeyedValues(file), KeyedValues(file)
+    others.update({b"1": b"of another table"})
     plain: dict[bytes, bytes] = {}
     for _ in range(3_000):
         key = b"%d" % draw.randrange(60)
         kind = draw.random()
         if kind < 0.6:
-            plain[key] = values_put = draw.randbytes(draw.randrange(1, 60))
-            values.put(key, values_put)
+            plain[key] = draw.randbytes(draw.randrange(1, 60))
+            values.update({key: plain[key], b"gone": None})
         elif kind < 0.9:
             plain.pop(key, None)
-            values.remove(key)
+            values.update({key: None})
         elif kind < 0.902:
             plain.clear()
             values.clear()
         assert values.get(key) == plain.get(key)
-    assert sorted(values.all_keys()) == sorted(plain)
+    assert [key for portion in values.portions() for key in portion] == sorted(plain)
     assert {key: values.get(key) for key in plain} == plain
     values.close()
+    assert list(others.portions()) == [[b"1"]]
+    file.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_deletion_of_all_rows_stays_within_the_memory(tmp_path: Path) -> None:
-    values = KeyedValues(tmp_path / "values", memory=Memory(100_000))
+@pytest.mark.parametrize(("memory_bytes", "is_on_disk"), [(100_000, True), (10_000_000, False)])
+def test_values_are_on_disk_once_they_exceed_the_memory(tmp_path: Path, memory_bytes: int, is_on_disk: bool) -> None:
+    file = ValuesFile(tmp_path / "values", memory_bytes=memory_bytes)
+    values = KeyedValues(file)
     keys = [b"%d" % number for number in range(5_000)]
-    for key in keys:
-        values.put(key, b"x" * 50)
-    for key in keys:
-        values.remove(key)
-        assert sum(map(len, values._memory)) + 150 * len(values._memory) <= 100_000
-    assert list(values.all_keys()) == []
-    values.close()
+    values.update(dict.fromkeys(keys, b"x" * 50))
+    assert ((tmp_path / "values").stat().st_size > 100_000) == is_on_disk
+    values.update(dict.fromkeys(keys))
+    assert list(values.portions()) == []
+    file.close()
 
 
 def test_values_that_find_no_room_are_read_again_later(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    values = KeyedValues(tmp_path / "file" / "values", memory=Memory(100))
+    file = ValuesFile(tmp_path / "file" / "values", memory_bytes=1 << 20)
     with pytest.raises(TransientError, match="the last values of keys cannot be kept"):
-        values.put(b"key", b"x" * 200)
-    values.close()
+        KeyedValues(file)
+    file.close()
 
 
 def test_values_that_cannot_be_read_back_are_read_again_later(tmp_path: Path) -> None:
@@ -215,15 +217,21 @@ def test_values_that_cannot_be_read_back_are_read_again_later(tmp_path: Path) ->
     def fail(*statement: Any) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    values = KeyedValues(tmp_path / "values", memory=Memory(100))
-    values.put(b"key", b"x" * 200)
-    file: Any = values._file
-    values._file = SimpleNamespace(execute=fail, executemany=fail)  # type: ignore[assignment]
-    for read in (lambda: values.get(b"key"), lambda: list(values.all_keys()), values.clear):
+    file = ValuesFile(tmp_path / "values", memory_bytes=1 << 20)
+    values = KeyedValues(file)
+    connection: Any = file._connection
+    file._connection = SimpleNamespace(execute=fail, executemany=fail)  # type: ignore[assignment]
+    works: tuple[Callable[[], Any], ...] = (
+        lambda: values.get(b"key"),
+        lambda: list(values.portions()),
+        lambda: values.update({b"key": b"value"}),
+        values.clear,
+    )
+    for work in works:
         with pytest.raises(TransientError, match="disk I/O error"):
-            read()
-    values._file = file
-    values.close()
+            work()
+    file._connection = connection
+    file.close()
 
 
 def test_a_capture_that_has_ended_holds_no_descriptors(tmp_path: Path) -> None:
@@ -239,7 +247,7 @@ def test_a_stop_ends_the_wait_for_a_slot() -> None:
     """It lasted a minute when the reader of the slot was not to be ended, such as one of another role."""
     line = {"active_pid": 7, "plugin": "pgoutput", "database": "d", "wal_status": "reserved"}
     line |= {"confirmed_flush_lsn": "0/1", "restart_lsn": "0/1"}
-    database: Any = SimpleNamespace(row=lambda *sql, what: (line,), rows=lambda *sql, what: [])
+    database: Any = SimpleNamespace(row=lambda *sql, what: (line, None), rows=lambda *sql, what: [])
     looks = iter([None, None, Stopped()])
 
     def check() -> None:
@@ -250,91 +258,36 @@ def test_a_stop_ends_the_wait_for_a_slot() -> None:
         release_slot(database, "slot", check=check)
 
 
-def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
-    return kind + struct.pack(">I", xid) + rest
-
-
-def no_others(xids: Set[int]) -> Set[int]:
-    return set()
-
-
-def test_a_capture_that_was_taken_over_leaves_its_successors_files(tmp_path: Path) -> None:
-    """It was stopped (SIGSTOP, a slow disk) when the other one began, and comes to its end only later."""
-    first = Spools(tmp_path / "spools", no_others)
-    first.start(_streamed(b"S", 7, b"\1"))
-    first.add(_streamed(b"I", 7, b"old"), 10)
-    first.stop()
-    second = Spools(tmp_path / "spools", no_others)
-    second.start(_streamed(b"S", 7, b"\1"))
-    second.add(_streamed(b"I", 7, b"new"), 20)
-    second.stop()
-    first.close()
-    second.start(_streamed(b"S", 8, b"\1"))
-    second.add(_streamed(b"I", 8, b"more"), 30)
-    second.stop()
-    for xid, row in ((7, b"Inew"), (8, b"Imore")):
-        commit = struct.pack(">cIBqqq", b"c", xid, 0, 40, 50, 0)
-        (block,) = second.commit(commit, max_bytes=1 << 20)
-        messages = [bytes(block.buffer[a:b]) for a, b in zip(block.starts, block.ends, strict=True)]
-        assert messages[1:-1] == [row]
-    second.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_streamed_transactions_that_find_no_room_are_read_again_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("position", "wal_end", "sent", "restart", "is_far"),
+    [
+        (100, 100, 0, 100, True),
+        (995, 100, 0, 100, False),
+        (100, 995, 0, 100, False),
+        # Other databases, or a transaction that is open, fill the log. Postgres has decoded it and sent nothing.
+        (100, 100, 995, 100, False),
+        (100, 100, 400, 350, True),
+        # Since long before, a transaction is open, and SQL would begin there.
+        (400, 400, 400, 100, True),
+        (600, 600, 600, 100, False),
+    ],
+)
+def test_a_backlog_is_read_by_sql_unless_more_would_be_decoded_again(
+    monkeypatch: pytest.MonkeyPatch, position: int, wal_end: int, sent: int, restart: int, is_far: bool
 ) -> None:
-    """The capture ended, and a part of the transaction was left on the full disk."""
-
-    class Full(io.FileIO):
-        def write(self, data: Any, /) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    spools = Spools(tmp_path / "spools", no_others)
-    with monkeypatch.context() as full:
-        full.setattr(Path, "open", lambda path, mode, buffering: io.BufferedRandom(Full(path, mode), buffering))
-        for xid in (7, 8):
-            spools.start(_streamed(b"S", xid, b"\1"))
-            spools.add(_streamed(b"I", xid, b"row"), 10)
-        with pytest.raises(TransientError, match="spools: No space left"):
-            spools.add(_streamed(b"I", 8, b"x" * (1 << 20)), 10)
-        with pytest.raises(TransientError, match="spools: No space left"):
-            list(spools.commit(struct.pack(">cIBqqq", b"c", 7, 0, 40, 50, 0), max_bytes=1 << 20))
-        spools.close()
-    assert [path.name for path in tmp_path.rglob("*.spool")] == []
-
-
-def test_a_streamed_transaction_loses_what_was_rolled_back_and_keeps_announcements(tmp_path: Path) -> None:
-    asked = []
-
-    def rolled_back(xids: Set[int]) -> Set[int]:
-        asked.append(xids)
-        return {10}
-
-    spools = Spools(tmp_path / "spools", rolled_back)
-    spools.start(struct.pack(">cIB", b"S", 7, 1))
-    changes = ((7, b"I", b"one"), (8, b"R", b"table"), (8, b"I", b"two"), (9, b"I", b"three"), (10, b"I", b"four"))
-    for xid, kind, rest in changes:
-        spools.add(_streamed(kind, xid, rest), 100)
-    spools.stop()
-    spools.start(struct.pack(">cIB", b"S", 20, 1))
-    spools.add(_streamed(b"I", 20, b"never"), 100)
-    spools.stop()
-    spools.abort(struct.pack(">cII", b"A", 7, 8))
-    spools.abort(struct.pack(">cII", b"A", 20, 20))
-    blocks = list(spools.commit(struct.pack(">cIBqqq", b"c", 7, 0, 500, 550, 42), max_bytes=4))
-    messages = [
-        bytes(block.buffer[start:end])
-        for block in blocks
-        for start, end in zip(block.starts.tolist(), block.ends.tolist(), strict=True)
-    ]
-    assert messages[1:-1] == [b"Ione", b"Rtable", b"Ithree"]
-    assert asked == [{9, 10}]
-    assert struct.unpack(">cqqI", messages[0]) == (b"B", 500, 42, 7)
-    assert struct.unpack(">cBqqq", messages[-1]) == (b"C", 0, 500, 550, 42)
-    assert len(blocks) > 1
-    assert spools.is_empty
-    assert list((tmp_path / "spools").iterdir()) == []
+    slot = SlotState(plugin="", database="", active_pid=1, confirmed_lsn=0, restart_lsn=restart, sent_lsn=sent, loss="")
+    monkeypatch.setattr(session, "read_slot", lambda database, name: slot)
+    running: Any = SimpleNamespace(
+        _clock=SimpleNamespace(monotonic_ms=lambda: 10_000),
+        _is_standby=False,
+        _changes=SimpleNamespace(open=False, position=position),
+        _lag_checked_ms=0,
+        _log_end=1_000,
+        _database=SimpleNamespace(wal_position=lambda: 2_000),
+        _options=SimpleNamespace(catch_up_bytes=10, slot="s"),
+    )
+    stream: Any = SimpleNamespace(wal_end=wal_end)
+    assert Session._is_far_behind(running, stream) == is_far
 
 
 def test_headers_are_text_in_the_order_of_the_log() -> None:
@@ -450,7 +403,7 @@ def test_options_are_checked_and_have_names() -> None:
             made(**given)
 
 
-def test_rows_that_are_owed_and_ranges_are_read_in_turn(tmp_path: Path) -> None:
+def test_rows_that_are_owed_and_ranges_are_read_in_turn() -> None:
     """A row whose key moves before each reading stays owed; the ranges go on."""
     options = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="x")
     nothing: Any = None
@@ -469,7 +422,11 @@ def test_rows_that_are_owed_and_ranges_are_read_in_turn(tmp_path: Path) -> None:
         delivery=nothing,
         client=nothing,
         registry=nothing,
-        directory=tmp_path,
+        values=nothing,
+        status=nothing,
+        stopped=nothing,
+        wakeup=nothing,
+        on_event=nothing,
     )
     snapshots = Snapshots(resources, parts=parts, on_begin=lambda topic: None)
     windows = Windows(resources, snapshots)

@@ -92,12 +92,13 @@ def test_a_row_that_its_topic_refuses_is_not_taken_for_a_table_that_changed(monk
     )
     resources: Any = SimpleNamespace(
         options=SimpleNamespace(dsn="dsn", snapshot_readers=1, chunk_rows=1),
+        stopped=threading.Event(),
         tables=SimpleNamespace(
             published={name: object() for name in names}, schema_of=lambda table, is_final: SCHEMA, look=lambda: None
         ),
     )
     with pytest.raises(UsageError, match="larger than its topic takes"):
-        exported.read_exported(snapshots, resources, "snapshot", 1, commit=lambda: None, is_stopped=lambda: False)
+        exported.read_exported(snapshots, resources, "snapshot", 1, commit=lambda: None)
 
 
 def test_a_failed_range_has_the_error_that_ends_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,9 @@ from support.share import examples
 
 from suiro.connect.postgres.encoding import avro_text, engine
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
-from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
-from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError, parse
+from suiro.connect.postgres.encoding.pgoutput import Block, CorruptMessageError, parse
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.encoding.types import Column, PgType, Rules
 from suiro.errors import SuiroError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from support.postgres import Postgres
 from support.postgres_rows import Connection, slot_over_all
 
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.blocks import Block, begin_message, commit_message
+from suiro.connect.postgres.encoding.pgoutput import Block
 from suiro.connect.postgres.server import stream
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.slot_peek import peek_changes
@@ -40,40 +39,47 @@ class Slow:
         pass
 
 
-def reading(messages: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReplicationStream:
+def reading(messages: list[bytes], monkeypatch: pytest.MonkeyPatch) -> ReplicationStream:
     made: Any = Slow(iter(messages))
     monkeypatch.setattr(stream, "Replication", lambda *arguments, **options: made)
-    directory = tmp_path / "spools"
-    return ReplicationStream(
-        "", slot="s", publication="p", start_lsn=0, directory=directory, rolled_back=lambda xids: set()
-    )
+    return ReplicationStream("", slot="s", publication="p", start_lsn=0)
 
 
-def test_a_transaction_of_large_rows_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def blocks_of(reading: ReplicationStream, looks: int) -> list[Block]:
+    return [block for _ in range(looks) if (block := reading.read_block()) is not None]
+
+
+def test_a_transaction_of_large_rows_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted from the last look on, none of them was large: as many as 30,000 rows of a megabyte were in memory."""
     row = b"I" + bytes(BLOCK_BYTES // 4)
     messages = [
-        begin_message(lsn=1, commit_us=0, xid=7),
+        struct.pack(">cqqI", b"B", 1, 0, 7),
         *[row] * 20,
-        commit_message(lsn=1, end_lsn=2, commit_us=0),
+        struct.pack(">cBqqq", b"C", 0, 1, 2, 0),
     ]
-    slow = reading(messages, tmp_path, monkeypatch)
-    found = [block for _ in [*messages, *messages] for block in slow.blocks()]
+    slow = reading(messages, monkeypatch)
+    found = blocks_of(slow, 2 * len(messages))
     slow.close()
     assert sum(len(block) for block in found) == len(messages)
     assert max(len(block.buffer) for block in found) < 2 * BLOCK_BYTES
 
 
-def test_a_logical_message_of_no_transaction_waits_for_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_logical_message_of_no_transaction_waits_for_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream in which one waits is not idle: on a standby the position stood until the next commit of a table."""
     message = b"M" + struct.pack(">bq", 0, 100) + b"other\0" + struct.pack(">I", 1) + b"x"
-    slow = reading([message], tmp_path, monkeypatch)
-    found = [block for _ in range(2) for block in slow.blocks()]
+    slow = reading([message], monkeypatch)
+    found = blocks_of(slow, 2)
     assert slow.is_idle
     slow.close()
     assert [bytes(block.buffer) for block in found] == [message]
+
+
+def test_a_stream_abort_where_nothing_is_streamed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Postgres 18 sends it. It waited for the next commit, and a stream in which a message waits is not idle."""
+    slow = reading([struct.pack(">cII", b"A", 7, 8)], monkeypatch)
+    assert blocks_of(slow, 2) == []
+    assert slow.is_idle
+    slow.close()
 
 
 @pytest.mark.parametrize("compiled", [False, True])

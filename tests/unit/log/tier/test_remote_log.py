@@ -6,8 +6,9 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 from suiro.log import LogConfig
-from suiro.log.retention import SegmentFacts, expired_segments, removable
+from suiro.log.segments import SegmentFacts
 from suiro.log.tier import RemoteLog, RemoteSegment, SegmentState
+from suiro.log.upkeep import expired_segments, removable
 
 NOW_MS = 1_000_000
 STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED

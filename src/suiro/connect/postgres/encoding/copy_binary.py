@@ -25,12 +25,11 @@ from suiro.connect.postgres.encoding.avro_text import (
     string,
     varint,
 )
-from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.connect.postgres.encoding.names import quoted
-from suiro.connect.postgres.encoding.pgoutput import EPOCH_MICROS, CorruptMessageError
+from suiro.connect.postgres.encoding.pgoutput import EPOCH_MICROS, Bytes, CorruptMessageError, Int64s
 from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
-from suiro.connect.postgres.encoding.types import ColumnEncoding, Rules
+from suiro.connect.postgres.encoding.types import Rules
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 HEADER_BYTES = 19  # signature, flags, and the length of an extension, which no server writes
@@ -65,12 +64,6 @@ def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[Byt
         rows_of(array.tobytes(), columns)  # says what is wrong
         raise CorruptMessageError(f"row {rows} of COPY is truncated")
     return array, starts[:rows], end
-
-
-def values_at(data: Bytes, at: int, end: int) -> list[bytes | None]:
-    """Returns the values of the row of COPY at this place."""
-    count = int.from_bytes(data[at : at + 2].tobytes(), "big")
-    return list(rows_of(data[at:end].tobytes(), count)[0])
 
 
 def _begin(data: bytes) -> int:
@@ -116,13 +109,6 @@ def _need(data: bytes, at: int, size: int, row: int) -> None:
         raise CorruptMessageError(
             f"row {row} of COPY, at byte {at}: {size} bytes are needed, {len(data) - at} are available"
         )
-
-
-def binary_to_avro(encoding: ColumnEncoding) -> Callable[[bytes], bytes]:
-    """Returns the function that encodes values as a snapshot selects them. It raises `ConversionError`."""
-    if encoding.copy != "binary":
-        return encoding.encode
-    return _RULES[encoding.code]
 
 
 def _integer(layout: str) -> Callable[[bytes], bytes]:
@@ -172,7 +158,7 @@ def _uuid(value: bytes) -> bytes:
     return string(str(uuid.UUID(bytes=_unpacked("16s", value))).encode())
 
 
-_RULES: dict[str, Callable[[bytes], bytes]] = {
+BINARY_RULES: dict[str, Callable[[bytes], bytes]] = {
     "bool": _bool,
     "bytea": string,
     "string": string,
@@ -188,3 +174,4 @@ _RULES: dict[str, Callable[[bytes], bytes]] = {
     "timestamptz": _timestamp,
     "uuid": _uuid,
 }
+"""By `ColumnEncoding.code`, how a value is encoded that a snapshot selects in its binary form."""

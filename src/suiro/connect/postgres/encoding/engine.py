@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
-from suiro.foundation.futures import settle
+from suiro.foundation.threads import settle
 
 LOAD_TIMEOUT_S = 3.0
 

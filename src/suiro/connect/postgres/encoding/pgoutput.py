@@ -1,4 +1,8 @@
-"""Parses the pgoutput messages of a block (protocol version 1) into columns.
+"""Blocks of pgoutput messages (protocol version 1), and the parser that turns them into columns.
+
+A block is one buffer of messages in commit order. Both ways of reading changes return blocks. A block holds whole
+transactions, or a part of one transaction that is too large for a block, and no messages of transactions that were
+rolled back.
 
 A message is read only within its own bytes. One that is truncated, unknown, or longer than its content raises
 `CorruptMessageError`, which names its position. No Python object is created per value: a row change gives the offsets
@@ -12,17 +16,21 @@ are not documented, and only the text format is the same in every version.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 
 import numpy as np
+import numpy.typing as npt
 
-from suiro.connect.postgres.encoding.blocks import Block, Bytes, Int64s
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.errors import FatalError
 
 EPOCH_MICROS = 946_684_800_000_000
 """Postgres counts microseconds from 2000-01-01; everything here from 1970-01-01."""
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
 
 FACTS = 9
 """The number of facts of a message: the fields of `Messages` from `kind` on, as the kernel fills them."""
@@ -30,6 +38,25 @@ FACTS = 9
 
 class CorruptMessageError(FatalError):
     """Bytes that should be a message of pgoutput, or a row of COPY, are not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Message i is `buffer[starts[i] : ends[i]]`, and its LSN is `lsns[i]`."""
+
+    buffer: bytes | memoryview
+    starts: Int64s
+    ends: Int64s
+    lsns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def join(payloads: Sequence[bytes], lsns: Sequence[int]) -> Block:
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    ends = np.cumsum(lengths)
+    return Block(buffer=b"".join(payloads), starts=ends - lengths, ends=ends, lsns=np.array(lsns, np.int64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import cached_property
 from types import EllipsisType
 
 from suiro.connect.postgres.encoding.avro_text import ConversionError, array_depth
-from suiro.connect.postgres.encoding.copy_binary import binary_to_avro
+from suiro.connect.postgres.encoding.copy_binary import BINARY_RULES
 from suiro.connect.postgres.encoding.encoded_rows import (
     EncodedRows,
     MissingValueError,
@@ -51,7 +51,7 @@ class PlainRows:
         """Whether the value is in COPY's binary form -> the rule of each column."""
         return {
             False: [encoding.encode for encoding in self.encodings],
-            True: [binary_to_avro(encoding) for encoding in self.encodings],
+            True: [BINARY_RULES[one.code] if one.copy == "binary" else one.encode for one in self.encodings],
         }
 
     def encode(self, rows: Iterable[Row], *, binary: bool, fills: Mapping[tuple[int, int], bytes]) -> EncodedRows:

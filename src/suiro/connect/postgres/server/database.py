@@ -7,7 +7,7 @@ restarts from its position; a rejected statement as `UsageError` with the messag
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,7 +15,6 @@ from typing import Any, Self
 import psycopg2
 import psycopg2.errorcodes
 import psycopg2.extensions
-import psycopg2.extras
 
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS
 from suiro.errors import (
@@ -137,38 +136,25 @@ def parameters(dsn: str, settings: str = "") -> dict[str, Any]:
     }
 
 
-def connect_replication(dsn: str) -> Any:
-    """Returns a connection that speaks the replication protocol."""
-    with postgres_errors("connect for replication"):
-        connection = psycopg2.connect(
-            dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection, **parameters(dsn)
-        )
-        _lift_limits(connection)
-        return connection
-
-
 def lifted_limits(version: int) -> str:
     """Returns statements that lift the timeouts of a session on a server of this version."""
-    return "; ".join(f"set {name} = 0" for name, since in _LIMITS_SINCE.items() if version >= since)
-
-
-def _lift_limits(connection: Any) -> None:
-    if limits := lifted_limits(connection.server_version):
-        with connection.cursor() as cursor:
-            cursor.execute(limits)
+    return "; ".join(f"set {name} = 0" for name, since in _LIMITS_SINCE.items() if version >= since) or "select"
 
 
 class Database:
     """A connection. Not thread-safe. Outside of `snapshot`, every statement is a transaction of its own.
 
-    `lock_timeout_ms`: how long a statement waits for a lock on a table; 0: without a limit.
+    `lock_timeout_ms`: how long a statement waits for a lock on a table; 0: without a limit. `replication`: it takes the
+    commands of the replication protocol.
     """
 
-    def __init__(self, dsn: str, *, lock_timeout_ms: int = 0) -> None:
-        with postgres_errors("connect"):
-            self._connection = psycopg2.connect(dsn, **parameters(dsn, f"-c lock_timeout={lock_timeout_ms}"))
+    def __init__(self, dsn: str, *, lock_timeout_ms: int = 0, replication: bool = False) -> None:
+        mode = {"replication": "database"} if replication else {}
+        with postgres_errors("connect for replication" if replication else "connect"):
+            self._connection = psycopg2.connect(dsn, **parameters(dsn, f"-c lock_timeout={lock_timeout_ms}"), **mode)
             self._connection.autocommit = True
-            _lift_limits(self._connection)
+            with self._connection.cursor() as cursor:
+                cursor.execute(lifted_limits(self._connection.server_version))
         self._type_names: dict[int, str] = {}
 
     def __enter__(self) -> Self:
@@ -281,8 +267,8 @@ class Database:
         facts = ServerInfo(version=found[0], database=found[1], is_standby=found[2])
         if facts.version < OLDEST_VERSION:
             raise ConfigError(
-                f"Postgres {facts.version // 10000} is too old: capture needs 14 or later, whose slots stream large "
-                "transactions"
+                f"Postgres {facts.version // 10000} is too old: capture needs 14 or later, whose slots have "
+                "messages of the log"
             )
         if found[3] != "logical":
             raise ConfigError(
@@ -332,18 +318,6 @@ class Database:
         """Returns a new transaction id; all open transactions have lower ids."""
         ((xid,),) = self.rows("select pg_current_xact_id()::text", what="begin a transaction")
         return int(xid)
-
-    def rolled_back(self, xids: Set[int]) -> set[int]:
-        """Returns those of these transactions, in 32 bits, that were rolled back."""
-        found = self.rows(
-            "select xid from unnest(%s::int8[]) xid cross join (select pg_snapshot_xmax(pg_current_snapshot())::text"
-            "::int8) now(xmax) where pg_xact_status((xmax + ((xid - xmax + 2147483648) & 4294967295) - 2147483648)"
-            "::text::xid8) = 'aborted'",
-            # As text: ARRAY[...] takes 650 bytes of the server for each, and there may be a million.
-            (f"{{{','.join(map(str, xids))}}}",),
-            what="ask which transactions were rolled back",
-        )
-        return {row[0] for row in found}
 
     def lock_holders(self) -> str:
         """Describes the sessions that hold or wait for exclusive locks on tables."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from suiro.clock import SystemClock, sleep_s
 from suiro.connect.postgres.encoding.names import quoted
-from suiro.connect.postgres.server.database import Database, lsn_text, parse_lsn, postgres_errors
+from suiro.connect.postgres.server.database import Database, lsn_text, parse_lsn
 from suiro.errors import BrokenConnectionError, ConfigError, DataLossError, UsageError
 
 logger = logging.getLogger(__name__)
@@ -29,29 +29,31 @@ LOST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState:
-    """A row of pg_replication_slots. `loss`: why the slot can no longer be read; empty if it can be."""
+    """A row of pg_replication_slots. `sent_lsn`: how far the log was decoded for the reader of the slot, who has got
+    nothing of transactions that are open; 0 if nobody reads it. `loss`: why the slot can no longer be read; empty if it
+    can be."""
 
     plugin: str
     database: str
     active_pid: int | None
     confirmed_lsn: int
     restart_lsn: int | None
+    sent_lsn: int
     loss: str
 
 
-def identify_system(replication: Any) -> tuple[str, int]:
+def identify_system(replication: Database) -> tuple[str, int]:
     """Returns the identifier that the database cluster got from initdb (copies of a cluster have the same), and the
     timeline, which changes with each promotion."""
-    with postgres_errors("ask which database cluster this is"), replication.cursor() as cursor:
-        cursor.execute("IDENTIFY_SYSTEM")
-        system, timeline, *_ = cursor.fetchone()
-        return str(system), int(timeline)
+    ((system, timeline, *_),) = replication.rows("IDENTIFY_SYSTEM", what="ask which database cluster this is")
+    return str(system), int(timeline)
 
 
 def read_slot(database: Database, name: str) -> SlotState | None:
     # As JSON, because Postgres 14 has fewer columns than 18.
     found = database.row(
-        "select to_jsonb(s) from pg_replication_slots s where slot_name = %s",
+        "select to_jsonb(s), (select sent_lsn from pg_stat_replication where pid = s.active_pid)"
+        " from pg_replication_slots s where slot_name = %s",
         (name,),
         what=f"read slot {name}",
     )
@@ -69,11 +71,12 @@ def read_slot(database: Database, name: str) -> SlotState | None:
         active_pid=line["active_pid"],
         confirmed_lsn=parse_lsn(line["confirmed_flush_lsn"]) if line["confirmed_flush_lsn"] else 0,
         restart_lsn=parse_lsn(line["restart_lsn"]) if line["restart_lsn"] else None,
+        sent_lsn=parse_lsn(found[1]) if found[1] else 0,
         loss=loss or "",
     )
 
 
-def check_timeline(name: str, replication: Any, *, before: int, now: int, position: int) -> None:
+def check_timeline(name: str, replication: Database, *, before: int, now: int, position: int) -> None:
     """Raises `DataLossError` unless a promoted server has the log up to the position, which was read on the timeline
     `before`. The current end of its log does not tell that: the log has grown since."""
     if before == now:
@@ -87,11 +90,9 @@ def check_timeline(name: str, replication: Any, *, before: int, now: int, positi
         )
 
 
-def _ends_of_timelines(replication: Any, timeline: int) -> dict[int, int]:
+def _ends_of_timelines(replication: Database, timeline: int) -> dict[int, int]:
     """Returns the LSN at which each earlier timeline ended."""
-    with postgres_errors(f"read the history of timeline {timeline}"), replication.cursor() as cursor:
-        cursor.execute(f"TIMELINE_HISTORY {timeline}")
-        content = cursor.fetchone()[1]
+    ((_, content),) = replication.rows(f"TIMELINE_HISTORY {timeline}", what=f"read the history of timeline {timeline}")
     text = content if isinstance(content, str) else bytes(content).decode()  # bytes before Postgres 15
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return {int(line[0]): parse_lsn(line[1]) for line in lines}
@@ -132,13 +133,12 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
         )
 
 
-def create_slot(replication: Any, name: str) -> tuple[int, str]:
+def create_slot(replication: Database, name: str) -> tuple[int, str]:
     """Creates the slot. Postgres waits for the transactions that are open now. Returns the LSN where the slot begins,
     and the exported snapshot, which exists until the connection runs another statement or ends."""
     try:
-        with postgres_errors(f"create slot {name}"), replication.cursor() as cursor:
-            cursor.execute(f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL pgoutput EXPORT_SNAPSHOT")
-            _, lsn, snapshot, _ = cursor.fetchone()
+        command = f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL pgoutput EXPORT_SNAPSHOT"
+        ((_, lsn, snapshot, _),) = replication.rows(command, what=f"create slot {name}")
     except UsageError as error:
         raise ConfigError(
             f"{error}. It needs max_replication_slots and max_wal_senders with room, and a role with REPLICATION "

@@ -25,10 +25,9 @@ from typing import Any, Self
 import numpy as np
 
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.copy_binary import HEADER_BYTES, SIGNATURE, TRAILER
 from suiro.connect.postgres.encoding.names import quoted
-from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
+from suiro.connect.postgres.encoding.pgoutput import Block, CorruptMessageError, Int64s
 from suiro.connect.postgres.server.database import Database, lsn_text
 
 PEEK_CHANGES = 3_000_000  # each call decodes again from the slot's restart_lsn on, so small calls are slow

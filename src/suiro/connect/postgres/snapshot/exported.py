@@ -35,11 +35,11 @@ def read_exported(
     lsn: int,
     *,
     commit: Callable[[], None],
-    is_stopped: Callable[[], bool],
 ) -> None:
     """Reads all running tables in the exported snapshot, and calls `commit` after some ranges. Returns early when
     stopped, or when a table has changed since the slot was created: the rest is read while changes flow."""
     options, tables, clock = resources.options, resources.tables, SystemClock()
+    is_stopped = resources.stopped.is_set
     with Database(options.dsn) as splitter, splitter.snapshot(snapshot):
         waiting = 0
         readers = _Readers(options.dsn, snapshot, options.snapshot_readers)

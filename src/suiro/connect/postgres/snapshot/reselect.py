@@ -21,7 +21,7 @@ class ReselectKeys:
         self._limit = limit
         self._tables: dict[str, dict[bytes, Texts]] = {}
         self._durable: set[tuple[str, bytes]] = set()
-        self._changed: set[tuple[str, bytes]] = set()
+        self._changed: set[tuple[str, bytes]] = set()  # that are here or in the position, not in both
         for part, texts in parts.items():
             if part.startswith(PART):
                 table, _, key = part[len(PART) :].rpartition("/")
@@ -53,24 +53,22 @@ class ReselectKeys:
 
     def add(self, table: str, key: bytes, texts: Texts) -> None:
         self._tables.setdefault(table, {})[key] = texts
-        if (table, key) not in self._durable:
-            self._changed.add((table, key))
-        else:
-            self._changed.discard((table, key))
+        self._note(table, key)
 
     def remove(self, table: str, keys: Iterable[bytes]) -> None:
         known = self._tables.get(table)
         if known is None:
             return
         for key in keys:
-            if known.pop(key, None) is None:
-                continue
-            if (table, key) in self._durable:
-                self._changed.add((table, key))
-            else:
-                self._changed.discard((table, key))
+            if known.pop(key, None) is not None:
+                self._note(table, key)
         if not known:
             del self._tables[table]
+
+    def _note(self, table: str, key: bytes) -> None:
+        is_durable = (table, key) in self._durable
+        note = self._changed.discard if is_durable == (key in self.of(table)) else self._changed.add
+        note((table, key))
 
     def forget(self, table: str) -> None:
         self.remove(table, list(self.of(table)))
@@ -81,9 +79,6 @@ class ReselectKeys:
         for table, key in self._changed:
             texts = self.of(table).get(key)
             parts[f"{PART}{table}/{key.hex()}"] = None if texts is None else list(texts)
-            if texts is None:
-                self._durable.discard((table, key))
-            else:
-                self._durable.add((table, key))
-        self._changed.clear()
+        self._durable ^= self._changed
+        self._changed = set()
         return parts

@@ -22,18 +22,18 @@ import pyarrow as pa
 
 from suiro.clock import SystemClock
 from suiro.connect.positions import known_fields
-from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
-from suiro.connect.postgres.encoding.headers import snapshot_headers
+from suiro.connect.postgres.encoding.pgoutput import Int64s
+from suiro.connect.postgres.encoding.records import snapshot_headers
 from suiro.connect.postgres.encoding.schemas import Relation
-from suiro.connect.postgres.progress import ReadRows, TableProgress
+from suiro.connect.postgres.progress import ReadRows
 from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import LockNotAvailableError
 from suiro.connect.postgres.server.publication import Table, TableDroppedError
 from suiro.connect.postgres.snapshot.ranges import Range, check_small_enough, keys_after
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.table_state import TableState
-from suiro.connect.postgres.snapshot.topic_state import NEVER, KeyedValues, Memory, ends, load_older
+from suiro.connect.postgres.snapshot.topic_state import NEVER, KeyedValues, ends, load
 from suiro.connect.postgres.snapshot.window import Window
 from suiro.connect.postgres.tables import TableSchema
 from suiro.errors import ConfigError, DataLossError, UsageError
@@ -54,7 +54,7 @@ class Snapshots:
         self._delivery = resources.delivery
         self._client = resources.client
         self._on_begin = on_begin
-        self._directory = resources.directory
+        self._values_file = resources.values
         self.locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the last pause
         self.states = {
             name.removeprefix(PART): TableState(**known_fields(TableState, value))
@@ -85,7 +85,7 @@ class Snapshots:
         places = {name: place for place, name in enumerate(self._repeated, 1)}
         return sorted(found, key=lambda name: places.get(name, 0))
 
-    def progress(self) -> tuple[TableProgress, ...]:
+    def progress(self) -> list[dict[str, Any]]:
         """By table. Called by any thread."""
         return self.read_rows.progress(self.states, self.locked, self.topic_of)
 
@@ -376,10 +376,10 @@ class Snapshots:
         """Writes tombstones for keys that have a value and were last written before the snapshot began: the snapshot
         has written all rows of the table since."""
         self._delivery.flush()
-        keys = KeyedValues(self._directory / "unseen.keys", memory=Memory(self._options.memory_bytes))
+        keys = KeyedValues(self._values_file)
         try:
             offsets = {int(partition): end for partition, end in since.items()}
-            load_older(keys, self._client, topic, self._delivery.partition_count(topic), offsets)
+            load(keys, self._client, topic, self._delivery.partition_count(topic), since=offsets, only_older=True)
             gone = 0
             for portion in keys.portions():
                 gone += len(portion)

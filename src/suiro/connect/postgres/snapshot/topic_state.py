@@ -10,9 +10,8 @@ other producer writes to these topics.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ OLD = b"\1"  # in place of a value that must not be trusted
 NEVER = 1 << 62  # an offset that no record has
 
 PORTION_KEYS = 50_000
-CACHE_KIB = 8_192  # of SQLite, divided by the number of files
 
 
 def ends(client: Client, topic: str, partitions: int) -> dict[int, int]:
@@ -47,158 +45,107 @@ def scan(client: Client, topic: str, partitions: int) -> Iterator[tuple[int, pa.
                     yield partition, batch
 
 
-class Memory:
-    """The memory that several `KeyedValues` share. Beyond the limit, the largest of them is written to disk."""
+class ValuesFile:
+    """A SQLite file of this process, of which `memory_bytes` are in memory. Raises `TransientError` for a disk that
+    fails or is full: the next session may find room."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-        self.users: list[KeyedValues] = []
-        self.files = 0
+    def __init__(self, path: Path, *, memory_bytes: int) -> None:
+        self._path = path
+        self._memory_bytes = memory_bytes
+        self._connection: sqlite3.Connection | None = None
+        self.tables = count()
 
-    def add(self, size: int) -> None:
-        self.used += size
-        if self.used > self.limit:
-            max(self.users, key=lambda one: one.size).spill()
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._path.unlink(missing_ok=True)
+
+    def run(self, statement: str, *parameters: bytes | int) -> list[tuple[bytes, ...]]:
+        try:
+            return self._opened().execute(statement, parameters).fetchall()
+        except (OSError, sqlite3.Error) as error:
+            raise self._failed(error) from error
+
+    def run_many(self, statement: str, parameters: Iterable[tuple[bytes, ...]]) -> None:
+        try:
+            self._opened().executemany(statement, parameters)
+        except (OSError, sqlite3.Error) as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> TransientError:
+        return TransientError(f"the last values of keys cannot be kept in {self._path}: {error}")
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            # It is of no use after this process, so nothing is committed: pages are written when there is no room.
+            for setting in ("journal_mode = off", "synchronous = off", f"cache_size = -{self._memory_bytes >> 10}"):
+                connection.execute(f"pragma {setting}")
+            connection.execute("begin")
+            self._connection = connection
+        return self._connection
 
 
 class KeyedValues:
-    """Key to value, in memory up to a limit and in a SQLite file of this process beyond it. Raises `TransientError` for
-    a disk that fails or is full: the next session may find room."""
+    """Key to value, a table of the file."""
 
-    def __init__(self, path: Path, *, memory: Memory) -> None:
-        self._path = path
-        self._shared = memory
-        self._memory: dict[bytes, bytes] = {}
-        self.size = 0  # of what is in memory
-        self._file: sqlite3.Connection | None = None
-        memory.users.append(self)
+    def __init__(self, file: ValuesFile) -> None:
+        self._file = file
+        self._name = f"values_{next(file.tables)}"
+        file.run(f"create table {self._name} (key blob primary key, value blob) without rowid")
 
     def close(self) -> None:
-        self._forget()
-        self._shared.users.remove(self)
-        if self._file is not None:
-            self._shared.files -= 1
-            self._file.close()
-            self._path.unlink(missing_ok=True)
+        self._file.run(f"drop table {self._name}")
 
     def get(self, key: bytes) -> bytes | None:
-        found = self._memory.get(key)
-        if found is not None or self._file is None:
-            return found or None
-        with self._errors_of_disk():
-            row = self._file.execute("select value from entries where key = ?", (key,)).fetchone()
-        return None if row is None else bytes(row[0])
+        found = self._file.run(f"select value from {self._name} where key = ?", key)
+        return found[0][0] if found else None
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """The value has at least one byte."""
-        before = self._memory.get(key)
-        self._memory[key] = value
-        self._add(len(value) - (len(before) if before is not None else -len(key) - 150))
-
-    def remove(self, key: bytes) -> None:
-        if self._file is None:
-            before = self._memory.pop(key, None)
-            if before is not None:
-                self._add(-len(before) - len(key) - 150)
-            return
-        before = self._memory.get(key)
-        self._memory[key] = b""  # hides what the file has, until the next spill
-        self._add(-len(before) if before is not None else len(key) + 150)
+    def update(self, values: Mapping[bytes, bytes | None]) -> None:
+        """Sets the values of keys; None removes the key."""
+        kept = [(key, value) for key, value in values.items() if value is not None]
+        gone = [(key,) for key, value in values.items() if value is None]
+        self._file.run_many(f"insert or replace into {self._name} values (?, ?)", kept)
+        self._file.run_many(f"delete from {self._name} where key = ?", gone)
 
     def portions(self) -> Iterator[list[bytes]]:
         """All keys, `PORTION_KEYS` at a time."""
-        keys = self.all_keys()
-        while portion := list(islice(keys, PORTION_KEYS)):
-            yield portion
-
-    def all_keys(self) -> Iterator[bytes]:
-        if self._file is not None:
-            self.spill()
-            with self._errors_of_disk():
-                for (key,) in self._file.execute("select key from entries"):
-                    yield bytes(key)
-            return
-        yield from list(self._memory)
+        statement = f"select key from {self._name} where key > ? order by key limit {PORTION_KEYS}"
+        last = b""
+        while found := self._file.run(statement, last):
+            yield [key for (key,) in found]
+            ((last,),) = found[-1:]
 
     def clear(self) -> None:
-        self._forget()
-        if self._file is not None:
-            with self._errors_of_disk():
-                self._file.execute("delete from entries")
-
-    def _add(self, size: int) -> None:
-        self.size += size
-        self._shared.add(size)
-
-    def _forget(self) -> None:
-        """Forgets what is in memory."""
-        self._memory.clear()
-        self._shared.used -= self.size
-        self.size = 0
-
-    @contextmanager
-    def _errors_of_disk(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, sqlite3.Error) as error:
-            raise TransientError(f"the last values of keys cannot be kept in {self._path}: {error}") from error
-
-    def spill(self) -> None:
-        """Moves what is in memory to the file."""
-        kept = [(key, value) for key, value in self._memory.items() if value]
-        gone = [(key,) for key, value in self._memory.items() if not value]
-        with self._errors_of_disk():
-            if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._path.unlink(missing_ok=True)
-                self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-                self._shared.files += 1
-                self._file.execute("pragma journal_mode = off")  # it is of no use after this process
-                self._file.execute("pragma synchronous = off")
-                self._file.execute(f"pragma cache_size = -{CACHE_KIB // self._shared.files}")
-                self._file.execute("create table entries (key blob primary key, value blob) without rowid")
-            self._file.execute("begin")
-            self._file.executemany("insert or replace into entries values (?, ?)", kept)
-            self._file.executemany("delete from entries where key = ?", gone)
-            self._file.execute("commit")
-        self._forget()
+        self._file.run(f"delete from {self._name}")
 
 
-def load(values: KeyedValues, client: Client, topic: str, partitions: int, *, since: Mapping[int, int]) -> None:
+def load(
+    values: KeyedValues,
+    client: Client,
+    topic: str,
+    partitions: int,
+    *,
+    since: Mapping[int, int],
+    only_older: bool = False,
+) -> None:
     """Loads the last value of each key that has one, and `OLD` for a value that must not be trusted: one before the
-    offset of its partition, or in a partition that is not the key's any more."""
+    offset of its partition, or in a partition that is not the key's any more. With `only_older`, only the keys that
+    were last written before the offset of their partition."""
 
     def apply(partition: int, batch: pa.RecordBatch, is_present: bool) -> None:
-        limit = since.get(partition, 0) if is_present else NEVER
-        rows: Any = zip(*(batch.column(name).to_pylist() for name in ("key", "value", "offset")), strict=True)
-        for key, value, offset in rows:
-            if value is None:
-                values.remove(key)
-            else:
-                values.put(key, value if offset >= limit else OLD)
+        limit = since.get(partition, 0) if is_present or only_older else NEVER
+        value_of = batch.column("value").is_valid() if only_older else batch.column("value")
+        rows: Any = zip(
+            *(one.to_pylist() for one in (batch.column("key"), value_of, batch.column("offset"))), strict=True
+        )
+        values.update(
+            {key: OLD if value and offset < limit else None if only_older else value for key, value, offset in rows}
+        )
 
     _apply_in_order(values, client, topic, partitions, apply)
-
-
-def load_older(keys: KeyedValues, client: Client, topic: str, partitions: int, since: dict[int, int]) -> None:
-    """Loads the keys that have a value and were last written before the offset of their partition."""
-
-    def apply(partition: int, batch: pa.RecordBatch, is_present: bool) -> None:
-        limit = since.get(partition, 0)
-        rows: Any = zip(
-            batch.column("key").to_pylist(),
-            batch.column("value").is_valid().to_pylist(),
-            batch.column("offset").to_pylist(),
-            strict=True,
-        )
-        for key, is_alive, offset in rows:
-            if is_alive and offset < limit:
-                keys.put(key, OLD)
-            else:
-                keys.remove(key)
-
-    _apply_in_order(keys, client, topic, partitions, apply)
 
 
 def _apply_in_order(

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
+from suiro.connect.postgres.encoding.pgoutput import Int64s
 from suiro.connect.postgres.snapshot.ranges import Range
 from suiro.connect.postgres.snapshot.table_state import TableState
 from suiro.connect.postgres.snapshot.visibility import Visibility

@@ -26,8 +26,7 @@ from suiro.connect.postgres.snapshot.ranges import (
 )
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.table_state import TableState
-from suiro.connect.postgres.snapshot.visibility import Visibility
-from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait
+from suiro.connect.postgres.snapshot.visibility import Visibility, VisibilityWait
 from suiro.connect.postgres.snapshot.window import Window
 from suiro.connect.postgres.tables import TableSchema
 from suiro.errors import DataLossError, UsageError

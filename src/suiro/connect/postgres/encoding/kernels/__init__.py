@@ -1,7 +1,7 @@
 """Compiled loops of the capture, without a Python object per value. Only `engine` imports this package.
 
-- `messages`, `copying`: offsets of pgoutput messages and COPY rows. `tuples`: offsets of their values.
-- `rows`: whole rows to keys and values; `values`, `numbers`, `times`: one value. `header_values`: headers of records.
+- `offsets`: where pgoutput's messages, COPY's rows and their values are.
+- `rows`: whole rows to keys and values; `values`, `numbers`: one value. `header_values`: headers of records.
 - `wire`: primitives that all of them read and write.
 
 A kernel never reads or writes outside the arrays it is given, whatever the bytes are. A kernel does not validate
@@ -12,14 +12,11 @@ As in `protocol.kernels`, every signature is declared, so that nothing is compil
 inline functions of other modules of this package: see `protocol.compiling`.
 """
 
-from suiro.connect.postgres.encoding.kernels.copying import copy_rows, peeked_changes
 from suiro.connect.postgres.encoding.kernels.header_values import live_header_values
-from suiro.connect.postgres.encoding.kernels.messages import parse
-from suiro.connect.postgres.encoding.kernels.numbers import powers_of_five
+from suiro.connect.postgres.encoding.kernels.offsets import copy_rows, parse, peeked_changes
 from suiro.connect.postgres.encoding.kernels.rows import encode_rows
-from suiro.connect.postgres.encoding.kernels.tuples import find_columns
 from suiro.connect.postgres.encoding.kernels.values import CODES, MAX_DECIMAL_DIGITS, MAX_GROWTH, PYTHON
-from suiro.connect.postgres.encoding.kernels.wire import FULL, OK
+from suiro.connect.postgres.encoding.kernels.wire import FULL, OK, UNCHANGED_TOAST
 
 __all__ = [
     "CODES",
@@ -28,11 +25,10 @@ __all__ = [
     "MAX_GROWTH",
     "OK",
     "PYTHON",
+    "UNCHANGED_TOAST",
     "copy_rows",
     "encode_rows",
-    "find_columns",
     "live_header_values",
     "parse",
     "peeked_changes",
-    "powers_of_five",
 ]

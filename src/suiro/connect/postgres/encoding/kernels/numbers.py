@@ -14,7 +14,7 @@ _FLOAT_INFINITY = np.frombuffer(b"Infinity", np.uint8)
 _NAN = np.frombuffer(b"NaN", np.uint8)
 
 
-def powers_of_five() -> Any:
+def _powers_of_five() -> Any:
     """5**q for q from -342 to 308, the 128 highest bits of each, high word then low: the table of Eisel and Lemire."""
     words = []
     for q in range(-342, 309):
@@ -28,9 +28,10 @@ def powers_of_five() -> Any:
             number <<= max(0, 128 - number.bit_length())
         number >>= max(0, number.bit_length() - 128)
         words += [number >> 64, number & 0xFFFFFFFFFFFFFFFF]
-    table = np.array(words, np.uint64)
-    table.flags.writeable = False
-    return table
+    return np.array(words, np.uint64)
+
+
+_POWERS = _powers_of_five()
 
 
 @inlined
@@ -106,7 +107,7 @@ def _read_digits(data, at, end, number, digits):
 
 
 @inlined
-def _float_bits(data, at, size, powers):
+def _float_bits(data, at, size):
     """Returns (bits of the double nearest to the text, whether it could be computed), by the algorithm of Eisel and
     Lemire. Subnormal and huge numbers, and those of more than 19 digits, are left to the plain rule."""
     end = at + size
@@ -154,9 +155,9 @@ def _float_bits(data, at, size, powers):
     shift = 64 - bit_length(number)
     number <<= np.uint64(shift)
     index = 2 * (exponent + 342)
-    high, low = _product(number, powers[index])
+    high, low = _product(number, _POWERS[index])
     if (high & np.uint64(0x1FF)) == np.uint64(0x1FF):
-        more, _ = _product(number, powers[index + 1])
+        more, _ = _product(number, _POWERS[index + 1])
         low += more
         if more > low:
             high += np.uint64(1)
@@ -185,8 +186,8 @@ def _float_bits(data, at, size, powers):
 
 
 @inlined
-def put_float8(out, to, data, at, size, powers):
-    bits, done = _float_bits(data, at, size, powers)
+def put_float8(out, to, data, at, size):
+    bits, done = _float_bits(data, at, size)
     if not done:
         return np.int64(HARD)
     for byte in range(8):
@@ -195,9 +196,9 @@ def put_float8(out, to, data, at, size, powers):
 
 
 @inlined
-def put_float4(out, to, data, at, size, powers):
+def put_float4(out, to, data, at, size):
     """Converts by way of a double. A number that may be rounded twice (half way between two floats) is hard."""
-    bits, done = _float_bits(data, at, size, powers)
+    bits, done = _float_bits(data, at, size)
     if not done:
         return np.int64(HARD)
     narrow = (bits >> np.uint64(32)) & np.uint64(0x80000000)

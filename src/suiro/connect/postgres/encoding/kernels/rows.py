@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from suiro.connect.postgres.encoding.kernels.tuples import fill_from_old, find_values
-from suiro.connect.postgres.encoding.kernels.values import PYTHON, put_value
-from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, FULL, NULL, OK, UNCHANGED_TOAST
+from suiro.connect.postgres.encoding.kernels.offsets import fill_from_old, find_values
+from suiro.connect.postgres.encoding.kernels.values import put_value
+from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, FULL, NULL, OK
 from suiro.protocol.compiling import (
     BOOL,
     BYTES_IN,
@@ -15,65 +15,49 @@ from suiro.protocol.compiling import (
     INT32S_OUT,
     INT64S_IN,
     INT64S_OUT,
+    TABLE_OUT,
     compiled,
     copy_bytes,
     inlined,
 )
 
-_uint64s_in = types.Array(types.uint64, 1, "C", readonly=True)
 _bools_out = types.Array(types.boolean, 1, "C")
 
 
 @inlined
-def _patch_of(patches, code):
-    """The position of the patch for a cell, or -1."""
-    low = np.int64(0)
-    high = np.int64(len(patches))
-    while low < high:
-        middle = (low + high) >> 1
-        if patches[middle] < code:
-            low = middle + 1
-        else:
-            high = middle
-    if low < len(patches) and patches[low] == code:
-        return low
-    return np.int64(-1)
-
-
-@inlined
-def _note_hard(hard, result, cell):
-    if result[4] < len(hard):
-        hard[result[4]] = cell
-    result[4] += 1
-
-
-@inlined
 def _put_cell(
-    out, to, data, at, size, code, first, second, room, powers, limbs,
+    out, to, data, at, size, code, first, second, room, limbs,
     patches, offsets, patch_data, cell, hard, result,
 ):  # fmt: skip
     """Writes a value with the branch of its union. A hard value is listed, and nothing is written for it. Returns the
-    place after it, or -1 if there is no room. `room`: how many bytes more than its own the value may take."""
-    patch = np.int64(-1)
-    length = room + max(size, np.int64(0))
-    if size != NULL and len(patches) > 0 and (code == PYTHON or size == UNCHANGED_TOAST or result[5] > 0):
-        patch = _patch_of(patches, cell)
-        if patch >= 0:
-            length = offsets[patch + 1] - offsets[patch]
-    if len(out) - to < length:
-        return np.int64(-1)
+    place after it, or -1 if there is no room. `room`: how many bytes more than its own the value may take. Cells come
+    in rising order, as the patches do."""
     if size == NULL:
+        if len(out) <= to:
+            return np.int64(-1)
         out[to] = 0
         return to + 1
-    if patch >= 0:
+    while result[4] < len(patches) and patches[result[4]] < cell:
+        result[4] += 1
+    patch = result[4]
+    if patch < len(patches) and patches[patch] == cell:
+        length = offsets[patch + 1] - offsets[patch]
+        if len(out) - to < length:
+            return np.int64(-1)
         copy_bytes(out, to, patch_data, offsets[patch], length)
         return to + length
     if size >= 0:
+        if len(out) - to < room + size:
+            return np.int64(-1)
         out[to] = 2
-        after = put_value(out, to + 1, data, at, size, code, first, second, powers, limbs)
+        after = put_value(out, to + 1, data, at, size, code, first, second, limbs)
         if after >= 0:
             return after
-    _note_hard(hard, result, cell)
+    if result[3] < hard.shape[1]:
+        hard[0, result[3]] = cell
+        hard[1, result[3]] = at
+        hard[2, result[3]] = size
+    result[3] += 1
     return to
 
 
@@ -81,14 +65,14 @@ def _put_cell(
     BYTES_IN, INT64S_IN, INT64S_IN, INT64S_IN, BOOL,
     INT64S_IN, INT64S_IN, INT64S_IN, INT64S_IN,
     INT64S_IN, BOOL, BYTES_IN, BYTES_IN,
-    INT64S_IN, INT64S_IN, BYTES_IN, _uint64s_in,
-    INT64S_OUT, INT32S_OUT, BYTES_OUT, INT32S_OUT, BYTES_OUT, _bools_out, INT64S_OUT, INT64S_OUT,
+    INT64S_IN, INT64S_IN, BYTES_IN,
+    INT64S_OUT, INT32S_OUT, BYTES_OUT, INT32S_OUT, BYTES_OUT, _bools_out, TABLE_OUT, INT64S_OUT,
 )  # fmt: skip
 def encode_rows(
     data, old_at, new_at, ends, binary,
     codes, firsts, seconds, rooms,
     key, nullable_key, key_header, value_header,
-    patches, patch_offsets, patch_data, powers,
+    patches, patch_offsets, patch_data,
     sources, key_offsets, keys, value_offsets, values, tombstones, hard, result,
 ):  # fmt: skip
     """Encodes keys and values of every row. Its tuples are at old_at and new_at (-1: none) and end before ends.
@@ -96,8 +80,8 @@ def encode_rows(
     codes, firsts, seconds: how each column is written. rooms: how many bytes more than its own a value may take.
     patches: cells that are given, as (row * 2 + is_new) * columns + column, rising; their bytes are
     patch_data[patch_offsets[i]:patch_offsets[i + 1]], the branch of the union included.
-    result = status, the row that is bad, records, -, hard cells (of which `hard` lists as many as it holds), and,
-    given by the caller, whether patches stand for values of compiled columns too.
+    result = status, the row that is bad, records, hard cells, the next patch. hard: of as many hard cells as it holds,
+    their numbers, places and sizes.
     """
     columns = np.int64(len(codes))
     old_places = np.zeros(columns, np.int64)
@@ -111,6 +95,7 @@ def encode_rows(
     to = np.int64(0)
     key_offsets[0] = 0
     value_offsets[0] = 0
+    result[3] = 0
     result[4] = 0
     for row in range(len(new_at)):
         result[0] = BAD_ROW
@@ -134,7 +119,7 @@ def encode_rows(
                 before = key_to
                 key_to = _put_cell(
                     keys, key_to, data, old_places[column], size, codes[column], firsts[column], seconds[column],
-                    rooms[column], powers, limbs, patches, patch_offsets, patch_data, cell, hard, result,
+                    rooms[column], limbs, patches, patch_offsets, patch_data, cell, hard, result,
                 )  # fmt: skip
                 if key_to < 0:
                     result[0] = FULL
@@ -166,7 +151,7 @@ def encode_rows(
             cells[column] = to
             to = _put_cell(
                 values, to, data, places[column], sizes[column], codes[column], firsts[column], seconds[column],
-                rooms[column], powers, limbs, patches, patch_offsets, patch_data, cell, hard, result,
+                rooms[column], limbs, patches, patch_offsets, patch_data, cell, hard, result,
             )  # fmt: skip
             if to < 0:
                 result[0] = FULL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from suiro.protocol.compiling import inlined
+from suiro.protocol.kernel_numbers import int32_at
 
 # Statuses.
 OK, BAD_ROW, FULL = range(3)
@@ -29,12 +30,7 @@ def uint16_at(data, at):
 
 @inlined
 def uint32_at(data, at):
-    return (
-        (np.int64(data[at]) << 24)
-        | (np.int64(data[at + 1]) << 16)
-        | (np.int64(data[at + 2]) << 8)
-        | np.int64(data[at + 3])
-    )
+    return int32_at(data, at) & 0xFFFFFFFF
 
 
 @inlined

@@ -12,8 +12,14 @@ import pytest
 from suiro.client import TransactionalBatch
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.batches import MAX_BATCH_BYTES, batch_of, encode
-from suiro.connect.postgres.encoding.headers import HEADERS_TYPE, live_headers, snapshot_headers
+from suiro.connect.postgres.encoding.records import (
+    HEADERS_TYPE,
+    MAX_BATCH_BYTES,
+    batch_of,
+    encode,
+    live_headers,
+    snapshot_headers,
+)
 from suiro.errors import RefusedError, UsageError
 from suiro.protocol import columnar
 from suiro.protocol.crc32c import crc32c

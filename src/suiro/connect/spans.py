@@ -1,23 +1,34 @@
-"""Spans of the records of `suiro connect`: they end when a source's records are committed, or a sink's are stored.
+"""Spans of the records of sources, sinks and captures.
 
-A record with a sampled trace (`traceparent`) continues it. For other records, the sampler of OTEL_TRACES_SAMPLER
-decides whether a trace begins here.
+The spans of a source end when its records are committed, those of a sink when its batch is stored. A record with a
+sampled trace (`traceparent`) continues it. For other records, the sampler of OTEL_TRACES_SAMPLER decides whether a
+trace begins here.
+
+`TransactionSpans` has one trace for each transaction of Postgres that the sampler chooses. All records of the
+transaction name its span, which lasts from the commit in Postgres until readers of the topics see the records. Ids are
+hashes of the capture and of the commit's place in Postgres's log. So a capture that is killed writes the same bytes
+again. Rows of a snapshot are of no transaction and have no trace.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
 
 from suiro.clock import Clock
 from suiro.connect.connectors import Headers, SinkRecord
 from suiro.telemetry import TRACEPARENT, Span, Traces, parent_of, span_id, trace_id
 
 SPANS_MAX = 2_000
-"""The limit for a batch of a sink or a transaction of a source. Further records keep their header."""
+"""The limit for a batch of a sink or a transaction of Kafka. Further records keep their header, and further
+transactions of Postgres have no trace."""
 NS_PER_MS = 1_000_000
 PRODUCER = 4
+_SENDING = {"messaging.system": "kafka", "messaging.operation.type": "send"}
 
 
 class SourceSpans:
@@ -61,9 +72,8 @@ class SourceSpans:
                     name=f"send {topic}",
                     start_ns=self._began_ms * NS_PER_MS,
                     end_ns=ended_ms * NS_PER_MS,
-                    attributes={
-                        "messaging.system": "kafka",
-                        "messaging.operation.type": "send",
+                    attributes=_SENDING
+                    | {
                         "messaging.destination.name": topic,
                         "messaging.client.id": f"suiro-connect-{self._name}",
                     },
@@ -110,3 +120,64 @@ def _of_traces(records: Iterable[SinkRecord], traces: Traces, name: str) -> Iter
             trace = trace_id(name, record.place, record.timestamp_ms)
             if traces.begins(trace):
                 yield record, trace, ""
+
+
+_Int64s = npt.NDArray[np.int64]
+
+
+class TransactionSpans:
+    def __init__(self, traces: Traces, name: str, clock: Clock) -> None:
+        self._traces = traces
+        self._name = name
+        self._clock = clock
+        self._open: dict[int, tuple[Span, int]] = {}  # by the commit's LSN, with the number of records
+
+    def traceparents(
+        self, of: _Int64s, xids: _Int64s, commit_us: _Int64s, lsns: _Int64s
+    ) -> tuple[_Int64s, list[bytes]]:
+        """Returns which records get the header, and its values. `of`: the index of each record's transaction."""
+        rows: list[_Int64s] = []
+        values: list[bytes] = []
+        for index, count in zip(*np.unique(of, return_counts=True), strict=True):
+            lsn = int(lsns[index])
+            known = self._open.get(lsn)
+            span = self._begun(lsn, int(xids[index]), int(commit_us[index])) if known is None else known[0]
+            if span is None:
+                continue
+            self._open[lsn] = (span, int(count) + (0 if known is None else known[1]))
+            rows.append(np.flatnonzero(of == index))
+            values += [f"00-{span.trace_id}-{span.span_id}-01".encode()] * int(count)
+        if not rows:
+            return np.empty(0, np.int64), []
+        places = np.concatenate(rows)
+        order = np.argsort(places, kind="stable")
+        return places[order], [values[at] for at in order.tolist()]
+
+    def _begun(self, lsn: int, xid: int, commit_us: int) -> Span | None:
+        trace = trace_id(self._name, lsn, commit_us)
+        if len(self._open) >= SPANS_MAX or not self._traces.begins(trace):
+            return None
+        return Span(
+            trace_id=trace,
+            span_id=span_id(self._name, lsn, commit_us),
+            parent_id="",
+            kind=PRODUCER,
+            name=f"capture {self._name}",
+            start_ns=commit_us * 1_000,
+            end_ns=commit_us * 1_000,
+            attributes=_SENDING
+            | {
+                "db.system.name": "postgresql",
+                "suiro.postgres.xid": xid,
+                "suiro.postgres.lsn": f"{lsn >> 32:08X}/{lsn & 0xFFFFFFFF:08X}",
+            },
+        )
+
+    def take(self) -> list[tuple[Span, int]]:
+        """Takes the spans of a transaction of Kafka that ends. `export` them once it is committed."""
+        taken, self._open = list(self._open.values()), {}
+        return taken
+
+    def export(self, taken: Sequence[tuple[Span, int]]) -> None:
+        ended_ns = self._clock.wall_ms() * 1_000_000
+        self._traces.export([span.ended(ended_ns, records) for span, records in taken])
