@@ -41,10 +41,9 @@ from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.run_task import run_task
-from suiro.streams_spark.shuffle_message import STAGED
+from suiro.streams_spark.shuffle_message import STAGED, InputRange
 from suiro.streams_spark.source_task import input_rows
 from suiro.streams_spark.state_log import StateCache, StateLog
-from suiro.streams_spark.work import InputRange
 
 PARTITIONS = 4
 CHUNK = 20_000  # records that a source reads at a time

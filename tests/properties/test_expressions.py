@@ -15,7 +15,7 @@ from support.share import examples
 from suiro.errors import UsageError
 from suiro.streams.expressions import expression as e
 from suiro.streams.expressions.expression import Expression, ExpressionError, col, lit
-from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
+from suiro.streams.expressions.on_arrow import evaluate, result_type
 from suiro.streams.expressions.on_python import compile_expression
 
 LONGS = st.integers(-3, 3) | st.sampled_from([(1 << 63) - 1, -(1 << 63), 1 << 53, (1 << 53) + 1, 1 << 31, -(1 << 31)])
@@ -227,11 +227,11 @@ def test_both_evaluators_agree(data: st.DataObject) -> None:
     keys = data.draw(st.lists(st.none() | STRINGS, min_size=len(values), max_size=len(values)))
     times = data.draw(st.lists(LONGS, min_size=len(values), max_size=len(values)))
     cut = data.draw(st.integers(0, len(values)))
-    columns = Columns(
-        key=pa.array(keys, pa.string())[cut:],
-        value=pa.array(values, VALUE)[cut:],
-        timestamp=pa.array(times, pa.int64())[cut:],
-    )
+    columns = {
+        "key": pa.array(keys, pa.string())[cut:],
+        "value": pa.array(values, VALUE)[cut:],
+        "timestamp": pa.array(times, pa.int64())[cut:],
+    }
     copy = pickle.loads(pickle.dumps(tree))
     assert copy.same_as(tree)
     assert eval(repr(tree), {**vars(e), "float": float}).same_as(tree)
@@ -268,8 +268,8 @@ def test_a_value_need_not_be_a_struct(values: list[int | None], narrow: list[int
     except ExpressionError:
         wanted = []
     if wanted:
-        assert evaluate(tree, Columns(value=pa.array(values, pa.int64()))).to_pylist() == wanted
-    small = evaluate(tree, Columns(value=pa.array(narrow, pa.int8())))
+        assert evaluate(tree, {"value": pa.array(values, pa.int64())}).to_pylist() == wanted
+    small = evaluate(tree, {"value": pa.array(narrow, pa.int8())})
     assert small.to_pylist() == [tree.evaluate(value=value) for value in narrow]
 
 
@@ -406,8 +406,8 @@ def check(tree: Expression, values: list[dict[str, Any] | None], kind: pa.DataTy
         except ExpressionError as error:
             assert "64 bits" in error.reason  # noqa: PT017
             with pytest.raises(ExpressionError):
-                evaluate(tree, Columns(value=pa.array([value], kind)))
-    found = evaluate(tree, Columns(value=pa.array(kept, kind)))
+                evaluate(tree, {"value": pa.array([value], kind)})
+    found = evaluate(tree, {"value": pa.array(kept, kind)})
     assert shown(list(zip(kept, found.to_pylist(), strict=True))) == shown(list(zip(kept, wanted, strict=True)))
 
 

@@ -6,6 +6,7 @@ import struct as binary
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -44,6 +45,7 @@ from suiro.streams.records import Origin
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
+from suiro.streams.vectorised import aggregate as vectorised_aggregate
 from suiro.streams.vectorised import stream_table_join
 from suiro.streams.vectorised.key_index import KeyIndex
 from suiro.streams.vectorised.plan import columnar_form_of
@@ -179,10 +181,17 @@ def _compare(builder: StreamsBuilder, data: list[list[list[Row]]], engines: list
     aggregation=st.sampled_from(sorted(_aggregations())),
     suffix=st.sampled_from(sorted(_suffixes())),
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    pieces_at_once=st.sampled_from([1, 7, vectorised_aggregate.PIECES_MAX]),
 )
 @settings(max_examples=examples(120), deadline=None)
 def test_aggregates_of_longs(
-    data: list[list[list[Row]]], prefix: str, windows: str, aggregation: str, suffix: str, engines: list[int]
+    data: list[list[list[Row]]],
+    prefix: str,
+    windows: str,
+    aggregation: str,
+    suffix: str,
+    engines: list[int],
+    pieces_at_once: int,
 ) -> None:
     builder = StreamsBuilder()
     stream = builder.stream(TOPIC, key=serdes.string, value=serdes.long)
@@ -191,7 +200,9 @@ def test_aggregates_of_longs(
     if window is not None:
         group = group.windowed_by(window)
     _suffixes()[suffix](_aggregations()[aggregation](group).to_stream())
-    _compare(builder, data, engines, "fail")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectorised_aggregate, "PIECES_MAX", pieces_at_once)
+        _compare(builder, data, engines, "fail")
 
 
 @given(
@@ -426,7 +437,7 @@ def test_slots_of_keys(columns: list[list[bytes | None]]) -> None:
         assert index.find(column).tolist() == [-1 if key is None else known.get(key, -1) for key in keys]
         wanted = [-1 if key is None else known.setdefault(key, len(known)) for key in keys]
         assert index.slots(column).tolist() == wanted
-        assert index.keys().to_pylist() == list(known)
+        assert index.keys(np.arange(len(index), dtype=np.int32)).to_pylist() == list(known)
 
 
 @given(st.integers(1, 40_000), st.integers(1, 3))
@@ -436,7 +447,7 @@ def test_an_index_grows(count: int, factor: int) -> None:
     keys = pa.array([b"%d" % (number * factor) for number in range(count)], pa.binary())
     assert index.slots(keys).tolist() == list(range(count))
     assert index.slots(keys[::-1]).tolist() == list(range(count))[::-1]
-    assert index.keys().equals(keys)
+    assert index.keys(np.arange(len(index), dtype=np.int32)).equals(keys)
 
 
 def test_where_keys_lie_is_a_secret_of_each_index() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from suiro.errors import FatalError, FencedError, UsageError
 from suiro.spark import spark_session
 from suiro.streams import KafkaStreams
-from suiro.streams_spark.failures import cause_of
+from suiro.streams_spark.runner import cause_of
 from tests.soak.records import COPIED, SOURCE
 from tests.soak.topology import counts, join
 

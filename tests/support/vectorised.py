@@ -17,9 +17,10 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.topology.topology import SubTopology, Topology
+from suiro.streams.vectorised.by_rules import ColumnContext
 from suiro.streams.vectorised.plan import ColumnarForm, columnar_form_of
 from suiro.streams.vectorised.stateless import FALLBACK, Reason
-from suiro.streams.vectorised.stream_table_join import InputChunks
+from suiro.streams.vectorised.stream_table_join import Arrived, InputChunks
 from suiro.streams_spark.record_readers import TopicReader, records_of
 from suiro.streams_spark.shuffle_message import InputPartition
 
@@ -148,17 +149,16 @@ class Columns:
         assert columnar.kind == "aggregate"
         gathered = Gathered()
         dropped: dict[str, int] = {}
+        context = ColumnContext(0, gathered.dead_letter, dropped)
         reader = reader_of(self.sub, self.policy, dropped, gathered)
         payloads, offset = [], 0
         for chunk in chunks:
             payloads.append(
                 columnar.prepare(
                     columns_of(chunk, offset),
-                    topic=TOPIC,
-                    partition=0,
-                    records=partial(records_of, TopicReader(reader, InputPartition(TOPIC, 0))),
-                    failures=gathered,
-                    dropped=dropped,
+                    TOPIC,
+                    partial(records_of, TopicReader(reader, InputPartition(TOPIC, 0))),
+                    context,
                 )
             )
             offset += len(chunk)
@@ -167,7 +167,7 @@ class Columns:
             stored = state.get(columnar.store, {})
             self._rows.load(pa.array(list(stored), pa.binary()), pa.array(list(stored.values()), pa.binary()))
         times = OrderedMap(state.get(TIMES, {}).items())
-        gathered.take(columnar.run(payloads, self._rows, times, partition=0, failures=gathered, dropped=dropped))
+        gathered.take(columnar.run(payloads, self._rows, times, context))
         changed = self._rows.take_changes()
         changes = {TIMES: dict(times.take_changes()), columnar.store: {}}
         if changed is not None:
@@ -245,6 +245,7 @@ class JoinColumns:
         assert columnar.kind == "join"
         gathered = Gathered()
         dropped: dict[str, int] = {}
+        context = ColumnContext(0, gathered.dead_letter, dropped)
         if self.rows is None:
             self.rows = columnar.new_rows()
             stored = state.get(columnar.store, {})
@@ -254,9 +255,9 @@ class JoinColumns:
             InputChunks(input=name, topic=topic, columns=[columns_of(rows) for rows in input_partition])
             for (name, topic), input_partition in zip(inputs, input_partitions, strict=True)
         ]
-        arrived = columnar.arrive(chunks)
+        arrived = Arrived(columnar, chunks)
         try:
-            left = list(columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped))
+            left = list(columnar.run(arrived, self.rows, times, context))
         except FALLBACK as error:
             raise AssertionError("the table has changed, and the rules cannot run any more") from error
         gathered.take(left)

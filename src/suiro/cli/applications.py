@@ -25,7 +25,7 @@ from suiro.numerals import natural
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from suiro.streams_spark.upgrade import Upgrade
+    from suiro.streams_spark.description import Upgrade
 
 app = Group("app")
 
@@ -243,7 +243,7 @@ def upgrade(
     """Show which state of an application survives a change of its file. The command starts nothing and needs no
     cluster."""
     from suiro.cli.run import UserCodeError, forgotten, load_topology
-    from suiro.streams_spark.upgrade import upgrade_of
+    from suiro.streams_spark.description import upgrade_of
 
     with reporting():
         for path in (old, new):

@@ -30,8 +30,7 @@ from suiro.streams.topology.nodes import (
     Source,
 )
 from suiro.streams.topology.topology import Topology
-from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
-from suiro.streams.vectorised.stateless import Chain, Reason
+from suiro.streams.vectorised.stateless import Chain, Reason, check_input, read_chunk, types_of_input
 
 Way = Callable[[Any, Any], Any]
 """Key and value -> the next ones (at the end of the way: the key at the re-key point), or `_GONE`."""

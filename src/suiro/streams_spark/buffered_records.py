@@ -5,23 +5,19 @@ which gives the order. Row, format 1: the format's number in one byte, seven zer
 Arrow IPC. Of a topic: `offset`, `timestamp`, `key`, `value`, and where there are any `headers`, and `extracted`, the
 time that the timestamp extractor gave for a record that was looked at. Carried over a repartition: `timestamp`,
 `time`, `key`, `value`, and `headers` where there are any.
-
-Releases before this format kept a pickled tuple a record. These rows are read: they begin with pickle's own mark.
 """
 
 from __future__ import annotations
 
-import pickletools  # of the release before: it names the operations of a pickle and carries none out
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
 from suiro.errors import FatalError
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns
-from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, headers_array
+from suiro.streams_spark.shuffle_message import HEADERS, InputPartition
 
 BUFFERED = "$held"
 FORMAT_VERSION = 1
@@ -31,7 +27,6 @@ BYTES_MAX = 1 << 20
 """A row that is larger has half as many records, down to one."""
 
 _NUMBER = struct.Struct(">q")
-_PICKLED = 0x80
 _REQUIRED = {"timestamp": pa.int64(), "key": pa.binary(), "value": pa.binary()}
 _OPTIONAL = {"offset": pa.int64(), "time": pa.int64(), "extracted": pa.int64(), "headers": HEADERS}
 
@@ -113,8 +108,6 @@ def unpack_buffered(data: bytes) -> pa.RecordBatch:
     """Raises `ValueError` with what is wrong."""
     if not data:
         raise ValueError("the row is empty")
-    if data[0] == _PICKLED:
-        return _columns_of(_pickled_item(data))
     if data[0] != FORMAT_VERSION:
         raise ValueError(f"the row has format {data[0]}, this release reads {FORMAT_VERSION}")
     columns = read_columns(data, 1)
@@ -128,67 +121,3 @@ def unpack_buffered(data: bytes) -> pa.RecordBatch:
     if any(columns.column(name).null_count for name in ("offset", "time", "timestamp") if name in types):
         raise ValueError("a record has no place or no time")
     return columns
-
-
-# Of the release before
-
-
-def _columns_of(item: tuple[Any, ...]) -> pa.RecordBatch:
-    columns: dict[str, pa.Array] = {}
-    if len(item) == 6:
-        offset, timestamp, key, value, headers, extracted = item
-        columns["offset"] = pa.array([offset], pa.int64())
-    elif len(item) == 5:
-        timestamp, time, key, value, headers = item
-        columns["time"], extracted = pa.array([time], pa.int64()), None
-    else:
-        raise ValueError(f"a pickled record has {len(item)} members")
-    try:
-        columns["timestamp"] = pa.array([timestamp], pa.int64())
-        columns["key"] = pa.array([key], pa.binary())
-        columns["value"] = pa.array([value], pa.binary())
-        if headers:
-            columns["headers"] = headers_array([headers])
-        if extracted is not None:
-            columns["extracted"] = pa.array([extracted], pa.int64())
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ValueError(f"a pickled record is no record: {error}") from error
-    return pa.RecordBatch.from_pydict(columns)
-
-
-_VALUES = frozenset(
-    {"BININT", "BININT1", "BININT2", "LONG1", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "SHORT_BINUNICODE"}
-    | {"BINUNICODE"}
-)
-_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-
-
-def _pickled_item(data: bytes) -> tuple[Any, ...]:
-    """Numbers, bytes, texts and tuples of them: nothing else was written, and nothing else is read."""
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: list[Any] = []
-    try:
-        for operation, argument, _ in pickletools.genops(data):
-            name = operation.name
-            if name in _VALUES:
-                stack.append(argument)
-            elif name == "NONE":
-                stack.append(None)
-            elif name in _TUPLES or name == "TUPLE":
-                start = marks.pop() if name == "TUPLE" else len(stack) - _TUPLES[name]
-                stack[start:] = [tuple(stack[start:])]
-            elif name == "MARK":
-                marks.append(len(stack))
-            elif name == "MEMOIZE":
-                memo.append(stack[-1])
-            elif name in ("BINGET", "LONG_BINGET"):
-                stack.append(memo[int(argument or 0)])
-            elif name not in ("PROTO", "FRAME", "STOP"):
-                raise ValueError(f"{name} is not of a record")
-        (item,) = stack
-    except (IndexError, ValueError, TypeError) as error:
-        raise ValueError(f"a pickled record is damaged: {error}") from error
-    if not isinstance(item, tuple):
-        raise ValueError("a pickled record is no tuple")
-    return item

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from suiro.protocol.fields import read_uvarint, uvarint
 from suiro.streams.records import Change
 from suiro.streams.serdes import Serde
-from suiro.streams.serdes.block_forms import Failed, decode_rows, encode_rows
+from suiro.streams.serdes.block_forms import Failed, decode_block, encode_rows
 
 _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
-def write_changes(serde: Serde, topic: str, changes: Sequence[Change | None]) -> tuple[list[bytes | None], Failed]:
+def write_changes(serde: Serde, changes: Sequence[Change | None], topic: str) -> tuple[list[bytes | None], Failed]:
     """The bytes; None for each that is None or failed."""
     new, wrong_new = encode_rows(serde, [None if change is None else change.new for change in changes], topic)
     old, wrong = encode_rows(serde, [None if change is None else change.old for change in changes], topic)
@@ -33,27 +33,11 @@ def _written(new: bytes | None, old: bytes | None) -> bytes | None:
     return new + _NEW if old is None else uvarint(len(new) << 1) + new + old + _BOTH
 
 
-def read_changes(serde: Serde, topic: str, data: Sequence[bytes | None]) -> list[Change | None] | None:
-    """The changes, as `read_change` gives them; None: one of them cannot be read."""
-    try:
-        sides = [(None, None) if item is None else _sides(item) for item in data]
-    except ValueError:  # cut off
-        return None
-    new, wrong = decode_rows(serde, [side[0] for side in sides], topic)
-    if wrong:
-        return None
-    old, wrong = decode_rows(serde, [side[1] for side in sides], topic)
-    if wrong:
-        return None
+def read_changes(serde: Serde, data: Sequence[bytes | None], topic: str) -> list[Change | None]:
+    """Raises the serde's error, or `ValueError` where a change is cut off."""
+    sides = [(None, None) if item is None else _sides(item) for item in data]
+    new, old = (decode_block(serde, [side[place] for side in sides], topic) for place in (0, 1))
     return [None if item is None else Change(one, other) for item, one, other in zip(data, new, old, strict=True)]
-
-
-def read_change(serde: Serde, topic: str, data: bytes) -> Change:
-    new, old = _sides(data)
-    return Change(
-        None if new is None else serde.deserialize(topic, new),
-        None if old is None else serde.deserialize(topic, old),
-    )
 
 
 def _sides(data: bytes) -> tuple[bytes | None, bytes | None]:

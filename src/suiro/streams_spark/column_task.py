@@ -7,7 +7,7 @@ the data, and goes back to columns afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,16 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.stores import Row as HeldRow
 from suiro.streams.task import TIMES
 from suiro.streams.times import number_at
+from suiro.streams.vectorised.by_rules import ColumnContext
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.stateless import FALLBACK
-from suiro.streams.vectorised.stream_table_join import ColumnarJoin, InputChunks
+from suiro.streams.vectorised.stream_table_join import Arrived, ColumnarJoin, InputChunks
 from suiro.streams.vectorised.table import TableRows
 from suiro.streams_spark.condition import Condition, condition_after
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.partition_group import may_be_taken
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import BufferedFrom
-from suiro.streams_spark.record_readers import records_of
 from suiro.streams_spark.shuffle_message import InputPartition, Row, ShuffleMessage, by_input_partition
 from suiro.streams_spark.state_log import TaskState, pieces_of
 from suiro.streams_spark.stream_task import StreamTask
@@ -52,10 +52,11 @@ class ColumnTask(StreamTask):
         self._columnar = columnar
         self._rows: Any = state.columns[columnar.store]
         self._times = state.map(TIMES)
+        self._context = ColumnContext(partition, self.outputs.dead_letter, topics.dropped)
         self._lent: OrderedMap | None = None  # the rows, while the rules have them
 
     def take(self, messages: list[ShuffleMessage]) -> Iterator[Row]:
-        self._condition.now = condition_after(
+        self._condition = condition_after(
             is_behind=any(item.behind for item in messages),
             is_at_boundary=any(item.paused is not None for item in messages),
             is_buffered=False,
@@ -90,28 +91,14 @@ class ColumnTask(StreamTask):
                 payloads.append(self._prepared(columnar, input_partition, item.columns))
         for _, letter in self._letters.take(0):
             self.outputs.send(letter)
-        for emission in columnar.run(
-            payloads,
-            self._rows,
-            self._times,
-            partition=self._partition,
-            failures=self.outputs,
-            dropped=self._topics.dropped,
-        ):
+        for emission in columnar.run(payloads, self._rows, self._times, self._context):
             self.outputs.emit_columns(emission)
 
     def _prepared(
         self, columnar: ColumnarAggregate, input_partition: InputPartition, columns: pa.RecordBatch
     ) -> pa.RecordBatch:
-        self._topics.note_rows({columnar.source.name: columns.num_rows})
-        return columnar.prepare(
-            columns,
-            topic=input_partition.group,
-            partition=input_partition.partition,
-            records=partial(records_of, self._record_reader(columnar.source, input_partition)),
-            failures=self.outputs,
-            dropped=self._topics.dropped,
-        )
+        reader = self._record_reader(columnar.source, input_partition)
+        return self.outputs.combined(columnar, columns, input_partition, reader)
 
     def _take_buffered(self) -> list[tuple[InputPartition, pa.RecordBatch]]:
         """Takes the records that wait for other inputs since a micro-batch that the rules ran."""
@@ -123,12 +110,7 @@ class ColumnTask(StreamTask):
         if any(item.paused is not None for item in messages):
             yield from self._lend(messages)
             return
-        waiting = [
-            _Waiting(input_partition, input_, columns, behind)
-            for (input_partition, input_), (columns, behind) in sorted(
-                self._input_partitions(messages).items(), key=lambda entry: self._order(entry[0])
-            )
-        ]
+        waiting = self._in_order(messages)
         cut = may_be_taken(
             [one.reached for one in waiting],
             # A task of one input partition waits for nothing.
@@ -140,18 +122,11 @@ class ColumnTask(StreamTask):
             for one, (first, _) in zip(waiting, parts, strict=True)
         ]
         try:
-            arrived = columnar.arrive(chunks)
+            arrived = Arrived(columnar, chunks)
         except FALLBACK:
             yield from self._lend(messages)
             return
-        for emission in columnar.run(
-            arrived,
-            self._rows,
-            self._times,
-            partition=self._partition,
-            failures=self.outputs,
-            dropped=self._topics.dropped,
-        ):
+        for emission in columnar.run(arrived, self._rows, self._times, self._context):
             self.outputs.emit_columns(emission)
             yield from self.outputs.ready_rows()
         self._buffered.clear()
@@ -168,20 +143,21 @@ class ColumnTask(StreamTask):
         self._state.stores.pop(store, None)
         yield from super().take(messages)
 
-    def _input_partitions(
-        self, messages: list[ShuffleMessage]
-    ) -> dict[tuple[InputPartition, str], tuple[list[pa.RecordBatch], bool]]:
-        """Returns the records that waited and that came, by input partition and input, and whether there are more in
-        the log."""
-        found: dict[tuple[InputPartition, str], tuple[list[pa.RecordBatch], bool]] = {}
+    def _in_order(self, messages: list[ShuffleMessage]) -> list[_Waiting]:
+        """Returns the records that waited and that came, in the order in which ties are settled."""
+        found: dict[tuple[InputPartition, str], _Waiting] = {}
+
+        def of(input_partition: InputPartition, input_: str) -> _Waiting:
+            return found.setdefault((input_partition, input_), _Waiting(input_partition, input_))
+
         for input_partition, input_, _, columns in self._buffered.all():
-            found.setdefault((input_partition, input_), ([], False))[0].append(columns)
+            of(input_partition, input_).columns.append(columns)
         for input_partition, item in by_input_partition(messages):
-            waited, behind = found.get((input_partition, item.input), ([], False))
+            one = of(input_partition, item.input)
+            one.behind |= item.behind
             if item.columns is not None:
-                waited.append(item.columns)
-            found[input_partition, item.input] = (waited, behind or item.behind)
-        return found
+                one.columns.append(item.columns)
+        return [found[key] for key in sorted(found, key=self._order)]
 
     def _hold(self, one: _Waiting, others: list[pa.RecordBatch]) -> None:
         number = 0
@@ -192,7 +168,7 @@ class ColumnTask(StreamTask):
                 self._waiting.append(BufferedFrom(place.group, place.partition, offset, time))
             number = self._buffered.add(one.input_partition, one.input, number, columns)
             self._buffered_records[one.input] += columns.num_rows
-            self._condition.now = Condition.IDLING
+            self._condition = Condition.IDLING
 
 
 class _LentRows(OrderedMap):
@@ -221,25 +197,25 @@ class _LentRows(OrderedMap):
             self._rows[key] = row
 
 
+@dataclass(slots=True)
 class _Waiting:
-    """The records that one input partition has for one input."""
+    """The records that one input partition has for one input. `behind`: there are more in the log."""
 
-    def __init__(
-        self, input_partition: InputPartition, input_: str, columns: list[pa.RecordBatch], behind: bool
-    ) -> None:
-        self.input_partition = input_partition
-        self.input = input_
-        self.behind = behind
-        self._columns = columns
-        stamps = [each.column("timestamp").to_numpy() for each in columns]
-        whole = np.concatenate(stamps) if stamps else np.zeros(0, np.int64)
-        self.reached = np.maximum.accumulate(whole) if len(whole) else whole
+    input_partition: InputPartition
+    input: str
+    columns: list[pa.RecordBatch] = field(default_factory=list)
+    behind: bool = False
+
+    @property
+    def reached(self) -> np.ndarray:
         """The latest timestamp up to each record, which decides the order of all input partitions."""
+        stamps = [np.zeros(0, np.int64), *(each.column("timestamp").to_numpy() for each in self.columns)]
+        return np.maximum.accumulate(np.concatenate(stamps))
 
     def parted(self, count: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """The first `count` records, and the others."""
         first, others = [], []
-        for each in self._columns:
+        for each in self.columns:
             if count > 0:
                 first.append(each.slice(0, count))
             if count < each.num_rows:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from suiro.streams.blocks import BlockPlan, block_plan
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
+from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.plan import ColumnarForm, columnar_form_of
 from suiro.streams.vectorised.stateless import Reason
 from suiro.streams_spark.program import Program
@@ -29,10 +30,10 @@ class ColumnarForms:
         found = self._found[number]
         return None if isinstance(found, Reason) else found
 
-    def combines(self, number: int) -> bool:
-        """Whether records are combined before they come to the sub-topology's tasks."""
+    def combining(self, number: int) -> ColumnarAggregate | None:
+        """The form that combines records before they come to the sub-topology's tasks."""
         found = self.of(number)
-        return found is not None and found.kind == "aggregate"
+        return found if isinstance(found, ColumnarAggregate) else None
 
     def block_plan(self, number: int) -> BlockPlan:
         """How a sub-topology runs that has no columnar form, or whose data its columnar form cannot do."""

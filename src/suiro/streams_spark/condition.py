@@ -47,8 +47,6 @@ CONDITIONS: Mapping[Condition, Meaning] = {
     ),
 }
 
-_TOLD = b""
-
 
 def condition_after(*, is_behind: bool, is_at_boundary: bool, is_buffered: bool) -> Condition:
     """`is_behind`: an input has more records in the log. `is_at_boundary`: an input is at the restore boundary.
@@ -60,27 +58,7 @@ def condition_after(*, is_behind: bool, is_at_boundary: bool, is_buffered: bool)
     return Condition.IDLING if is_buffered else Condition.RUNNING
 
 
-class TaskCondition:
-    """`memory`: the value that `memory` had after the micro-batch before; None: none."""
-
-    def __init__(self, memory: bytes | None) -> None:
-        self._was_told = memory is not None
-        self.now = Condition.RUNNING
-
-    @property
-    def is_settled(self) -> bool:
-        """Nothing is on its way to the task, so operators may let go of what waited for others."""
-        return self.now is Condition.RUNNING
-
-    @property
-    def tells(self) -> bool:
-        """Whether the tasks below are told, also where no record goes to them."""
-        return self._was_told or not self.is_settled
-
-    @property
-    def has_changed(self) -> bool:
-        return self._was_told == self.is_settled
-
-    @property
-    def memory(self) -> bytes | None:
-        return None if self.is_settled else _TOLD
+def tells(condition: Condition, *, was_told: bool) -> bool:
+    """Whether the tasks below are told, also where no record goes to them. `was_told`: the task has told them before
+    that it is not running."""
+    return was_told or condition is not Condition.RUNNING

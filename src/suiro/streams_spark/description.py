@@ -3,12 +3,18 @@
 `<checkpoint>/suiro-topology.json` lists the stores, the operators that use them, and where both run: operators without
 state may come, go and change. A difference in what is listed would have a store read as something it is not, or begin
 empty where rows are expected, and is an error that names it.
+
+`upgrade_of` compares two topologies in the same way, without starting or stopping anything, and says of every store and
+operator with state whether it goes on. Nothing is asked of a cluster: how many partitions the sources have is the same
+for both.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +22,8 @@ from suiro.foundation.files import replace_file
 from suiro.spark import newest_in, read_planned
 from suiro.streams.errors import CheckpointError, TopologyError
 from suiro.streams.topology.nodes import Node, Suppress
-from suiro.streams.topology.topology import stores_of
-from suiro.streams_spark.plan import IN_SOURCE_TASKS, Plan
+from suiro.streams.topology.topology import Topology, stores_of
+from suiro.streams_spark.plan import IN_SOURCE_TASKS, Plan, plan
 from suiro.streams_spark.rebuild import read_versioned
 
 FORMAT_VERSION = 1
@@ -31,7 +37,7 @@ _FACTS = {
 Entry = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
     """`kind`: "store", "operator" or "topology". `what`: "moved" (to `at`), "gone", "new" or "changed"; `said`: in
     words."""
@@ -79,7 +85,7 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
         differences = [one for one in differences if one.kind != "topology"]
     if differences:
         raise TopologyError(_message(plan, checkpoint, differences))
-    moved = [number for number, level in old.get("buffers", {}).items() if new["buffers"].get(number) != level]
+    moved = [number for number, level in old["buffers"].items() if new["buffers"].get(number) != level]
     if moved and is_begun and may_buffer(checkpoint):
         raise TopologyError(
             f"the last micro-batch of {plan.application_id!r} left records in the log. Others may wait for them in the "
@@ -88,7 +94,7 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
             f"change it; or move {checkpoint} away and rebuild (rebuild=True, suiro run --rebuild)"
         )
     if old != new:
-        # It may tell more than before: what a release before did not note, a changelog that ends here.
+        # It may tell more than before: a changelog that ends here.
         _write(path, new)
 
 
@@ -150,9 +156,7 @@ def _operator(node: Node) -> Entry:
 
 def _bounds(windows: Any) -> Entry:
     """Of the windows' shape: how long one waits for late records may change."""
-    return {
-        field.name: getattr(windows, field.name) for field in dataclasses.fields(windows) if field.name != "grace_ms"
-    }
+    return {field.name: getattr(windows, field.name) for field in fields(windows) if field.name != "grace_ms"}
 
 
 def compare(old: Entry, new: Entry) -> list[Difference]:
@@ -176,7 +180,7 @@ def compare(old: Entry, new: Entry) -> list[Difference]:
                 if name in now and now[name].get(what, False) != was:
                     said = f"{what} was {_told(was)}, is {_told(now[name].get(what, False))}"
                     found.append(Difference(one, name, "changed", said))
-    if old.get("levels", new["levels"]) != new["levels"]:
+    if old["levels"] != new["levels"]:
         # Spark keeps the state of each level, and refuses a query that has more or fewer.
         said = f"levels of tasks were {old['levels']}, are {new['levels']} (a repartition() came or went)"
         found.append(Difference("topology", "depth", "changed", said))
@@ -247,3 +251,98 @@ def _is_generated(name: str) -> bool:
 def _write(path: Path, description: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(description, indent=1, sort_keys=True) + "\n")
+
+
+_PARTITIONS = 1
+
+
+class Fate(StrEnum):
+    KEPT = "kept"
+    """Goes on with the state that is there."""
+    TO_BE_NAMED = "to be named"
+    """The same, under another generated name: goes on once it has a name in the code."""
+    REBUILT = "rebuilt"
+    """There is no state for it, or of another kind: only a rebuild makes it."""
+    DROPPED = "dropped"
+    """Is in the old topology only. A start on the old state refuses it, a rebuild leaves it out."""
+    FROM_ITS_BEGINNING = "from its beginning"
+    """A topic that is read now and was not: the next start reads all of it."""
+    FROM_NOW_ON = "from now on"
+    """A topic that is written now and was not: gets the results of records that are yet to be processed."""
+    LEFT = "left"
+    """A topic that is no longer read or written. It stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`kind`: "store", "operator", "topology", "source" or "sink". `said`: why, and what to do; may be empty."""
+
+    kind: str
+    name: str
+    fate: Fate
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    items: tuple[Item, ...]
+
+    @property
+    def carries_over(self) -> bool:
+        """The new topology starts on the old state as it is."""
+        return not any(one.fate in (Fate.TO_BE_NAMED, Fate.REBUILT, Fate.DROPPED) for one in self.items)
+
+    @property
+    def names_suffice(self) -> bool:
+        """It does once what is `TO_BE_NAMED` has a name."""
+        return not any(one.fate in (Fate.REBUILT, Fate.DROPPED) for one in self.items)
+
+
+def upgrade_of(old: Topology, new: Topology) -> Upgrade:
+    """Raises `TopologyError` for a topology that cannot be run."""
+    before, now = _described(old), _described(new)
+    differences = compare(before, now)
+    differs = {(one.kind, one.at or one.name) for one in differences}
+    items = [
+        Item(kind, name, Fate.KEPT)
+        for kind in ("store", "operator")
+        for name in now[f"{kind}s"]
+        if (kind, name) not in differs
+    ]
+    for one in differences:
+        if one.what == "moved":
+            as_named = f'Materialized.as_("{one.name}")' if one.kind == "store" else f'name="{one.name}"'
+            said = f"is {one.name} in the old topology; keep that name with {as_named}"
+            items.append(Item(one.kind, one.at, Fate.TO_BE_NAMED, said))
+        elif one.what == "gone":
+            items.append(Item(one.kind, one.name, Fate.DROPPED, _alike(one.name, before, now, one.kind)))
+        else:
+            said = one.said if one.what == "changed" else _alike(one.name, now, before, one.kind)
+            items.append(Item(one.kind, one.name, Fate.REBUILT, said))
+    for kind, was, read in (
+        ("source", old.source_topics, new.source_topics),
+        ("sink", old.sink_topics, new.sink_topics),
+    ):
+        fresh = Fate.FROM_ITS_BEGINNING if kind == "source" else Fate.FROM_NOW_ON
+        items += [Item(kind, topic, fresh) for topic in read if topic not in was]
+        items += [Item(kind, topic, Fate.LEFT) for topic in was if topic not in read]
+    return Upgrade(tuple(items))
+
+
+def _described(topology: Topology) -> dict[str, Any]:
+    return describe_state(plan(topology, "upgrade", dict.fromkeys(topology.source_topics, _PARTITIONS)))
+
+
+def _alike(name: str, own: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]], kind: str) -> str:
+    """Names of the other topology that could be meant: of the same kind and shape, wherever they are."""
+    places = ("sub-topology", "level", "stores")
+    entry = own[f"{kind}s"][name]
+    shape = {what: value for what, value in entry.items() if what not in places}
+    found = [
+        candidate
+        for candidate, values in other[f"{kind}s"].items()
+        if candidate not in own[f"{kind}s"] and all(values.get(what) == shape[what] for what in shape)
+    ]
+    if not found:
+        return ""
+    return f"could be {' or '.join(found)} under another name: give both the same name if so"

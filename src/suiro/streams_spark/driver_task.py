@@ -12,9 +12,8 @@ import json
 
 from suiro.spark import MicroBatchIdentity, given_up_when_stopped, read_planned
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.shuffle_message import STAGED
+from suiro.streams_spark.shuffle_message import STAGED, Work
 from suiro.streams_spark.source import TopologyReader
-from suiro.streams_spark.work import Work
 
 
 class DriverTask:

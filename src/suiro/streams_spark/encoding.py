@@ -23,7 +23,7 @@ Failing = Callable[[int, Exception], None]
 def encoded_for(sink: Sink, block: Block, failed: Failing, partition_count: Callable[[str], int]) -> list[Parcel]:
     """One parcel for each topic."""
     if isinstance(sink.topic, str):
-        return [_encoded(sink, sink.topic, block, None, failed, partition_count)]
+        return [encoded(sink, sink.topic, block, None, failed, partition_count)]
     rows: dict[str, list[int]] = {}
     for row in range(len(block)):
         try:
@@ -32,21 +32,23 @@ def encoded_for(sink: Sink, block: Block, failed: Failing, partition_count: Call
             failed(row, error)
             continue
         rows.setdefault(topic, []).append(row)
-    return [_encoded(sink, topic, block, own, failed, partition_count) for topic, own in rows.items()]
+    return [encoded(sink, topic, block, own, failed, partition_count) for topic, own in rows.items()]
 
 
-def _encoded(
-    sink: Sink,
+def encoded(
+    operator: Sink | Repartition,
     topic: str,
     block: Block,
     rows: list[int] | None,
     failed: Failing,
     partition_count: Callable[[str], int],
 ) -> Parcel:
+    """`rows`: those that go to this topic; None: all."""
     own_keys, own_values = _at(block.keys, rows), _at(block.values, rows)
-    keys, wrong = encode_rows(sink.key or natural, own_keys, topic)
-    partitions = _partitions(sink, topic, own_keys, own_values, wrong, partition_count)
-    values, wrong_values = encode_rows(sink.value or natural, own_values, topic)
+    keys, wrong = encode_rows(operator.key or natural, own_keys, topic)
+    partitions = _partitions(operator, topic, own_keys, own_values, wrong, partition_count)
+    is_change = isinstance(operator, Repartition) and operator.is_change
+    values, wrong_values = (write_changes if is_change else encode_rows)(operator.value or natural, own_values, topic)
     wrong = wrong_values | wrong  # of a record, the key is written first
     sound: list[int] | None = None
     at = rows
@@ -67,7 +69,7 @@ def _encoded(
 
 
 def _partitions(
-    sink: Sink,
+    operator: Sink | Repartition,
     topic: str,
     keys: Sequence[Any],
     values: Sequence[Any],
@@ -75,24 +77,25 @@ def _partitions(
     partition_count: Callable[[str], int],
 ) -> list[int | None] | None:
     """None: where their keys belong. Adds to `wrong`."""
-    inner: Any = getattr(sink.key or natural, "inner", None)
-    if sink.partitioner is None and (inner is None or not any(isinstance(key, Windowed) for key in keys)):
+    inner: Any = getattr(operator.key, "inner", None) if isinstance(operator, Sink) else None
+    partitioner = operator.partitioner
+    if partitioner is None and (inner is None or not any(isinstance(key, Windowed) for key in keys)):
         return None
     try:
         count = partition_count(topic)
     except UnknownTopicError as error:  # any other error is the log's, not the records'
-        if isinstance(sink.topic, str):
+        if isinstance(operator.topic, str):
             raise  # the records did not choose it: it was deleted since the start
         for row in range(len(keys)):
             wrong.setdefault(row, error)
         return [None] * len(keys)
-    if sink.partitioner is not None:
+    if partitioner is not None:
         found: list[int | None] = []
         for row, (key, value) in enumerate(zip(keys, values, strict=True)):
             chosen = None
             if row not in wrong:
                 try:
-                    chosen = sink.partitioner(topic, key, value, count)
+                    chosen = partitioner(topic, key, value, count)
                     chosen = None if chosen is None else partition_of(chosen, topic, count)
                 except Exception as error:  # noqa: BLE001 - a user's function raises anything
                     wrong[row] = error
@@ -101,26 +104,6 @@ def _partitions(
     # All windows of a key belong into one partition, as Kafka Streams does it.
     plain, _ = encode_rows(inner, [key.key if isinstance(key, Windowed) else None for key in keys], topic)
     return [None if data is None else partition_for_key(data, count) for data in plain]
-
-
-def carried_columns(
-    cut: Repartition, topic: str, block: Block, failed: Failing
-) -> tuple[list[bytes | None], list[bytes | None], list[int] | None]:
-    """Keys, values, and the rows of the block that can be carried; None: all."""
-    keys, wrong = encode_rows(cut.key, block.keys, topic)
-    if cut.is_change:
-        changes = block.values
-        if wrong:
-            changes = [None if row in wrong else change for row, change in enumerate(changes)]
-        values, wrong_values = write_changes(cut.value, topic, changes)
-    else:
-        values, wrong_values = encode_rows(cut.value, block.values, topic)
-    wrong = wrong_values | wrong
-    if not wrong:
-        return keys, values, None
-    for row in sorted(wrong):
-        failed(row, wrong[row])
-    return keys, values, [row for row in range(len(keys)) if row not in wrong]
 
 
 def parcel_of(letter: DeadLetter) -> Parcel:

@@ -86,24 +86,6 @@ class GlobalTable:
         if known is not None and known[0].equals(columns):
             self._read.move_to_end(place)
             return known[1]
-        found = self._made(input_partition, columns, time, node, on_deserialization_error)
-        if known is not None:
-            self._read_bytes -= self._read.pop(place)[0].nbytes
-        self._read[place] = columns, found
-        self._read_bytes += columns.nbytes
-        while self._read_bytes > READ_BYTES_MAX:
-            _, (oldest, _) = self._read.popitem(last=False)
-            self._read_bytes -= oldest.nbytes
-        return found
-
-    def _made(
-        self,
-        input_partition: InputPartition,
-        columns: pa.RecordBatch,
-        time: int,
-        node: Node,
-        on_deserialization_error: str,
-    ) -> RowsRead:
         found = RowsRead()
         reader = SourceReader(
             node,
@@ -122,6 +104,13 @@ class GlobalTable:
             data = None if value is None else self._cells.encoded(value, timestamp)
             found.rows.append((self._spec.key.serialize(self._topic, key), data))
         found.time = reader.state()[input_partition.group, input_partition.partition]
+        if known is not None:
+            self._read_bytes -= self._read.pop(place)[0].nbytes
+        self._read[place] = columns, found
+        self._read_bytes += columns.nbytes
+        while self._read_bytes > READ_BYTES_MAX:
+            _, (oldest, _) = self._read.popitem(last=False)
+            self._read_bytes -= oldest.nbytes
         return found
 
     def decoded(self, key: bytes, row: bytes) -> tuple[Any, int]:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from suiro.client import Client
     from suiro.spark import Pace, TrailingRecordOf
     from suiro.streams.queries.store_reader import ReadOnlyStore
-    from suiro.streams_spark.follower import Follower, Replacement
     from suiro.streams_spark.plan import Plan
     from suiro.streams_spark.rebuild import Boundary
+    from suiro.streams_spark.replacement import Follower, Replacement
     from suiro.streams_spark.reports import TaskReport
     from suiro.streams_spark.row_trace import Traceable
     from suiro.telemetry import Traces
@@ -262,7 +262,7 @@ class KafkaStreams:
         failure = None if self._query is None else self._query.exception()
         if failure is None:
             return None
-        from suiro.streams_spark.failures import cause_of
+        from suiro.streams_spark.runner import cause_of
 
         return cause_of(failure)
 
@@ -379,7 +379,7 @@ class KafkaStreams:
         return self._query
 
     def _follow(self, plan: Plan, go_on: Callable[[], None]) -> None:
-        from suiro.streams_spark.follower import Follower
+        from suiro.streams_spark.replacement import Follower
 
         query = self._running()
         self._follower = Follower(

@@ -22,29 +22,28 @@ from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.spark import StageOfTask
 from suiro.streams.blocks import Block, Parcel
-from suiro.streams.operators.functions import partition_of
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import DeadLetter, letter_of
 from suiro.streams.topology.nodes import Node, Repartition, Sink
+from suiro.streams.vectorised.by_rules import ColumnContext
+from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
+from suiro.streams.vectorised.columns import headers_array, headers_in
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import Condition
-from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, parcel_of
+from suiro.streams_spark.encoding import Failing, encoded, encoded_for, parcel_of
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, records_of
-from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
-from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage, headers_array
-from suiro.streams_spark.state_log import Changes, arrays_of
+from suiro.streams_spark.reports import Counts, pack_report
+from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage
+from suiro.streams_spark.state_log import Changes, pieces_of
 
 ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
 BYTES_MAX = 64 * 1024 * 1024
 """Of their keys and values. A column of Arrow takes 2 GiB."""
 
-_TIMESTAMP_LENGTH = 8
 _SPARK_MS_MAX = ((1 << 63) - 1) // 1000
-_STAMPED_KINDS = ("key-value", "window", "global")
-_TIME_IN_KEY = {"session": slice(-16, -8), "versioned": slice(-8, None)}
 
 
 class Topics:
@@ -53,7 +52,7 @@ class Topics:
     def __init__(self, stage: StageOfTask) -> None:
         self._stage = stage
         self.is_replayed = False
-        """Records are left out: they are there already, or are written when the rebuild ends (`changelog_rewrite`)."""
+        """Records are left out: they are there already, or are written when the rebuild ends (`run_task`)."""
         self.clock: int | None = None
         """The wall clock of the micro-batch, for those that get records from here."""
         self._waiting: dict[str, _Waiting] = {}
@@ -115,10 +114,9 @@ class Topics:
         message = self._stage.finish()
         if message is not None:
             yield STAGED, 0, pack_report(message)
-        if self.dropped:
-            yield STAGED, 0, pack_report(DroppedRecords(self.dropped))
-        if self.rows:
-            yield STAGED, 0, pack_report(NodeRows(self.rows))
+        for found in (Counts("dropped", self.dropped), Counts("rows", self.rows)):
+            if found.counts:
+                yield STAGED, 0, pack_report(found)
 
 
 class Outputs:
@@ -134,7 +132,7 @@ class Outputs:
         input_partition: InputPartition,
         input_times: Mapping[str, int] | None = None,
     ) -> None:
-        self._program = program
+        self.program = program
         self.plan = program.plan
         self.topics = topics
         self.input_partition = input_partition
@@ -190,30 +188,12 @@ class Outputs:
     def changelog(self, store: str, changes: Changes, now: int) -> None:
         """One record for each changed row, its timestamp the row's. In Kafka Streams' format, but for versioned
         stores: there each version is a row of its own, so that any order and any compaction gives the same store."""
-        topic = self.plan.changelog(store)
-        if isinstance(changes, tuple):
-            for piece in arrays_of(changes):
-                keys, written, stamps = changelog_columns(*piece, now)
-                partitions = pa.array(np.full(len(keys), self.input_partition.partition, np.int32))
-                self.topics.add_columns(topic, keys, written, pa.array(stamps), partitions=partitions)
-            return
         kind = self.plan.topology.store(store).kind
-        all_keys, now = list(changes), max(now, 0)
-        for start in range(0, len(all_keys), ROWS_MAX):
-            keys = all_keys[start : start + ROWS_MAX]
-            rows = [changes[key] for key in keys]
-            values, timestamps = rows, [now] * len(rows)
-            if kind in _STAMPED_KINDS:
-                values = [None if row is None else row[_TIMESTAMP_LENGTH:] for row in rows]
-                timestamps = [now if row is None else _time_of(row[:_TIMESTAMP_LENGTH]) for row in rows]
-            elif kind in _TIME_IN_KEY:
-                place = _TIME_IN_KEY[kind]
-                pairs = zip(keys, rows, strict=True)
-                timestamps = [now if row is None else _time_of(key[place]) for key, row in pairs]
-            partitions = [self.input_partition.partition] * len(rows)
-            self.topics.add_parcel(
-                Parcel(topic=topic, keys=keys, values=values, timestamps=timestamps, partitions=partitions)
-            )
+        for keys, rows in pieces_of(changes):
+            values, timestamps = changelog_columns(kind, keys, rows, now)
+            partitions = pa.array(np.full(len(keys), self.input_partition.partition, np.int32))
+            topic = self.plan.changelog(store)
+            self.topics.add_columns(topic, keys, values, pa.array(timestamps), partitions=partitions)
 
     # Called by runners
 
@@ -249,27 +229,12 @@ class Outputs:
                 yield from carrier.take()
 
     def combined(
-        self,
-        number: int,
-        message: ShuffleMessage,
-        partition: int,
-        topic: str,
-        reader: RecordReader,
-    ) -> ShuffleMessage:
-        """Combines a message as the columnar form of its sub-topology asks for it."""
-        columnar = columnar_forms_of(self._program).of(number)
-        if message.columns is None or columnar is None or columnar.kind != "aggregate":
-            return message
-        self.topics.note_rows({columnar.source.name: message.columns.num_rows})
-        payload = columnar.prepare(
-            message.columns,
-            topic=topic,
-            partition=partition,
-            records=partial(records_of, reader),
-            failures=self,
-            dropped=self.topics.dropped,
-        )
-        return replace(message, kind="combined", columns=payload)
+        self, columnar: ColumnarAggregate, columns: pa.RecordBatch, place: InputPartition, reader: RecordReader
+    ) -> pa.RecordBatch:
+        """Combines the records of a place, or of a repartition's topic, for the tasks of this columnar form."""
+        self.topics.note_rows({columnar.source.name: columns.num_rows})
+        context = ColumnContext(place.partition, self.dead_letter, self.topics.dropped)
+        return columnar.prepare(columns, place.group, partial(records_of, reader), context)
 
     def _carrier(self, node: Node) -> _Carrier:
         found = self._carriers.get(node.name)
@@ -331,10 +296,6 @@ class _Waiting:
             yield found
 
 
-def _time_of(data: bytes) -> int:
-    return max(int.from_bytes(data, signed=True), 0)
-
-
 def _size(items: Iterable[bytes | None]) -> int:
     return sum(map(len, filter(None, items)))
 
@@ -394,6 +355,7 @@ class _Carrier:
         self._topic = plan.repartition_topic(node.operator)
         reader = plan.readers.get(node.name)
         self._reader = None if reader is None else plan.subs[reader]
+        self._columnar = None if reader is None else columnar_forms_of(outputs.program).combining(reader)
         self._tasks = plan.partitions_of(node)
         self._time = outputs.input_times.get(node.name, -1)
         self._ignored = plan.ignoring_nulls.get(node.name, set())
@@ -439,22 +401,20 @@ class _Carrier:
             def failed(row: int, error: Exception) -> None:
                 whole(kept[row], error)
 
-        keys, values, rows = carried_columns(cut, topic, block, failed)
-        chosen, rows = self._chosen(block, keys, values, rows, failed)
-        if rows is not None:
-            keys, values = [keys[row] for row in rows], [values[row] for row in rows]
-        timestamps = block.timestamps if rows is None else [block.timestamps[row] for row in rows]
-        if not timestamps:
+        parcel = encoded(cut, topic, block, None, failed, lambda topic: self._tasks)
+        keys, values = parcel.keys, parcel.values
+        if not keys:
             return
-        headers = block.headers
-        if headers is not None and rows is not None:
-            headers = [headers[row] for row in rows]
-        counted = timestamps
+        chosen = [
+            _anywhere(key, value, self._tasks) if partition is None else partition
+            for key, value, partition in zip(keys, values, parcel.partitions or repeat(None), strict=False)
+        ]
+        counted = parcel.timestamps
         for name, column in (("key", keys), ("value", values)):
             if name in self._ignored:
                 counted = [-1 if item is None else time for item, time in zip(column, counted, strict=True)]
         times = list(accumulate(counted, max, initial=self._time))
-        self._waiting.add(keys, values, timestamps, chosen, headers, times[1:])
+        self._waiting.add(keys, values, parcel.timestamps, chosen, parcel.headers, times[1:])
         self._reach(times[-1])
         if self._waiting.is_full:
             self._gather()
@@ -462,32 +422,6 @@ class _Carrier:
     def _reach(self, time: int) -> None:
         if time > self._time:
             self._time = self._outputs.input_times[self._name] = time
-
-    def _chosen(
-        self,
-        block: Block,
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        rows: list[int] | None,
-        failed: Failing,
-    ) -> tuple[list[int], list[int] | None]:
-        """Partitions, -1 where the key says it, and the rows that they are of."""
-        partitioner, tasks = self._cut.partitioner, self._tasks
-        at = range(len(keys)) if rows is None else rows
-        if partitioner is None:
-            return [_anywhere(keys[row], values[row], tasks) for row in at], rows
-        found: list[int] = []
-        kept: list[int] = []
-        for row in at:
-            try:
-                chosen = partitioner(self._topic, block.keys[row], block.values[row], tasks)
-                chosen = None if chosen is None else partition_of(chosen, self._topic, tasks)
-            except Exception as error:  # noqa: BLE001 - a user's function raises anything
-                failed(row, error)
-                continue
-            found.append(_anywhere(keys[row], values[row], tasks) if chosen is None else chosen)
-            kept.append(row)
-        return found, kept
 
     def take(self) -> Iterator[Row]:
         self._gather()
@@ -497,7 +431,7 @@ class _Carrier:
                 self._topics.add_columns(
                     self._topic,
                     *(records.column(name) for name in ("key", "value", "timestamp")),
-                    headers=records.column("headers") if "headers" in records.schema.names else None,
+                    headers=headers_in(records),
                     partitions=pa.array(places),
                 )
             if self._reader is not None:
@@ -518,21 +452,19 @@ class _Carrier:
         for partition in np.unique(places).tolist():
             wanted = np.flatnonzero(places == partition)
             part = records if len(wanted) == records.num_rows else records.take(pa.array(wanted))
-            message = self._outputs.combined(
-                self._reader.number,
-                ShuffleMessage(
-                    kind="carried",
-                    input_partition=self._outputs.input_partition,
-                    input=self._name,
-                    sequence=self._sequence,
-                    clock=self._topics.clock,
-                    replayed=self._topics.is_replayed,
-                    columns=part,
-                ),
-                partition,
-                self._topic,
-                CarriedReader(self._cut, self._topic, partition),
+            message = ShuffleMessage(
+                kind="carried",
+                input_partition=self._outputs.input_partition,
+                input=self._name,
+                sequence=self._sequence,
+                clock=self._topics.clock,
+                replayed=self._topics.is_replayed,
+                columns=part,
             )
+            if self._columnar is not None:
+                reader = CarriedReader(self._cut, self._topic, partition)
+                payload = self._outputs.combined(self._columnar, part, InputPartition(self._topic, partition), reader)
+                message = replace(message, kind="combined", columns=payload)
             yield self._reader.number, partition, message.pack()
         self._sequence += 1
 

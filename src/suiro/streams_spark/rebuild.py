@@ -2,7 +2,7 @@
 
 The group's committed offsets say which records of the sources were processed: all below them, none from them on. A
 rebuild reads everything again; up to there, the boundary, micro-batches are replayed: they fill the state and write
-nothing. The first one behind it writes all changelogs (`changelog_rewrite`). `<checkpoint>/suiro-rebuild.json` keeps
+nothing. The first one behind it writes all changelogs (`run_task`). `<checkpoint>/suiro-rebuild.json` keeps
 the boundary, so that a rebuild that was interrupted goes on.
 
 Records that were read but waited for another input partition do not count as processed (`settled`). Beside the offset
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class Boundary:
     """The offset of each partition up to which everything was processed before. `waiting`: where there was more to
     process, the time of the record that waited, or -1 where it was not read yet. `marker`: the one that was committed
-    with them, "" where there was none; None where a release before did not note it, and after a switch."""
+    with them, "" where there was none; None after a switch."""
 
     offsets: Mapping[TopicPartition, int]
     waiting: Mapping[TopicPartition, int] = field(default_factory=dict)

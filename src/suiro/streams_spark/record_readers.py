@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from suiro.streams.records import Headers, Origin, Record
-from suiro.streams.serdes.block_forms import decode_rows
+from suiro.streams.serdes.block_forms import decode_block
 from suiro.streams.sources import SourceReader
-from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import Repartition
+from suiro.streams.vectorised.columns import headers_in, headers_of
 from suiro.streams_spark.buffered_records import pieces
-from suiro.streams_spark.changes import read_change, read_changes
-from suiro.streams_spark.shuffle_message import InputPartition, headers_list
+from suiro.streams_spark.changes import read_changes
+from suiro.streams_spark.shuffle_message import InputPartition
 
 BLOCK_ROWS = 1024
 """Rows that are read at once. Those of a queue that are not taken then are read again in the next micro-batch."""
@@ -38,14 +38,13 @@ class ReadColumns:
     row_bytes: int = 0
 
     @classmethod
-    def of_one(cls, record: Record, origin: Origin, carried: int = UNKNOWN, *, row_bytes: int = 0) -> ReadColumns:
-        """`carried`: the time of its input partition; `UNKNOWN`: the record's own."""
+    def of_one(cls, record: Record, origin: Origin, *, row_bytes: int = 0) -> ReadColumns:
         return cls(
             [record.key],
             [record.value],
             [record.timestamp],
             [record.headers] if record.headers else None,
-            None if carried == UNKNOWN else [carried],
+            None,
             lambda row: origin,
             row_bytes,
         )
@@ -56,12 +55,12 @@ ReadRow = tuple[ReadColumns, int]
 
 
 class RecordReader(Protocol):
-    def one(self, item: Any) -> ReadColumns | None:
-        """The record of an item (`items`). None: it is left out."""
-
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
-        """The records of all rows, as `one` gives them. None: they must be read one by one, and nothing has been read.
-        `takes_all`: no row will be read again."""
+        """The records of all rows. None: they must be read one by one, and nothing has been read. `takes_all`: no row
+        will be read again."""
+
+    def singly(self, columns: pa.RecordBatch) -> Iterator[ReadColumns | None]:
+        """The records of all rows, each when it is asked for; None: it is left out."""
 
 
 class TopicReader:
@@ -71,20 +70,28 @@ class TopicReader:
         self._reader = reader
         self._topic, self._partition = input_partition.group, input_partition.partition
 
-    def one(self, item: Any) -> ReadColumns | None:
-        offset, timestamp, key, value, headers, extracted = item
+    def singly(self, columns: pa.RecordBatch) -> Iterator[ReadColumns | None]:
         topic, partition = self._topic, self._partition
-        record = self._reader.read(topic, partition, offset, timestamp, key, value, headers, extracted)
-        if record is None:
-            return None
-        origin = Origin(topic, partition, offset, timestamp, headers)
-        return ReadColumns.of_one(record, origin, row_bytes=len(key or b"") + len(value or b""))
+        names = columns.schema.names
+        rows = zip(
+            *(columns.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")),
+            headers_of(headers_in(columns)) or repeat(()),
+            columns.column("extracted").to_pylist() if "extracted" in names else repeat(None),
+            strict=False,
+        )
+        for offset, timestamp, key, value, headers, extracted in rows:
+            record = self._reader.read(topic, partition, offset, timestamp, key, value, headers, extracted)
+            if record is None:
+                yield None
+                continue
+            origin = Origin(topic, partition, offset, timestamp, headers)
+            yield ReadColumns.of_one(record, origin, row_bytes=len(key or b"") + len(value or b""))
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         if "extracted" in columns.schema.names and self._reader.has_extractor:
             return None
         topic, partition = self._topic, self._partition
-        headers = headers_list(columns)
+        headers = headers_of(headers_in(columns))
         found = self._reader.read_sound(topic, partition, columns, headers, takes_all=takes_all)
         if found is None:
             return None
@@ -99,41 +106,23 @@ class TopicReader:
 
 
 class CarriedReader:
-    """Records that came over a repartition."""
+    """Records that came over a repartition. One that cannot be read ends the task: another task has written it."""
 
     def __init__(self, cut: Repartition, topic: str, partition: int) -> None:
         self._cut = cut
         self._topic, self._partition = topic, partition
 
-    def one(self, item: Any) -> ReadColumns | None:
-        timestamp, time, key, value, headers = item
-        cut, topic = self._cut, self._topic
-        read_key = None if key is None else cut.key.deserialize(topic, key)
-        if value is None:
-            read_value = None
-        elif cut.is_change:
-            read_value = read_change(cut.value, topic, value)
-        else:
-            read_value = cut.value.deserialize(topic, value)
-        record = Record(read_key, read_value, timestamp, headers)
-        origin = Origin(topic, self._partition, -1, timestamp, headers)
-        return ReadColumns.of_one(record, origin, time, row_bytes=len(key or b"") + len(value or b""))
+    def singly(self, columns: pa.RecordBatch) -> Iterator[ReadColumns | None]:
+        raise NotImplementedError("they are always read in blocks")
 
-    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns:
         cut, topic, partition = self._cut, self._topic, self._partition
-        keys, failed = decode_rows(cut.key, columns.column("key").to_pylist(), topic)
-        if failed:
-            return None
-        data = columns.column("value").to_pylist()
-        values: list[Any] | None
-        if cut.is_change:
-            values = read_changes(cut.value, topic, data)
-        else:
-            values, failed = decode_rows(cut.value, data, topic)
-        if values is None or failed:
-            return None
+        keys = decode_block(cut.key, columns.column("key").to_pylist(), topic)
+        values = (read_changes if cut.is_change else decode_block)(
+            cut.value, columns.column("value").to_pylist(), topic
+        )
         timestamps, times = columns.column("timestamp").to_pylist(), columns.column("time").to_pylist()
-        headers = headers_list(columns)
+        headers = headers_of(headers_in(columns))
 
         def origin(row: int) -> Origin:
             return Origin(topic, partition, -1, timestamps[row], () if headers is None else headers[row])
@@ -150,13 +139,17 @@ def blocks_of(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[ReadRow | None]:
     """One for each row; None: the record is left out. Those that are not taken now are read again."""
     for part in blocks_of(columns):
-        found = reader.block(part, takes_all=False)
-        if found is None:
-            for one in map(reader.one, items(part)):
-                yield None if one is None else (one, 0)
-        else:
-            for row, time in enumerate(found.times):
-                yield None if time is None else (found, row)
+        yield from rows_of(reader, part, reader.block(part, takes_all=False))
+
+
+def rows_of(reader: RecordReader, part: pa.RecordBatch, found: ReadColumns | None) -> Iterator[ReadRow | None]:
+    """`found`: what the reader gave for the part as a block."""
+    if found is None:
+        for one in reader.singly(part):
+            yield None if one is None else (one, 0)
+    else:
+        for row, time in enumerate(found.times):
+            yield None if time is None else (found, row)
 
 
 def records_of(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[tuple[Record, Origin]]:
@@ -165,17 +158,3 @@ def records_of(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[tuple[
         assert time is not None
         headers = () if of.headers is None else of.headers[row]
         yield Record(of.keys[row], of.values[row], time, headers), of.origin(row)
-
-
-def items(columns: pa.RecordBatch) -> Iterator[Any]:
-    """Rows as tuples: offset, timestamp, key, value, headers and the time its extractor gave (None: not asked yet) of
-    records of a topic; timestamp, the input partition's time, key, value and headers of those carried over a
-    repartition."""
-    names = columns.schema.names
-    timestamps = columns.column("timestamp").to_pylist()
-    keys, values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
-    headers = headers_list(columns) or repeat(())
-    if "offset" not in names:
-        return zip(timestamps, columns.column("time").to_pylist(), keys, values, headers, strict=False)
-    extracted = columns.column("extracted").to_pylist() if "extracted" in names else repeat(None)
-    return zip(columns.column("offset").to_pylist(), timestamps, keys, values, headers, extracted, strict=False)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import json
 import logging
+import random
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from suiro.clock import SystemClock
 from suiro.errors import AbortableError, FatalError, FencedError
 from suiro.foundation.files import replace_file
 from suiro.foundation.types import TopicPartition
@@ -25,10 +28,13 @@ from suiro.spark import (
     Destination,
     Marker,
     Positions,
+    RetryingClient,
     SinkOptions,
+    Waiting,
     newest_in,
     offsets_with_marker,
     query_id_of,
+    reach,
     read_marker,
     read_planned,
     replaced,
@@ -43,6 +49,10 @@ CAUGHT_UP_S = 10.0
 SAMPLES_MAX = 4_096
 RUN = "switch"
 """The run in the marker that `switch` writes: no driver's."""
+
+LOOK_S = 0.5
+PAUSES_S = (0.02, 0.3)
+"""Between attempts to take over; drawn, so that they do not keep step with the other one's transactions."""
 
 _log = logging.getLogger(__name__)
 
@@ -150,12 +160,6 @@ def _save_boundary(client: Any, sink: SinkOptions, topics: tuple[str, ...], chec
     boundary.save(checkpoint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    at_ms: int
-    committed: Mapping[TopicPartition, int]
-
-
 class Following:
     """How far behind the running application the one that follows is. Pure.
 
@@ -164,25 +168,26 @@ class Following:
     """
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
+        self._samples: deque[tuple[int, Mapping[TopicPartition, int]]] = deque(maxlen=SAMPLES_MAX)
+        """When it was seen, and what the other one had committed."""
         self.lag_records: int | None = None
         self.lag_ms: int | None = None
 
     def see(self, now_ms: int, committed: Mapping[TopicPartition, int], done: Positions | None) -> None:
         """`done`: where the last micro-batch that is done ended."""
-        self._samples.append(_Sample(now_ms, dict(committed)))
+        self._samples.append((now_ms, dict(committed)))
         if done is None:
             return
         self.lag_records = sum(max(0, at - done.offsets.get(place, 0)) for place, at in committed.items())
         reached = None
-        while self._samples and _has(done, self._samples[0].committed):
+        while self._samples and _has(done, self._samples[0][1]):
             reached = self._samples.popleft()
         if reached is not None:
             # It stays: at the next look it may still be the newest that is reached.
             self._samples.appendleft(reached)
-            self.lag_ms = now_ms - reached.at_ms
+            self.lag_ms = now_ms - reached[0]
         else:
-            self.lag_ms = None if self.lag_ms is None else now_ms - self._samples[0].at_ms
+            self.lag_ms = None if self.lag_ms is None else now_ms - self._samples[0][0]
 
     @property
     def has_caught_up(self) -> bool:
@@ -191,3 +196,111 @@ class Following:
 
 def _has(done: Positions, committed: Mapping[TopicPartition, int]) -> bool:
     return all(done.offsets.get(place, 0) >= at for place, at in committed.items())
+
+
+# The thread that watches, and switches
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The progress of a replacement. `lag_records`: offsets that the running application has committed and that are not
+    processed here; None before the first micro-batch."""
+
+    phase: Literal["following", "switching", "switched"]
+    lag_records: int | None = None
+
+
+class Follower:
+    """`connect` gives a client. `stop_query` ends the query that follows, `go_on` starts the one that writes."""
+
+    def __init__(
+        self,
+        *,
+        connect: Callable[[], Any],
+        sink: SinkOptions,
+        topics: tuple[str, ...],
+        checkpoint: Path,
+        is_active: Callable[[], bool],
+        stop_query: Callable[[], None],
+        go_on: Callable[[], None],
+    ) -> None:
+        self._connect = connect
+        self._sink = sink
+        self._topics = topics
+        self._checkpoint = checkpoint
+        self._is_active = is_active
+        self._stop_query = stop_query
+        self._go_on = go_on
+        self._clock = SystemClock()
+        self._stopping = threading.Event()
+        self.status = Replacement("following")
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread has ended. Safe to call again."""
+        self._stopping.set()
+        self.wait()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until it has switched or given up. Returns False if it has done neither."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def is_at_it(self) -> bool:
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            with self._connect() as client:
+                if not (self._catch_up(client) and self._take_over(client)):
+                    return
+            self._go_on()
+            self.status = Replacement("switched", 0)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the application gets it
+            _log.debug("%s could not take over: %s", self._sink.application_id, error)
+            self.failure = error
+
+    def _catch_up(self, client: Any) -> bool:
+        """Returns False if the query ended before."""
+        patient = RetryingClient(client, self._waiting())
+        following = Following()
+        while not self._stopping.wait(LOOK_S):
+            if not self._is_active():
+                return False
+            found = committed_boundary(patient, self._sink, self._topics, is_stable=False)
+            if found is None:
+                continue  # the query says so
+            following.see(self._clock.monotonic_ms(), found.offsets, self._done())
+            self.status = Replacement("following", following.lag_records)
+            if following.has_caught_up:
+                _log.info("%s has caught up with the running process", self._sink.application_id)
+                return True
+        return False
+
+    def _take_over(self, client: Any) -> bool:
+        self.status = Replacement("switching", self.status.lag_records)
+        self._stop_query()
+        waiting = self._waiting()
+        while not self._stopping.is_set():
+            if waiting.run(
+                "take over from the running process",
+                lambda: switch(client, self._sink, self._topics, self._checkpoint, reach=reach),
+            ):
+                return True
+            self._stopping.wait(random.uniform(*PAUSES_S))
+        return False
+
+    def _done(self) -> Positions | None:
+        """The end of the last micro-batch that is done, as Spark wrote it down."""
+        number = newest_in(str(self._checkpoint), "commits")
+        planned = None if number < 0 else read_planned(str(self._checkpoint), number)
+        return None if planned is None else planned.positions[0]
+
+    def _waiting(self) -> Waiting:
+        return Waiting(clock=self._clock, is_wanted=lambda: not self._stopping.is_set())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,16 +18,11 @@ LAST_MICRO_BATCHES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedRecords:
-    """How many records a task left out, by reason."""
+class Counts:
+    """Counts of a task. `kind`: "dropped" for records that it left out, by reason; "rows" for rows that came to nodes
+    of the topology, by node."""
 
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRows:
-    """How many rows came to nodes of the topology in a task, by node."""
-
+    kind: Literal["dropped", "rows"]
     counts: Mapping[str, int]
 
 
@@ -54,7 +49,7 @@ class RecordSpans:
     processed_ns: int
 
 
-Report = CommitMessage | BufferedFrom | DroppedRecords | NodeRows | TaskReport | RecordSpans
+Report = CommitMessage | BufferedFrom | Counts | TaskReport | RecordSpans
 
 
 @dataclass(slots=True)
@@ -71,10 +66,8 @@ class RunCounts:
     def add(self, batch_id: int, reports: Iterable[Report], *, retries: int = 0) -> None:
         rows: Counter[str] = Counter()
         for item in reports:
-            if isinstance(item, DroppedRecords):
-                self.dropped.update(item.counts)
-            elif isinstance(item, NodeRows):
-                rows.update(item.counts)
+            if isinstance(item, Counts):
+                (rows if item.kind == "rows" else self.dropped).update(item.counts)
             elif isinstance(item, TaskReport):
                 self.tasks[item.sub_topology, item.partition] = item
         self.rows.update(rows)
@@ -83,8 +76,8 @@ class RunCounts:
 
 _KINDS: Mapping[str, type] = {
     "held": BufferedFrom,
-    "dropped": DroppedRecords,
-    "rows": NodeRows,
+    "dropped": Counts,
+    "rows": Counts,
     "task": TaskReport,
     "spans": RecordSpans,
 }
@@ -95,11 +88,9 @@ def pack_report(report: Report) -> bytes:
     match report:
         case CommitMessage():
             return pack_commit(report)
-        case DroppedRecords() | NodeRows():
-            fields = dict(report.counts)
-        case _:
-            fields = msgspec.to_builtins(report)
-    return PackedReport(_NAMES[type(report)], fields).pack()
+        case Counts():
+            return PackedReport(report.kind, dict(report.counts)).pack()
+    return PackedReport(_NAMES[type(report)], msgspec.to_builtins(report)).pack()
 
 
 def unpack_reports(told: Iterable[bytes]) -> list[Report]:
@@ -112,7 +103,7 @@ def _unpack(data: bytes) -> Report:
     kind: Any = _KINDS.get(report.kind)
     if kind is None:
         return commit_of(report)
-    fields = {"counts": report.fields} if kind in (DroppedRecords, NodeRows) else report.fields
+    fields = {"kind": report.kind, "counts": report.fields} if kind is Counts else report.fields
     try:
         found: Report = msgspec.convert(fields, kind)
         return found

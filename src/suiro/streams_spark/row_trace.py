@@ -6,6 +6,7 @@ limits of records, time and memory, and says so. If it goes beyond them, it is k
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -20,8 +21,8 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Windowed
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.program import packed, unpacked
-from suiro.streams_spark.store_text import TEXT_CHARS, text_of
 
+TEXT_CHARS = 4 * 1024
 RECORDS_MAX = 1_000
 """Of one answer: the last ones of the row."""
 RECORDS, SECONDS, BYTES = 1_000_000, 60.0, 1024 * 1024 * 1024
@@ -37,14 +38,6 @@ class Traceable:
     settings: TaskSettings
     on_deserialization_error: str
     connection: tuple[str, Mapping[str, str]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    of: Traceable
-    store: str
-    key: str
-    window: tuple[int, int] | None
 
 
 class RowTracer:
@@ -63,8 +56,7 @@ class RowTracer:
         if not self._turn.acquire(blocking=False):
             raise TransientError("the input records of another row are being looked for; try again")
         try:
-            asked = _Asked(of=self._of, store=store, key=key, window=window)
-            return self._run(packed(asked).encode())
+            return self._run(packed((self._of, store, key, window)).encode())
         finally:
             self._turn.release()
 
@@ -97,29 +89,57 @@ class RowTracer:
         return ok
 
 
+# Rows as text, for people: keys and values are JSON where they can be, and cut where they are long.
+
+
+def row_of(key: Any, value: Any) -> dict[str, Any]:
+    window = None
+    if isinstance(key, Windowed):
+        key, window = key.key, [key.start, key.end]
+    return {"key": text_of(key), "value": text_of(value), "window": window}
+
+
+def text_of(value: Any) -> str:
+    """JSON where it is that. Half of a surrogate pair, which JSON may have in it, is shown by its number: UTF-8 has no
+    form for it."""
+    if isinstance(value, bytes):
+        return value[: TEXT_CHARS // 2].hex()
+    try:
+        text = value if isinstance(value, str) else _json(value)
+    except RecursionError:
+        return f"({type(value).__name__}, nested too deeply to be shown)"
+    return text[:TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
 # In the process of its own
 
 
 def main() -> int:
-    answer(lambda: _traced(unpacked(sys.stdin.read())))
+    answer(lambda: _traced(*unpacked(sys.stdin.read())))
     return 0
 
 
-def _traced(asked: _Asked) -> dict[str, Any]:
+def _traced(of: Traceable, store: str, key: str, window: tuple[int, int] | None) -> dict[str, Any]:
     from suiro.client import LATEST, Client
     from suiro.lineage import Bounds, Inputs, sources_of_row, topology_above
 
-    of = asked.of
-    topology = topology_above(of.topology, asked.store)
+    topology = topology_above(of.topology, store)
     servers, settings = of.connection
 
-    def is_key(key: Any) -> bool:
-        return text_of(key) == asked.key
+    def is_key(found: Any) -> bool:
+        return text_of(found) == key
 
-    def is_row(key: Any) -> bool:
-        if isinstance(key, Windowed):
-            return asked.window == (key.start, key.end) and is_key(key.key)
-        return asked.window is None and is_key(key)
+    def is_row(found: Any) -> bool:
+        if isinstance(found, Windowed):
+            return window == (found.start, found.end) and is_key(found.key)
+        return window is None and is_key(found)
 
     with Client(servers, settings=settings) as client:
         topics = client.metadata(list(topology.source_topics))
@@ -128,7 +148,7 @@ def _traced(asked: _Asked) -> dict[str, Any]:
         inputs = Inputs(client, {place: end.offset for place, end in ends.items()}, may_begin_later=True)
         found = sources_of_row(
             of.topology,
-            asked.store,
+            store,
             inputs,
             is_key=is_key,
             is_row=is_row,
@@ -138,9 +158,9 @@ def _traced(asked: _Asked) -> dict[str, Any]:
             on_deserialization_error=of.on_deserialization_error,
         )
     return {
-        "store": asked.store,
-        "key": asked.key,
-        "window": asked.window,
+        "store": store,
+        "key": key,
+        "window": window,
         "found": found.found,
         "value": text_of(found.value) if found.found else None,
         "records": [

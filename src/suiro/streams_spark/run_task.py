@@ -1,10 +1,17 @@
-"""Runs one micro-batch of one task, on columns if the whole task has columnar operators."""
+"""Runs one micro-batch of one task, on columns if the whole task has columnar operators.
+
+Micro-batches that only rebuild state (`rebuild`, `replacement`) write no changelogs. The first one that writes has
+every task make its changelogs say what the stores hold: all rows, and tombstones. It does so in its own transaction, so
+that readers of the topic see the rows of the run before or those of the rebuilt state, never of both: rows may be gone
+with what retention has removed, or with another topology.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from suiro.streams_spark.changelog_rewrite import rewritten
+from suiro.clock import SystemClock
+from suiro.spark import OffsetRange, ReadSettings, RetryingClient, Waiting, lease, read_columns
 from suiro.streams_spark.column_task import ColumnTask
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.input_reader import InputReader
@@ -12,8 +19,11 @@ from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.reports import pack_report
 from suiro.streams_spark.shuffle_message import STAGED, Row, ShuffleMessage
-from suiro.streams_spark.state_log import StateLog
+from suiro.streams_spark.state_log import Changes, StateLog
 from suiro.streams_spark.stream_task import StreamTask
+
+_NEVER_READ = "stream-join"
+"""No reader has a copy of such a store, and retention empties its topic."""
 
 
 def run_task(
@@ -59,3 +69,40 @@ def run_task(
     report = running.report()
     if report is not None:
         yield STAGED, 0, pack_report(report)
+
+
+def rewritten(
+    program: Program, store: str, partition: int, log: StateLog, waits_on: Callable[[], bool]
+) -> list[Changes]:
+    """The rows of a store, and deletions of what only its topic has. `waits_on`: whether a wait for the log goes on."""
+    rows = log.rows_of(store)
+    if program.plan.topology.store(store).kind == _NEVER_READ:
+        return [rows]
+    there = _keys(program, program.plan.changelog(store), partition, waits_on)
+    there.difference_update(rows[0].to_pylist() if isinstance(rows, tuple) else rows)
+    return [rows, dict.fromkeys(sorted(there))]
+
+
+def _keys(program: Program, topic: str, partition: int, waits_on: Callable[[], bool]) -> set[bytes]:
+    """Of the partition's rows, as they are committed now."""
+    from suiro.client import EARLIEST, LATEST
+
+    place = (topic, partition)
+    bootstrap_servers, settings = program.connection
+    clock, found = SystemClock(), set[bytes]()
+    with lease(bootstrap_servers, settings) as client:
+        waiting = Waiting(clock=clock, limit_ms=program.source.waiting_limit_ms, is_wanted=waits_on)
+        patient = RetryingClient(client, waiting)
+        first = patient.list_offsets({place: EARLIEST})[place].offset
+        end = patient.list_offsets({place: LATEST}, read_committed=True)[place].offset
+        if first >= end:
+            return found
+        wanted = OffsetRange(topic=topic, partition=partition, start=first, end=end)
+        # Its first records may be compacted away, or removed by retention, while they are read.
+        reading = ReadSettings(fail_on_data_loss=False, max_fetch_bytes=program.source.max_fetch_bytes)
+        for columns in read_columns(patient, wanted, reading, clock):
+            keys, is_row = columns.column("key").to_pylist(), columns.column("value").is_valid().to_pylist()
+            for key, is_there in zip(keys, is_row, strict=True):
+                if key is not None:
+                    (found.add if is_there else found.discard)(key)
+    return found

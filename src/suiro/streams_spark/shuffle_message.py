@@ -21,13 +21,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import pyarrow as pa
 
 from suiro.errors import FatalError
 from suiro.foundation.parts import in_parts
-from suiro.streams.records import Headers
+from suiro.spark import OffsetRange
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns, write_options
 
 STAGED = -1
@@ -35,6 +35,7 @@ BATCH_BYTES_MAX = 16 * 1024 * 1024
 """Messages in one batch of rows, which a task and Java hold as a whole. A larger message has a batch of its own."""
 SPARK_SCHEMA = "sub int, bucket int, message binary"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""`HEADERS_TYPE` of `protocol.columnar`, which loads kernels."""
 _ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("message", pa.binary())])
 
 FORMAT_VERSION = 1
@@ -165,6 +166,33 @@ class ShuffleMessage:
         return message
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRange:
+    """The range to read of one topic partition. `tells`: the partition is behind now or was before, so its task must
+    hear of it. `paused`: see `shuffle_message`; the range of such a partition may be empty."""
+
+    records: OffsetRange
+    behind: bool = False
+    tells: bool = False
+    paused: int | None = None
+
+    @property
+    def input_partition(self) -> InputPartition:
+        return InputPartition(self.records.topic, self.records.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The work of one source task. `ticks`: it sends the clock to the tasks that wait for it. `rewrites`: it has all
+    tasks write their whole changelogs. `replayed`: the micro-batch only rebuilds state."""
+
+    input_partitions: tuple[InputRange, ...]
+    clock: int | None = None
+    ticks: bool = False
+    replayed: bool = False
+    rewrites: bool = False
+
+
 def _check_columns(message: ShuffleMessage) -> None:
     columns = message.columns
     if (columns is None) != (message.kind == "tick"):
@@ -197,16 +225,3 @@ def rows_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Lists of rows whose messages together are not too large for a batch."""
     return in_parts(rows, lambda row: len(row[2]), max_size=BATCH_BYTES_MAX)
-
-
-def headers_array(headers: list[Headers]) -> pa.Array:
-    found = [[{"key": name, "value": value} for name, value in each] for each in headers]
-    return pa.array(found, HEADERS)
-
-
-def headers_list(columns: pa.RecordBatch) -> list[Headers] | None:
-    """None where no record has any."""
-    if "headers" not in columns.schema.names:
-        return None
-    found: list[list[dict[str, Any]] | None] = columns.column("headers").to_pylist()
-    return [tuple((item["key"], item["value"]) for item in each) if each else () for each in found]

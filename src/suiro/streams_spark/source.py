@@ -24,8 +24,7 @@ from suiro.streams.errors import CheckpointError
 from suiro.streams_spark.plan import may_punctuate
 from suiro.streams_spark.program import Program, load
 from suiro.streams_spark.rebuild import Boundary, committed_boundary
-from suiro.streams_spark.shuffle_message import SPARK_SCHEMA
-from suiro.streams_spark.work import InputRange, Work
+from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, InputRange, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa

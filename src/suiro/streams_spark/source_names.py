@@ -51,10 +51,6 @@ def follow_sources(plan: Plan, sub: SubTopology, state: TaskState) -> None:
             moved.setdefault(buffered_prefix(input_partition, now), []).append(buffered.get(key))
             buffered.put(key, None)
     for prefix, rows in moved.items():
-        # A release before has kept later records under the new name.
-        for key, row in buffered.prefix(prefix):
-            rows.append(row)
-            buffered.put(key, None)
         for number, waiting in enumerate(rows):
             buffered.put(prefix + packed_number(number), waiting)
     for kind in (TICK, REACHED):
@@ -69,10 +65,9 @@ def follow_sources(plan: Plan, sub: SubTopology, state: TaskState) -> None:
 
 
 def _move_time(notes: OrderedMap, key: bytes, to: bytes | None) -> None:
-    """None: nobody needs it. A release before left what it had noted under the old name, so the later time counts."""
-    if to == key:
-        return
-    time = number_at(notes, key)
-    notes.put(key, None)
-    if to is not None and time > number_at(notes, to):
-        keep_number(notes, to, time)
+    """None: nobody needs it."""
+    if to != key:
+        time = number_at(notes, key)
+        notes.put(key, None)
+        if to is not None:
+            keep_number(notes, to, time)

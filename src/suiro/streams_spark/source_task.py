@@ -22,6 +22,7 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES
 from suiro.streams.topology.nodes import Node, Repartition
 from suiro.streams.topology.topology import SubTopology
+from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import condition_after
@@ -30,9 +31,8 @@ from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import TopicReader
-from suiro.streams_spark.shuffle_message import InputPartition, Row, ShuffleMessage
+from suiro.streams_spark.shuffle_message import InputPartition, InputRange, Row, ShuffleMessage, Work
 from suiro.streams_spark.taking import Letters, all_taken
-from suiro.streams_spark.work import InputRange, Work
 
 
 def work_rows(program: Program, work: Work, *, in_driver: Mapping[str, str] | None = None) -> Iterator[list[Row]]:
@@ -83,11 +83,11 @@ def input_rows(
         if sub.level == IN_SOURCE_TASKS
     ]
     away = [(sub, node) for sub, node in inputs if sub.level != IN_SOURCE_TASKS]
-    combines = columnar_forms_of(program).combines
-    combining = [
-        (sub, node, _combining(program, sub, node, input_partition, topics))
+    combining = columnar_forms_of(program).combining
+    combined = [
+        (sub, node, _combining(program, node, input_partition, topics, columnar))
         for sub, node in away
-        if combines(sub.number)
+        if (columnar := combining(sub.number)) is not None
     ]
     tick = ShuffleMessage(
         kind="tick",
@@ -98,14 +98,14 @@ def input_rows(
         replayed=topics.is_replayed,
         paused=item.paused,
     )
-    for sequence, columns in enumerate(chunks if tables or here or combining else ()):
+    for sequence, columns in enumerate(chunks if tables or here or combined else ()):
         message = replace(tick, kind="raw", sequence=sequence, columns=columns)
         rows: list[Row] = []
         for sub, node in tables:
             data = replace(message, input=node.name, behind=False, paused=None).pack()
             rows += [(sub.number, partition, data) for partition in range(sub.tasks)]
-        for sub, node, combined in combining:
-            data = combined(replace(message, input=node.name)).pack()
+        for sub, node, payload_of in combined:
+            data = replace(message, kind="combined", input=node.name, columns=payload_of(columns)).pack()
             rows.append((sub.number, input_partition.partition, data))
         for task in here:
             rows += task.feed(columns)
@@ -116,7 +116,7 @@ def input_rows(
         rows += [
             (sub.number, input_partition.partition, replace(message, input=node.name).pack())
             for sub, node in away
-            if not combines(sub.number)
+            if combining(sub.number) is None
         ]
     if item.tells:
         for sub, node in away:
@@ -192,9 +192,9 @@ class _Here:
 
 
 def _combining(
-    program: Program, sub: SubPlan, node: Node, input_partition: InputPartition, topics: Topics
-) -> Callable[[ShuffleMessage], ShuffleMessage]:
-    """Returns the function that combines a message before the shuffle, as the task's columnar form asks for it."""
+    program: Program, node: Node, input_partition: InputPartition, topics: Topics, columnar: ColumnarAggregate
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Returns the function that combines records before the shuffle, as the task's columnar form asks for it."""
     outputs = Outputs(program, topics, input_partition)
     reader = SourceReader(
         node,
@@ -202,13 +202,7 @@ def _combining(
         drop=topics.drop,
         dead_letter=outputs.add_dead_letter,
     )
-    return lambda message: outputs.combined(
-        sub.number,
-        message,
-        input_partition.partition,
-        input_partition.group,
-        TopicReader(reader, input_partition),
-    )
+    return lambda columns: outputs.combined(columnar, columns, input_partition, TopicReader(reader, input_partition))
 
 
 def _ticks(program: Program, tick: ShuffleMessage, is_told: Callable[[SubTopology], bool]) -> Iterator[Row]:

@@ -22,7 +22,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,10 @@ from suiro.foundation.memory import memory_bytes
 from suiro.foundation.parts import in_parts
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.arrow_bytes import write_options
+
+if TYPE_CHECKING:
+    from suiro.streams.vectorised.aggregate import NumberRows
+    from suiro.streams.vectorised.table import TableRows
 
 FORMAT_VERSION = 1
 BASE_BYTES_MIN = 64 * 1024
@@ -54,27 +58,8 @@ _ITEM = struct.Struct(">qI")
 _SCHEMA = pa.schema([("map", pa.dictionary(pa.int32(), pa.string())), ("key", pa.binary()), ("value", pa.binary())])
 
 
-class StateHandle(Protocol):
-    """The state that Spark keeps for one task: a value, and a map of numbers to bytes."""
-
-    def get(self) -> bytes | None: ...
-    def put(self, directory: bytes) -> None: ...
-    def get_segment(self, number: int) -> bytes | None: ...
-    def put_segment(self, number: int, data: bytes) -> None: ...
-    def remove_segment(self, number: int) -> None: ...
-
-
-class ColumnRows(Protocol):
-    """A map whose rows are columns (`suiro.streams.vectorised`); a null row deletes."""
-
-    def load(self, keys: pa.Array, rows: pa.Array) -> None: ...
-    def take_changes(self) -> ColumnChanges | None: ...
-    def rows(self) -> ColumnChanges: ...
-    def __len__(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-
-
+ColumnRows: TypeAlias = "NumberRows | TableRows"
+"""A map whose rows are columns; a null row deletes."""
 ColumnChanges: TypeAlias = tuple[pa.Array | pa.ChunkedArray, pa.Array | pa.ChunkedArray]
 """Keys and rows; both in chunks, where they may be more than an array takes."""
 Changes: TypeAlias = Mapping[bytes, bytes | None] | ColumnChanges
@@ -177,7 +162,7 @@ class StateCache:
 class StateLog:
     """One task's state in one micro-batch: `load`, change the maps, `save`."""
 
-    def __init__(self, handle: StateHandle, cache: StateCache, key: Hashable) -> None:
+    def __init__(self, handle: SparkState, cache: StateCache, key: Hashable) -> None:
         self._handle = handle
         self._cache = cache
         self._key = key
@@ -389,7 +374,8 @@ def _packed(batches: Sequence[pa.RecordBatch], size: int) -> bytes:
 
 
 class SparkState:
-    """Spark's state variables, for the task that runs. Made in `StatefulProcessor.init`."""
+    """The state that Spark keeps for the task that runs: a value, and a map of numbers to bytes. Made in
+    `StatefulProcessor.init`."""
 
     def __init__(self, handle: Any) -> None:
         from pyspark.sql.types import BinaryType, LongType, StructField, StructType

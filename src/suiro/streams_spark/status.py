@@ -31,8 +31,7 @@ from suiro.streams.vectorised.stateless import Reason
 from suiro.streams_spark.condition import CONDITIONS
 from suiro.streams_spark.kafka_streams import KafkaStreams
 from suiro.streams_spark.reports import TaskReport
-from suiro.streams_spark.row_trace import RowTracer
-from suiro.streams_spark.store_text import TEXT_CHARS, row_of, text_of
+from suiro.streams_spark.row_trace import TEXT_CHARS, RowTracer, row_of, text_of
 
 SAMPLE_S = 2.0
 RATE_S = 10.0

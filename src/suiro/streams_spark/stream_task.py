@@ -20,7 +20,7 @@ from suiro.streams.times import UNKNOWN, keep_number, number_at, numbers_of
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams_spark.buffered_records import BUFFERED, BufferedRecords
 from suiro.streams_spark.columnar_forms import columnar_forms_of
-from suiro.streams_spark.condition import TaskCondition, condition_after
+from suiro.streams_spark.condition import Condition, condition_after, tells
 from suiro.streams_spark.global_tables import global_tables_of
 from suiro.streams_spark.notes import INPUT_TIME, NOTES, PARTITION_TIME, TOLD, partition_time_key
 from suiro.streams_spark.outputs import Outputs, Topics
@@ -63,7 +63,8 @@ class StreamTask:
         self._tables = {name: global_tables_of(program)[name] for name in self._sub.global_tables}
         self._readers: dict[str, SourceReader] = {}
         self._letters = Letters()
-        self._condition = TaskCondition(self._notes.get(TOLD))
+        self._was_told = self._notes.get(TOLD) is not None
+        self._condition = Condition.RUNNING
         self._waiting: list[BufferedFrom] = []
         self._buffered_records: Counter[str] = Counter()
 
@@ -100,14 +101,14 @@ class StreamTask:
             BufferedFrom(input_partition.group, input_partition.partition, offset, time)
             for input_partition, offset, time in group.buffered_from
         ]
-        self._condition.now = condition_after(
+        self._condition = condition_after(
             is_behind=group.is_behind, is_at_boundary=group.is_paused, is_buffered=is_buffered
         )
         if clock:
             self._task.advance_wall_clock(clock)
 
     def end_task(self) -> None:
-        self._task.is_settled = self._condition.is_settled
+        self._task.is_settled = self._condition is Condition.RUNNING
         self._task.end_of_batch()
         self._task.close()
         for reason, count in self._task.dropped.items():
@@ -116,12 +117,13 @@ class StreamTask:
 
     def finish(self) -> Iterator[Row]:
         self.end_task()
-        condition = self._condition
-        yield from self.outputs.finish(self._cuts, condition.now, tells=condition.tells)
+        is_told = tells(self._condition, was_told=self._was_told)
+        yield from self.outputs.finish(self._cuts, self._condition, tells=is_told)
         for item in self._waiting:
             yield STAGED, 0, pack_report(item)
-        if condition.has_changed and self._cuts:
-            self._notes.put(TOLD, condition.memory)
+        is_idle = self._condition is not Condition.RUNNING
+        if self._cuts and self._was_told != is_idle:
+            self._notes.put(TOLD, b"" if is_idle else None)
         for name, time in self.outputs.input_times.items():
             keep_number(self._notes, INPUT_TIME + name.encode(), time)
         for name, reader in self._readers.items():
@@ -143,7 +145,7 @@ class StreamTask:
             partition=self._partition,
             stores=sizes,
             buffered=dict(self._buffered_records),
-            condition=self._condition.now,
+            condition=self._condition,
         )
 
     @property

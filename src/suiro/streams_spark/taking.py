@@ -24,7 +24,7 @@ from suiro.streams_spark.record_readers import (
     ReadColumns,
     RecordReader,
     blocks_of,
-    items,
+    rows_of,
 )
 
 TakenRow = tuple[str, ReadColumns, int]
@@ -104,12 +104,9 @@ def all_taken(
                 headers=found.headers,
                 carried=found.carried,
             )
-        elif found is not None:
-            rows = [row for row, time in enumerate(found.times) if time is not None]
-            yield from taken([(input_, found, row) for row in rows], letters)
         else:
-            singly = ((input_, one, 0) for one in map(reader.one, items(part)) if one is not None)
-            yield from taken(singly, letters)
+            rows = filter(None, rows_of(reader, part, found))
+            yield from taken(((input_, *row) for row in rows), letters)
 
 
 def together(parts: Sequence[Part]) -> Iterator[Taken]:

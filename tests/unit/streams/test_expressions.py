@@ -14,7 +14,7 @@ import pytest
 from suiro.errors import UsageError
 from suiro.streams.expressions import expression as e
 from suiro.streams.expressions.expression import Expression, ExpressionError, col, lit, struct, when
-from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
+from suiro.streams.expressions.on_arrow import evaluate, result_type
 from suiro.streams.records import Windowed
 
 HIGHEST = (1 << 63) - 1
@@ -108,7 +108,7 @@ def test_the_rule_holds_on_values_and_on_columns(tree: Expression, x: Any, wante
     assert repr(tree.evaluate(value={"x": x})) == repr(wanted)
     column = pa.array([{"x": x}])
     if result_type(tree, column.type) is not None:
-        assert repr(evaluate(tree, Columns(value=column)).to_pylist()) == repr([wanted])
+        assert repr(evaluate(tree, {"value": column}).to_pylist()) == repr([wanted])
 
 
 WRONG: list[tuple[Expression, Any]] = [
@@ -161,10 +161,10 @@ def test_overflow_is_an_error_unless_the_row_does_not_need_it(tree: Expression, 
         tree.evaluate(value={"x": x})
     column = pa.array([{"x": 1}, {"x": x}])
     with pytest.raises(ExpressionError, match="64 bits"):
-        evaluate(tree, Columns(value=column))
+        evaluate(tree, {"value": column})
     guarded = when(X == 1, tree).otherwise(0)
     assert guarded.evaluate(value={"x": x}) == 0
-    assert evaluate(guarded, Columns(value=column)).to_pylist() == [tree.evaluate(value={"x": 1}), 0]
+    assert evaluate(guarded, {"value": column}).to_pylist() == [tree.evaluate(value={"x": 1}), 0]
 
 
 @pytest.mark.parametrize("use", [bool, iter, lambda tree: "a" in tree, lambda tree: tree and 1, lambda tree: not tree])
@@ -267,11 +267,11 @@ def test_a_wrong_call_is_refused_when_it_is_made(build: Any) -> None:
 def test_columns_of_other_roots() -> None:
     left, right = pa.array([1, None, 3], pa.int32()), pa.array([{"x": 1}, {"x": 2}, None])
     tree = e.left() + e.right("x")
-    assert evaluate(tree, Columns(left=left, right=right)).to_pylist() == [2, None, None]
+    assert evaluate(tree, {"left": left, "right": right}).to_pylist() == [2, None, None]
     assert result_type(tree, left=left.type, right=right.type) == pa.int64()
     assert result_type(tree, left=left.type) is None
     with pytest.raises(UsageError, match="right"):
-        evaluate(tree, Columns(left=left))
+        evaluate(tree, {"left": left})
 
 
 @pytest.mark.parametrize(
@@ -293,14 +293,14 @@ def test_common_expressions_run_on_columns(tree: Expression) -> None:
     column, key = pa.array(values), pa.array(["k", None, "l"])
     times = pa.array([0, 3_600_000, 7_200_000])
     assert result_type(tree, column.type, key=key.type) is not None
-    found = evaluate(tree, Columns(value=column, key=key, timestamp=times)).to_pylist()
+    found = evaluate(tree, {"value": column, "key": key, "timestamp": times}).to_pylist()
     run = tree.as_callable("record")
     assert found == [run(*row) for row in zip(key.to_pylist(), values, times.to_pylist(), strict=True)]
 
 
 def test_an_empty_column_stays_empty() -> None:
     column = pa.array([], pa.struct([("x", pa.int64())]))
-    found = evaluate(X // 2 + 1, Columns(value=column))
+    found = evaluate(X // 2 + 1, {"value": column})
     assert (len(found), found.type) == (0, pa.int64())
 
 

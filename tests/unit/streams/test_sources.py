@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.share import examples
 
 from suiro.errors import RegistryError
+from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.streams import serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.extractors import (
@@ -25,7 +26,7 @@ from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import Node, Source
 from suiro.streams_spark.record_readers import TopicReader, reads
-from suiro.streams_spark.shuffle_message import InputPartition, headers_array
+from suiro.streams_spark.shuffle_message import InputPartition
 
 Cells = list[tuple[int, bytes | None, bytes | None]]
 
@@ -88,7 +89,10 @@ class Reading:
     ) -> list[Any]:
         columns = columns_of(cells)
         if headers is not None:
-            columns = columns.append_column("headers", headers_array(headers))
+            columns = columns.append_column(
+                "headers",
+                pa.array([[{"key": name, "value": value} for name, value in each] for each in headers], HEADERS_TYPE),
+            )
         if extracted is not None:
             columns = columns.append_column("extracted", pa.array(extracted, pa.int64()))
         reader = TopicReader(self.reader, InputPartition("in", 3))

@@ -20,7 +20,7 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.queries.store_reader import Answer, ReadOnlyStore, StoreTooLargeError
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark import ApplicationServer, status
-from suiro.streams_spark.reports import NodeRows, RunCounts, TaskReport
+from suiro.streams_spark.reports import Counts, RunCounts, TaskReport
 from suiro.streams_spark.serving import ROWS_AT_ONCE, ROWS_WAITING
 from suiro.streams_spark.status import STORE_BYTES_MAX, STORE_COPIES, TOO_LARGE_KEPT_S, ApplicationStatus
 
@@ -398,7 +398,7 @@ def test_a_micro_batch_that_was_tried_again_says_so() -> None:
     source = streams.topology.sub_topologies[0].inputs[0].name
     counts = RunCounts()
     for batch, retries in ((6, 0), (7, 2)):
-        counts.add(batch, [NodeRows({source: 3})], retries=retries)
+        counts.add(batch, [Counts("rows", {source: 3})], retries=retries)
     streams.query = Told()
     streams.rows_of_micro_batches = {number: rows for number, rows, _ in counts.last}
     streams.retries_of_micro_batches = {number: retries for number, _, retries in counts.last}

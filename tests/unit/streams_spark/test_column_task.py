@@ -40,12 +40,11 @@ from suiro.streams_spark.input_reader import InputReader
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.reports import DroppedRecords, TaskReport, unpack_reports
+from suiro.streams_spark.reports import Counts, TaskReport, unpack_reports
 from suiro.streams_spark.run_task import run_task
-from suiro.streams_spark.shuffle_message import STAGED
+from suiro.streams_spark.shuffle_message import STAGED, InputRange
 from suiro.streams_spark.source_task import input_rows
 from suiro.streams_spark.state_log import StateCache, StateLog, read_columns
-from suiro.streams_spark.work import InputRange
 
 PARTITIONS = 2
 KAFKA = {"kafka.bootstrap.servers": "nowhere:1"}
@@ -178,7 +177,7 @@ class Engine:
             if number != STAGED:
                 continue
             (message,) = unpack_reports([data])
-            if isinstance(message, DroppedRecords):
+            if isinstance(message, Counts) and message.kind == "dropped":
                 self.dropped.update(message.counts)
             elif isinstance(message, TaskReport):
                 self.reports.append(message)

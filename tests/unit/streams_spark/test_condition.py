@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suiro.streams_spark.condition import CONDITIONS, Condition, TaskCondition, condition_after
+from suiro.streams_spark.condition import CONDITIONS, Condition, condition_after, tells
 
 
 @pytest.mark.parametrize(
@@ -26,24 +26,13 @@ def test_what_it_saw_decides(is_behind: bool, is_at_boundary: bool, is_buffered:
 
 
 def test_those_below_are_told_until_they_know_that_it_is_running_again() -> None:
-    memory: bytes | None = None
+    was_told = False
     told = []
     for first in Condition:
         for condition in (first, Condition.RUNNING, Condition.RUNNING):
-            task = TaskCondition(memory)
-            task.now = condition
-            told.append(task.tells)
-            assert task.has_changed == (task.memory != memory)
-            memory = task.memory
+            told.append(tells(condition, was_told=was_told))
+            was_told = condition is not Condition.RUNNING
     assert told == [False, False, False, True, True, False, True, True, False]
-
-
-def test_only_a_running_task_is_settled() -> None:
-    task = TaskCondition(None)
-    assert task.is_settled
-    task.now = Condition.IDLING
-    assert not task.is_settled
-    assert task.tells
 
 
 def test_every_condition_has_its_meaning() -> None:

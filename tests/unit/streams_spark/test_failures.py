@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from suiro.errors import RegistryUnavailableError
-from suiro.streams_spark.failures import cause_of
+from suiro.streams_spark.runner import cause_of
 
 
 def test_an_error_with_more_to_it_than_its_text() -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from suiro.errors import SuiroError
+from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import OffsetRange, Positions
 from suiro.spark.decide import Marker
 from suiro.spark.reports import pack_commit, unpack_commit
@@ -35,15 +36,15 @@ from suiro.streams.times import keep_number, number_at
 from suiro.streams.topology.nodes import StoreSpec
 from suiro.streams_spark import description, rebuild, replacement
 from suiro.streams_spark.buffered_records import pack_buffered, unpack_buffered
-from suiro.streams_spark.changes import read_change, write_changes
+from suiro.streams_spark.changes import read_changes, write_changes
 from suiro.streams_spark.description import check_description
 from suiro.streams_spark.input_reader import range_columns
 from suiro.streams_spark.notes import INPUT_TIME
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.rebuild import Boundary, BufferedFrom
 from suiro.streams_spark.replacement import mark
-from suiro.streams_spark.reports import DroppedRecords, NodeRows, TaskReport, pack_report, unpack_reports
-from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, ShuffleMessage
+from suiro.streams_spark.reports import Counts, TaskReport, pack_report, unpack_reports
+from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
 from suiro.views.cuts import Cut
 from tests.unit.streams_spark.test_messages import REPORTS
@@ -60,7 +61,7 @@ def records(place: str) -> pa.RecordBatch:
             "value": pa.array([None, b"\x00v"], pa.binary()),
             place: pa.array([7, 8], pa.int64()),
             "timestamp": pa.array([1_000, -1], pa.int64()),
-            "headers": pa.array(headers, HEADERS),
+            "headers": pa.array(headers, HEADERS_TYPE),
         }
     )
 
@@ -242,24 +243,24 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         BufferedFrom("t", 1, 2, -1),
     ),
     "report-dropped": (
-        lambda: pack_report(DroppedRecords({"late": 2})),
+        lambda: pack_report(Counts("dropped", {"late": 2})),
         report_of,
-        DroppedRecords({"late": 2}),
+        Counts("dropped", {"late": 2}),
     ),
-    "report-rows": (lambda: pack_report(NodeRows({"source": 3})), report_of, NodeRows({"source": 3})),
+    "report-rows": (lambda: pack_report(Counts("rows", {"source": 3})), report_of, Counts("rows", {"source": 3})),
     "report-task": (lambda: pack_report(TASK), report_of, TASK),
     "held-records": (lambda: pack_buffered(BUFFERED), unpack_buffered, BUFFERED),
     "note": (note_of, noted_of, 1_234),
     "state-directory": (DIRECTORY.pack, Directory.unpack, DIRECTORY),
     "state-segment": (lambda: next(write_segments(MAPS))[0], segments_of, MAPS),
     "change": (
-        lambda: write_changes(serdes.long, "t", CHANGES[1:2])[0][0] or b"",
-        lambda data: read_change(serdes.long, "t", data),
+        lambda: write_changes(serdes.long, CHANGES[1:2], "t")[0][0] or b"",
+        lambda data: read_changes(serdes.long, [data], "t")[0],
         CHANGES[1],
     ),
     "change-both": (
-        lambda: write_changes(serdes.long, "t", CHANGES[:1])[0][0] or b"",
-        lambda data: read_change(serdes.long, "t", data),
+        lambda: write_changes(serdes.long, CHANGES[:1], "t")[0][0] or b"",
+        lambda data: read_changes(serdes.long, [data], "t")[0],
         CHANGES[0],
     ),
     "foreign-key-subscription": (

@@ -21,7 +21,7 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams_spark import global_tables
 from suiro.streams_spark.global_tables import GlobalTable
 from suiro.streams_spark.outputs import Topics
-from suiro.streams_spark.reports import DroppedRecords, unpack_reports
+from suiro.streams_spark.reports import Counts, unpack_reports
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import STAGED, InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog, read_columns
@@ -95,8 +95,7 @@ def test_a_task_answers_by_its_own_rows_when_another_is_ahead() -> None:
 
 
 def test_the_state_is_in_the_form_it_always_had() -> None:
-    """A row is its timestamp and the value, by the key; what a release before wrote is read, and so is the partition's
-    time."""
+    """A row is its timestamp and the value, by the key; the partition's time is there, too."""
     engine = Engine(_joins("stream"), "form")
     engine.batch({("table", 1): ([("a", 4, 7), ("b", 5, 9), ("b", None, 8)], False)}, 100)
     for partition in range(PARTITIONS):
@@ -147,7 +146,7 @@ def test_what_is_left_out_is_told_once_whichever_task_reads_first(backwards: boo
         rows = run_task(program, number, partition, [message], log, Topics(stage))  # type: ignore[arg-type]
         for sub, _, data in rows:
             report = unpack_reports([data])[0] if sub == STAGED else None
-            if isinstance(report, DroppedRecords):
+            if isinstance(report, Counts) and report.kind == "dropped":
                 told.update(report.counts)
     assert [(topic, key, value) for topic, key, value, *_ in stage.rows] == [("dead", b"k", b"no long")]
     assert told == {"deserialization error": 1, "null key": 1}

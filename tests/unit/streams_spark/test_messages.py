@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suiro.errors import FatalError
+from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import CommitMessage, MicroBatchIdentity, OffsetRange, PackedReport, StagedRecords
 from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.streams_spark import shuffle_message
@@ -22,15 +23,13 @@ from suiro.streams_spark.input_reader import range_columns
 from suiro.streams_spark.processor import _frames
 from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.reports import (
-    DroppedRecords,
-    NodeRows,
+    Counts,
     Report,
     TaskReport,
     pack_report,
     unpack_reports,
 )
 from suiro.streams_spark.shuffle_message import (
-    HEADERS,
     InputPartition,
     Row,
     ShuffleMessage,
@@ -53,7 +52,7 @@ def columns(draw: st.DrawFn, place: str) -> pa.RecordBatch:
     }
     if draw(st.booleans()):
         headers = draw(st.lists(st.tuples(st.text(max_size=3), SOME_BYTES), max_size=2))
-        found["headers"] = pa.array([[{"key": k, "value": v} for k, v in headers]] * len(rows), HEADERS)
+        found["headers"] = pa.array([[{"key": k, "value": v} for k, v in headers]] * len(rows), HEADERS_TYPE)
     return pa.RecordBatch.from_pydict(found)
 
 
@@ -174,8 +173,8 @@ REPORTS: dict[str, Report] = {
     "inline": CommitMessage(StagedRecords(topics=("ü",), inline=b"\0\xff" * 9), IDENTITY, None),
     "nothing": CommitMessage(StagedRecords(), IDENTITY, None),
     "held": BufferedFrom("topic", 3, 17, -1),
-    "dropped": DroppedRecords({"null key": 2, "late": 1}),
-    "rows": NodeRows({"KSTREAM-SOURCE-0000000000": 3}),
+    "dropped": Counts("dropped", {"null key": 2, "late": 1}),
+    "rows": Counts("rows", {"KSTREAM-SOURCE-0000000000": 3}),
     "task": TaskReport(
         sub_topology=1, partition=2, stores={"counts": (3, 400)}, buffered={"in": 5}, condition="idling"
     ),

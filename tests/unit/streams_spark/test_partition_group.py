@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -32,13 +32,15 @@ class State:
         """None, as a reader whose source has an extractor."""
         return None
 
-    def one(self, item: Any) -> ReadColumns | None:
-        offset, timestamp, key, value, headers, extracted = item
-        if extracted is None:
-            self.asked.append(offset)
-        if value is None:
-            return None
-        return ReadColumns.of_one(Record(key, value, timestamp), Origin("t", 0, offset, timestamp, headers))
+    def singly(self, columns: pa.RecordBatch) -> Iterator[ReadColumns | None]:
+        for row in columns.to_pylist():
+            offset, timestamp, key, value = (row[name] for name in ("offset", "timestamp", "key", "value"))
+            if row.get("extracted") is None:
+                self.asked.append(offset)
+            if value is None:
+                yield None
+            else:
+                yield ReadColumns.of_one(Record(key, value, timestamp), Origin("t", 0, offset, timestamp, ()))
 
     def queue(
         self,

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suiro.clock import ManualClock
+from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.streams_spark.record_spans import SPANS_MAX, RecordTracer, spans_of
 from suiro.streams_spark.reports import unpack_reports
-from suiro.streams_spark.shuffle_message import HEADERS, InputPartition
+from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.telemetry import Tracing, parent_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -32,7 +33,7 @@ def batch(rows: list[Headers], first: int = 0) -> pa.RecordBatch:
             "value": pa.array([b"v%d" % n for n in range(count)], pa.binary()),
             "offset": pa.array(range(first, first + count), pa.int64()),
             "timestamp": pa.array([5] * count, pa.int64()),
-            "headers": pa.array(given, HEADERS),
+            "headers": pa.array(given, HEADERS_TYPE),
         }
     )
 

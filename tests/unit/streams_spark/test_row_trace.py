@@ -19,8 +19,7 @@ from suiro.errors import FatalError, TransientError, UsageError
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import Materialized, StreamsBuilder, serdes
 from suiro.streams_spark import ApplicationServer, KafkaStreams, row_trace
-from suiro.streams_spark.row_trace import RowTracer
-from suiro.streams_spark.store_text import TEXT_CHARS
+from suiro.streams_spark.row_trace import TEXT_CHARS, RowTracer
 
 CARRIERS = ("UA", "B6")
 

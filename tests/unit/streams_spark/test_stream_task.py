@@ -37,17 +37,14 @@ from suiro.streams import (
 from suiro.streams.blocks import BlockTask, Parcel
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.times import keep_number
 from suiro.streams.vectorised import stream_table_join
-from suiro.streams_spark import outputs, partition_group, record_readers, taking
-from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
+from suiro.streams_spark import outputs, partition_group, record_readers, state_log, taking
 from suiro.streams_spark.input_reader import InputReader, range_columns
-from suiro.streams_spark.notes import NOTES, PARTITION_TIME
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
-from suiro.streams_spark.state_log import StateCache, StateLog
+from suiro.streams_spark.state_log import StateLog
 from suiro.testing import TopologyTestDriver
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Batch, Engine, Handle, Row, Stage
 
@@ -161,7 +158,7 @@ def test_a_task_tells_the_size_of_its_stores_and_which_records_wait() -> None:
 
 
 def test_records_that_were_looked_at_one_by_one_go_in_blocks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those that wait in a checkpoint of a release before."""
+    """In the micro-batch after it."""
     builder = StreamsBuilder(key=serdes.string, value=serdes.long)
     builder.stream("left").merge(builder.stream("right")).group_by_key().count().to_stream().to("out")
     engine = Engine(builder.build(), "blocks again")
@@ -434,7 +431,7 @@ def test_a_changelog_leaves_in_batches_of_limited_size(monkeypatch: pytest.Monke
         sizes.append(batch.num_rows)
         add(stage, batch)
 
-    monkeypatch.setattr(outputs, "ROWS_MAX", 10)
+    monkeypatch.setattr(state_log, "SEGMENT_BYTES_MAX", 10 * 2 * 30)  # a row has about 30 bytes
     monkeypatch.setattr(Stage, "add", watched)
     builder = StreamsBuilder()
     builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().count()
@@ -453,7 +450,8 @@ def test_what_leaves_a_task_leaves_in_batches_of_limited_size(limit: str, monkey
     add = Stage.add
 
     def watched(stage: Stage, batch: pa.RecordBatch) -> None:
-        sizes.append((batch.num_rows, sum(batch.column(name).nbytes for name in ("key", "value"))))
+        if not batch.column("topic")[0].as_py().endswith("-changelog"):
+            sizes.append((batch.num_rows, sum(batch.column(name).nbytes for name in ("key", "value"))))
         add(stage, batch)
 
     monkeypatch.setattr(Stage, "add", watched)
@@ -662,44 +660,6 @@ def test_records_that_wait_stay_with_their_topic_when_its_source_gets_another_na
     times = {key: timestamp // 1000 for topic, key, _, timestamp, _ in found if topic == "out"}
     assert times == {b"a": 9, b"b": 19, b"c": 29, b"d": 39, b"z": 100}
     assert not second.batch({("stream", 0): ([], False)}, 10)
-
-
-def test_a_partitions_time_under_an_old_name_does_not_set_back_the_one_under_the_new_name() -> None:
-    """A release before left what it had noted of a source when that got another name."""
-    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
-    stream = builder.stream("stream", timestamp=lambda record, partition_time: partition_time + 10)
-    stream.group_by_key().count().to_stream().to("out")
-    engine = Engine(builder.build(), "old names")
-    engine.only_rules(True)
-    (source,) = engine.plan.topology.sub_topologies[0].inputs
-    log = StateLog(engine.handles[0, 0], StateCache(), "before")
-    notes = log.load().map(NOTES)
-    for name, time in (("A-SOURCE", 50), (source.name, 100), ("Z-SOURCE", 70)):
-        keep_number(notes, PARTITION_TIME + f"{name}\0stream\0{0}".encode(), time)
-    log.save()
-    found = engine.batch({("stream", 0): ([("a", 1, 0)], False)}, 10)
-    assert [timestamp // 1000 for topic, _, _, timestamp, _ in found if topic == "out"] == [110]
-
-
-def test_records_that_wait_under_two_names_are_all_there() -> None:
-    """A release before kept those that came later under the new name."""
-    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
-    builder.stream("stream").merge(builder.stream("late")).group_by_key().count().to_stream().to("out")
-    engine = Engine(builder.build(), "two names")
-    engine.only_rules(True)
-    for row in (("a", 1, 1), ("b", 1, 2)):
-        engine.batch({("stream", 0): ([], True), ("late", 0): ([row], False)}, 10)
-    (handle,) = engine.handles.values()
-    log = StateLog(handle, StateCache(), "before")
-    buffered = log.load().map(BUFFERED)
-    (first, one), (second, other) = buffered.range()
-    input_partition, _ = queue_of_prefix(number_of(first)[0])
-    buffered.put(buffered_prefix(input_partition, "Z-SOURCE") + number_of(first)[1], one)
-    buffered.put(first, other)
-    buffered.put(second, None)
-    log.save()
-    found = engine.batch({("stream", 0): ([], False)}, 10)
-    assert [key for topic, key, *_ in found if topic == "out"] == [b"a", b"b"]
 
 
 def test_records_that_wait_for_an_input_which_is_gone_are_told() -> None:

@@ -10,8 +10,8 @@ import pytest
 from suiro.spark import OffsetRange
 from suiro.streams import JoinWindows, Materialized, StreamsBuilder, TimeWindows, TopologyError, serdes
 from suiro.streams_spark.plan import Plan, plan
+from suiro.streams_spark.shuffle_message import InputRange
 from suiro.streams_spark.source import shared_out
-from suiro.streams_spark.work import InputRange
 
 TEXT = {"key": serdes.string, "value": serdes.string}
 

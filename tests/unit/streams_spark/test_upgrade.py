@@ -19,9 +19,8 @@ from suiro.streams import (
     TopologyError,
     serdes,
 )
-from suiro.streams_spark.description import check_description
+from suiro.streams_spark.description import Fate, check_description, upgrade_of
 from suiro.streams_spark.plan import plan
-from suiro.streams_spark.upgrade import Fate, upgrade_of
 
 Build = Callable[[Any], Any]
 

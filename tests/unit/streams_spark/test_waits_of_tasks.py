@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,14 @@ from suiro.errors import FatalError, TransientError
 from suiro.foundation.threads import Regularly
 from suiro.spark import OffsetRange, SinkOptions, StageOfTask, staging
 from suiro.streams import Materialized, StreamsBuilder, serdes
-from suiro.streams_spark import changelog_rewrite, input_reader
+from suiro.streams_spark import input_reader
 from suiro.streams_spark.input_reader import range_columns
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.run_task import run_task
-from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
+from suiro.streams_spark.shuffle_message import InputPartition, InputRange, ShuffleMessage, Work
 from suiro.streams_spark.source_task import work_rows
 from suiro.streams_spark.state_log import StateCache, StateLog
-from suiro.streams_spark.work import InputRange, Work
 from tests.unit.streams_spark.test_column_task import KAFKA, Engine, Handle
 
 PROPERTIES = {
@@ -89,7 +89,7 @@ def test_what_a_task_reads_with_for_days_is_not_removed(
     monkeypatch.setattr(staging, "keeper", Regularly("kept", 0.01, staging._keep_all))
     sink = SinkOptions.parse({**KAFKA, "staging.dir": str(tmp_path)})
     log = AwayForDays(tmp_path)
-    for module in (input_reader, changelog_rewrite):
+    for module in (input_reader, import_module("suiro.streams_spark.run_task")):
         monkeypatch.setattr(module, "lease", lambda *_: nullcontext(log))
     with pytest.raises(FatalError, match="kept"):
         work(replace(program, sink=sink))

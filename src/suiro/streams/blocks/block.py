@@ -116,6 +116,32 @@ class Block:
         return cls(keys, values, timestamps, order=Order(Domain(is_the_end=True), range(len(keys)), 0))
 
 
+class Results:
+    """Collects the results of a step that gives any number of them for a row of a block. `row`: the row that results
+    belong to which are given now."""
+
+    __slots__ = ("keys", "row", "rows", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.row = 0
+        self.rows: list[int] = []
+        self.keys: list[Any] = []
+        self.values: list[Any] = []
+        self.timestamps: list[int] = []
+
+    def give(self, key: Any, value: Any, timestamp: int) -> None:
+        self.rows.append(self.row)
+        self.keys.append(key)
+        self.values.append(value)
+        self.timestamps.append(timestamp)
+
+    def of(self, block: Block, *, several: bool = True) -> Block:
+        return block.made(self.rows, keys=self.keys, values=self.values, timestamps=self.timestamps, several=several)
+
+    def at_the_end(self) -> Block:
+        return Block.at_the_end(self.keys, self.values, self.timestamps)
+
+
 def together(blocks: Sequence[Block]) -> Block | None:
     """Returns one block with the rows of all blocks, in their order; None if there are no blocks."""
     if len(blocks) > 1:

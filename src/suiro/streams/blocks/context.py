@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.plan import Edge
-from suiro.streams.blocks.table_rows import TableRows
-from suiro.streams.calls import Caller
-from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
 from suiro.streams.times import OperatorTime
 from suiro.streams.topology.nodes import Node, StreamTableJoin, TableFilter, TableMapValues, ToStream
-from suiro.streams.topology.topology import SubTopology, Topology
-
-
-class _Task(Protocol):
-    """The members of `blocks.task.BlockTask` that steps may use."""
-
-    settings: TaskSettings
-    sub_topology: SubTopology
-
-    @property
-    def times(self) -> Mapping[str, OperatorTime]: ...
-    @property
-    def stores(self) -> Mapping[str, Any]: ...
-    @property
-    def caller(self) -> Caller: ...
-    def deliver(self, edge: Edge, block: Block) -> None: ...
-    def drop(self, reason: str, count: int = 1) -> None: ...
-    def watch(self, store: Any) -> None: ...
-    def failed_row(self, node: Node, block: Block, row: int, error: Exception) -> None: ...
-    def attempt(self, node: Node, record: Record, step: Callable[[Record], None]) -> None: ...
-    def attempt_row(
-        self, node: Node, block: Block, row: int, record: Record, step: Callable[[Record], None]
-    ) -> None: ...
+from suiro.streams.topology.topology import Topology
 
 
 class BlockContext:
-    """The counterpart of `Context` for steps. `needs_old`: an operator below may read the old values of
-    changes; otherwise a step does not look them up."""
+    """The counterpart of `Context` for steps. `task`: the `BlockTask`. `needs_old`: an operator below may read the old
+    values of changes; otherwise a step does not look them up."""
 
-    def __init__(self, task: _Task, topology: Topology, node: Node, edges: tuple[Edge, ...]) -> None:
+    def __init__(self, task: Any, topology: Topology, node: Node, edges: tuple[Edge, ...]) -> None:
         self.node = node
         self.time: OperatorTime = task.times[node.name]
         self.needs_old = any(_reads_old(child) for child, _ in topology.children(node.name))
@@ -62,12 +37,6 @@ class BlockContext:
 
     def store(self, name: str) -> Any:
         return self.task.stores[name]
-
-    def table(self, name: str) -> TableRows:
-        """Returns the rows of a table that this operator joins, see `table_rows`."""
-        store = self.task.stores[name]
-        self.task.watch(store)
-        return TableRows(store)
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Counts records that are left out."""

@@ -1,23 +1,27 @@
-"""The rules of `operators.stateless` over blocks. The rules are documented there.
+"""The rules of `operators.stateless` and `operators.called` over blocks. The rules are documented there.
 
 A function is called once for each row. A row whose function fails is reported (`BlockContext.failed`), and later rows
-go on.
+go on. The calls of an async function overlap, or a block is a table; the results keep the order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.context import BlockContext
+from suiro.streams.calls import Failed
+from suiro.streams.operators.called import kind_of, outcomes, results_of
 from suiro.streams.operators.functions import callable_of, pair_of, pairs_of, values_of
 from suiro.streams.topology.nodes import (
+    AsyncCall,
     Branch,
     Filter,
     FlatMap,
     FlatMapValues,
     Map,
+    MapBatches,
     MapValues,
     Peek,
     SelectKey,
@@ -42,11 +46,15 @@ class FilterStep:
         self._context.forward(block.made(rows))
 
 
-class MapStep:
-    def __init__(self, operator: Map, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
+class _MapperStep:
+    kind: ClassVar[Literal["key_value", "value"]] = "key_value"
+
+    def __init__(self, operator: Map | MapValues | FlatMap | FlatMapValues | SelectKey, context: BlockContext) -> None:
+        self._mapper = callable_of(operator.mapper, self.kind)
         self._context = context
 
+
+class MapStep(_MapperStep):
     def process(self, block: Block, port: int) -> None:
         mapper = self._mapper
         rows: list[int] = []
@@ -64,10 +72,8 @@ class MapStep:
         self._context.forward(block.made(rows, keys=keys, values=values))
 
 
-class MapValuesStep:
-    def __init__(self, operator: MapValues, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "value")
-        self._context = context
+class MapValuesStep(_MapperStep):
+    kind = "value"
 
     def process(self, block: Block, port: int) -> None:
         mapper = self._mapper
@@ -83,11 +89,7 @@ class MapValuesStep:
         self._context.forward(block.made(rows, values=values))
 
 
-class FlatMapStep:
-    def __init__(self, operator: FlatMap, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
-        self._context = context
-
+class FlatMapStep(_MapperStep):
     def process(self, block: Block, port: int) -> None:
         mapper = self._mapper
         rows: list[int] = []
@@ -104,10 +106,8 @@ class FlatMapStep:
         self._context.forward(block.made(rows, keys=keys, values=values, several=True))
 
 
-class FlatMapValuesStep:
-    def __init__(self, operator: FlatMapValues, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "value")
-        self._context = context
+class FlatMapValuesStep(_MapperStep):
+    kind = "value"
 
     def process(self, block: Block, port: int) -> None:
         mapper = self._mapper
@@ -123,27 +123,9 @@ class FlatMapValuesStep:
         self._context.forward(block.made(rows, values=values, several=True))
 
 
-def called(context: BlockContext, block: Block, function: Callable[[Any, Any], Any]) -> tuple[list[int], list[Any]]:
-    """Returns the rows for which a function of key and value gave a result, and the results."""
-    rows: list[int] = []
-    results: list[Any] = []
-    for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
-        try:
-            results.append(function(key, value))
-        except Exception as error:  # noqa: BLE001 - a user's function raises anything
-            context.failed(block, row, error)
-            continue
-        rows.append(row)
-    return rows, results
-
-
-class SelectKeyStep:
-    def __init__(self, operator: SelectKey, context: BlockContext) -> None:
-        self._mapper = callable_of(operator.mapper, "key_value")
-        self._context = context
-
+class SelectKeyStep(_MapperStep):
     def process(self, block: Block, port: int) -> None:
-        rows, keys = called(self._context, block, self._mapper)
+        rows, keys = called(self._context, block, map(self._mapper, block.keys, block.values))
         self._context.forward(block.made(rows, keys=keys))
 
 
@@ -153,7 +135,7 @@ class PeekStep:
         self._context = context
 
     def process(self, block: Block, port: int) -> None:
-        rows, _ = called(self._context, block, self._action)
+        rows, _ = called(self._context, block, map(self._action, block.keys, block.values))
         self._context.forward(block.made(rows))
 
 
@@ -178,3 +160,43 @@ class BranchStep:
                 self._context.failed(block, row, error)
         for child, rows in found.items():
             self._context.forward_to(child, block.made(rows))
+
+
+class CalledStep:
+    def __init__(self, operator: AsyncCall | MapBatches, context: BlockContext) -> None:
+        self._results = results_of(operator, context)
+        self._kind = kind_of(operator)
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        context, kind = self._context, self._kind
+        ends_at_failure = context.task.settings.on_processing_error == "fail"
+        results = self._results(block.keys, block.values, block.timestamps, ends_at_failure)
+        rows: list[int] = []
+        keys: list[Any] = []
+        values: list[Any] = []
+        for row, result in enumerate(results):
+            try:
+                if isinstance(result, Failed):
+                    raise result.error
+                for key, value in outcomes(kind, block.keys[row], block.values[row], result):
+                    rows.append(row)
+                    keys.append(key)
+                    values.append(value)
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
+                context.failed(block, row, error)
+        context.forward(block.made(rows, keys=keys, values=values, several=kind == "flat_map_values"))
+
+
+def called(context: BlockContext, block: Block, calls: Iterator[Any]) -> tuple[list[int], list[Any]]:
+    """Takes the result of a call for each row. Returns the rows whose call gave one, and the results."""
+    rows: list[int] = []
+    results: list[Any] = []
+    for row in range(len(block)):
+        try:
+            results.append(next(calls))
+        except Exception as error:  # noqa: BLE001 - a user's function raises anything
+            context.failed(block, row, error)
+            continue
+        rows.append(row)
+    return rows, results

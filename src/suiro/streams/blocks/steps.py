@@ -1,38 +1,19 @@
-"""The operators with a block form, and their classes. The others run by their rules, record by record."""
+"""The operators with a block form, and their classes, the steps. The others run by their rules, record by record.
+
+A step has `process(block, port)`, or `process_ports(deliveries)`, which takes the blocks of all its ports at once, each
+with its port, and must regard their order (`order.ranks`). It forwards through its context. A step may have
+`end_of_batch()`, as rules have.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-from suiro.streams.blocks import stateless, table
-from suiro.streams.blocks.aggregate import StreamAggregateStep
-from suiro.streams.blocks.block import Block
-from suiro.streams.blocks.called import CalledStep
+from suiro.streams.blocks import aggregates, joins, stateless, table
 from suiro.streams.blocks.context import BlockContext
-from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
-from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
-from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
-from suiro.streams.blocks.table_aggregate import TableAggregateStep, TableGroupByStep
-from suiro.streams.blocks.windowed_aggregate import WindowedAggregateStep
 from suiro.streams.operators.stateless import PassOn
 from suiro.streams.topology import nodes
 from suiro.streams.topology.topology import Topology
-
-
-class Step(Protocol):
-    """An operator over blocks. `process` forwards through its context. A step may have `end_of_batch()`, as rules
-    have."""
-
-    def process(self, block: Block, port: int) -> None: ...
-
-
-class PortsStep(Protocol):
-    """A step that takes the blocks of all its ports at once. It must regard their order, see `order.ranks`."""
-
-    def process_ports(self, deliveries: list[tuple[Block, int]]) -> None:
-        """`deliveries`: blocks, and the port of each."""
-        ...
-
 
 _ANY_PORT: dict[type, Any] = {nodes.Source: PassOn, nodes.Merge: PassOn}
 _ONE_PORT: dict[type, Any] = {
@@ -44,22 +25,22 @@ _ONE_PORT: dict[type, Any] = {
     nodes.SelectKey: stateless.SelectKeyStep,
     nodes.Peek: stateless.PeekStep,
     nodes.Branch: stateless.BranchStep,
-    nodes.AsyncCall: CalledStep,
-    nodes.MapBatches: CalledStep,
-    nodes.StreamAggregate: StreamAggregateStep,
-    nodes.TimeWindowAggregate: WindowedAggregateStep,
-    nodes.SessionAggregate: WindowedAggregateStep,
-    nodes.StreamGlobalTableJoin: StreamGlobalTableJoinStep,
+    nodes.AsyncCall: stateless.CalledStep,
+    nodes.MapBatches: stateless.CalledStep,
+    nodes.StreamAggregate: aggregates.StreamAggregateStep,
+    nodes.TimeWindowAggregate: aggregates.WindowedAggregateStep,
+    nodes.SessionAggregate: aggregates.WindowedAggregateStep,
+    nodes.StreamGlobalTableJoin: joins.StreamGlobalTableJoinStep,
     nodes.TableSource: table.TableSourceStep,
     nodes.TableFilter: table.TableStep,
     nodes.TableMapValues: table.TableStep,
     nodes.ToStream: table.ToStreamStep,
-    nodes.TableGroupBy: TableGroupByStep,
-    nodes.TableAggregate: TableAggregateStep,
+    nodes.TableGroupBy: aggregates.TableGroupByStep,
+    nodes.TableAggregate: aggregates.TableAggregateStep,
 }
 _SEVERAL_PORTS: dict[type, Any] = {
-    nodes.StreamTableJoin: StreamTableJoinStep,
-    nodes.StreamStreamJoin: StreamStreamJoinStep,
+    nodes.StreamTableJoin: joins.StreamTableJoinStep,
+    nodes.StreamStreamJoin: joins.StreamStreamJoinStep,
 }
 
 
@@ -78,8 +59,7 @@ def has_step(topology: Topology, node: nodes.Node, has_several_ports: bool) -> b
     return True
 
 
-def step_of(node: nodes.Node, context: BlockContext) -> Step:
+def step_of(node: nodes.Node, context: BlockContext) -> Any:
     """Returns the step of a node for which `has_step` is true, except sinks and repartitions."""
     kind = type(node.operator)
-    step: Step = (_ANY_PORT.get(kind) or _SEVERAL_PORTS.get(kind) or _ONE_PORT[kind])(node.operator, context)
-    return step
+    return (_ANY_PORT.get(kind) or _SEVERAL_PORTS.get(kind) or _ONE_PORT[kind])(node.operator, context)

@@ -20,7 +20,7 @@ from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.order import Domain, Key, Order
 from suiro.streams.blocks.outputs import BlockOutputs, Parcel, merged_parcels
 from suiro.streams.blocks.plan import BlockPlan, Edge
-from suiro.streams.blocks.steps import PortsStep, Step, step_of
+from suiro.streams.blocks.steps import step_of
 from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError, said
 from suiro.streams.operators import Rule
@@ -123,8 +123,7 @@ class BlockTask(Task):
             elif isinstance(nodes[0].operator, Sink | Repartition):
                 run = partial(self._leave, nodes[0])
             else:
-                step: Any = self._rules[nodes[0].name]
-                run = partial(self._joined if hasattr(step, "process_ports") else self._whole, nodes[0], step)
+                run = partial(self._process, nodes[0], self._rules[nodes[0].name])
             self._running.append(run)
 
     def process_block(self, taken: Taken) -> None:
@@ -177,19 +176,17 @@ class BlockTask(Task):
         for store in self._watched:
             store.replaced.clear()
 
-    def _whole(self, node: Node, step: Step, deliveries: list[tuple[Block, Edge]]) -> None:
-        block = together([block for block, _ in deliveries])
+    def _process(self, node: Node, step: Any, deliveries: list[tuple[Block, Edge]]) -> None:
+        """`step`: see `steps`."""
+        block = together([block for block, _ in deliveries]) if hasattr(step, "process") else deliveries[0][0]
         assert block is not None
         try:
-            step.process(block, deliveries[0][1].port)
+            if hasattr(step, "process"):
+                step.process(block, deliveries[0][1].port)
+            else:
+                step.process_ports([(block, edge.port) for block, edge in deliveries])
         except _NO_RECORDS_FAULT as error:
             self.failed_row(node, block, 0, error)
-
-    def _joined(self, node: Node, step: PortsStep, deliveries: list[tuple[Block, Edge]]) -> None:
-        try:
-            step.process_ports([(block, edge.port) for block, edge in deliveries])
-        except _NO_RECORDS_FAULT as error:
-            self.failed_row(node, deliveries[0][0], 0, error)
 
     def _leave(self, node: Node, deliveries: list[tuple[Block, Edge]]) -> None:
         block = together([block for block, _ in deliveries])
@@ -396,8 +393,8 @@ class BlockTask(Task):
         unit = self._plan.units[self._plan.unit_of[node.name]]
         if unit.is_island or isinstance(node.operator, Sink | Repartition):
             return super()._make(topology, node)
-        step: Any = step_of(node, BlockContext(self, topology, node, self._plan.edges[node.name]))
-        return cast(Rule, step)  # it may have `end_of_batch`, which is all that `Task` asks for
+        # It may have `end_of_batch`, which is all that `Task` asks for.
+        return cast(Rule, step_of(node, BlockContext(self, topology, node, self._plan.edges[node.name])))
 
     def _children_of(self, topology: Topology, node: Node) -> dict[str, Callable[[Record], None]]:
         found: dict[str, list[Callable[[Record], None]]] = {}

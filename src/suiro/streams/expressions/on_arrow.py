@@ -9,8 +9,8 @@ Whole numbers of any width are computed as int64, floats as double; results have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,26 +20,10 @@ import pyarrow.compute as pc
 from suiro.errors import UsageError
 from suiro.streams.expressions.expression import Call, Constant, Expression, Field, Root, Struct, When
 from suiro.streams.expressions.on_python import compile_expression
-from suiro.streams.expressions.rules import SPACES, cast_value
+from suiro.streams.expressions.rules import CASTS, SPACES
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """The columns of some records, all of one length. None: there is no such column."""
-
-    value: pa.Array | None = None
-    key: pa.Array | None = None
-    timestamp: pa.Array | None = None  # int64, ms since the epoch
-    left: pa.Array | None = None
-    right: pa.Array | None = None
-
-    def __len__(self) -> int:
-        return max((len(column) for _, column in self.present()), default=0)
-
-    def present(self) -> list[tuple[str, pa.Array]]:
-        """Returns the names and columns that there are."""
-        named = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        return [(name, column) for name, column in named if column is not None]
+Columns: TypeAlias = Mapping[str, pa.Array]
+"""The columns of some records by `RootName`, all of one length; a timestamp is int64, ms since the epoch."""
 
 
 class _OutsideError(Exception):
@@ -83,17 +67,16 @@ def evaluate(expression: Expression, columns: Columns) -> pa.Array:
 
     Raises ExpressionError where a row's whole numbers exceed 64 bits, and UsageError where `result_type` gives None.
     """
-    present = columns.present()
     try:
-        plan = _plan(expression, {name: column.type for name, column in present})
+        plan = _plan(expression, {name: column.type for name, column in columns.items()})
     except _OutsideError as error:
         raise UsageError(f"{expression!r} cannot run on these columns: {error}; run it on Python values") from None
     try:
         return plan.run(columns)
     except _OverflowError:
-        names: tuple[Any, ...] = tuple(name for name, _ in present)
+        names: tuple[Any, ...] = tuple(columns)
         run = compile_expression(expression, names)
-        rows = zip(*(column.to_pylist() for _, column in present), strict=True)
+        rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
         return pa.array([run(*row) for row in rows], plan.kind)
 
 
@@ -101,7 +84,7 @@ def _plan(node: Expression, types: _Types) -> _Plan:
     match node:
         case Constant():
             scalar = pa.scalar(node.constant)
-            return _Plan(scalar.type, lambda columns: pa.repeat(scalar, len(columns)))
+            return _Plan(scalar.type, lambda columns: pa.repeat(scalar, max(map(len, columns.values()), default=0)))
         case Root():
             return _plan_root(node, types)
         case Field():
@@ -120,7 +103,7 @@ def _plan_root(node: Root, types: _Types) -> _Plan:
     if name not in types:
         raise _OutsideError(f"there is no {name}")
     kind, turn = _normal(types[name])
-    return _Plan(kind, lambda columns: turn(getattr(columns, name)))
+    return _Plan(kind, lambda columns: turn(columns[name]))
 
 
 def _normal(kind: pa.DataType) -> tuple[pa.DataType, Callable[[pa.Array], pa.Array]]:
@@ -490,7 +473,7 @@ def _plan_cast(plan: _Plan, type_name: str) -> _Plan:
         raise _OutsideError(f"a cast of {source}")
     if source == target and type_name != "int":
         return plan
-    slow = _by_value(lambda value: cast_value(value, type_name), target)
+    slow = _by_value(CASTS[type_name], target)
     if source == _STRING and type_name in _TEXTS:
         return _call(target, lambda column: _read_text(column, _TEXTS[type_name], target, slow), [plan])
     return _call(target, _CASTS.get((source, type_name), slow), [plan])

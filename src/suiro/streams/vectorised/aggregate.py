@@ -1,9 +1,15 @@
-"""Aggregates numbers by key: first in the source task (`combine`), then into the rows of a store (`NumberRows`).
+"""Aggregates numbers by key, or by key and time window: first in the source task (`combine`, `combine_windows`), then
+into the rows of a store (`NumberRows`).
 
-A source task sends one row per key and chunk, in the order of the keys' last records. Doubles to be summed, numbers
-whose sum may exceed 64 bits, and null numbers are not combined but travel one by one, because the order of the records
-decides there. (A sum of longs that passes 64 bits and comes back within one chunk is an error for the rules, but not
-here.) The rows of a store are arrays by slot; `load` and `take_changes` use the bytes of `KeyValueStore`.
+A source task sends one row per key (and window) and chunk, in the order of the keys' last records. Doubles to be
+summed, numbers whose sum may exceed 64 bits, and null numbers are not combined but travel one by one, because the order
+of the records decides there. (A sum of longs that passes 64 bits and comes back within one chunk is an error for the
+rules, but not here.) The rows of a store are arrays by slot; `load` and `take_changes` use the bytes of
+`KeyValueStore`.
+
+Of windows, a source task drops what is late by the records it has seen itself. The task, which knows the input
+partition's time before, drops the windows that had closed by then. Both together drop what the rule drops, because a
+window that takes a record at time T is one that neither time has closed.
 """
 
 from __future__ import annotations
@@ -19,15 +25,20 @@ from suiro.errors import FatalError
 from suiro.streams.errors import ProcessingError
 from suiro.streams.expressions.on_arrow import evaluate
 from suiro.streams.serdes import NotColumnarError
+from suiro.streams.times import UNKNOWN
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.columns import Chunk
-from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, grown, read_only
+from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, grown, int64s, read_only
 from suiro.streams.vectorised.numbers import Numbers
 from suiro.streams.vectorised.stateless import columns_of
+from suiro.streams.windows import TimeWindows
 
 _Int64s = npt.NDArray[np.int64]
 _SAFE = 1 << 62
 _NOTHING: _Int64s = read_only(np.zeros(0, np.int64))
+_PAIR = np.dtype([("slot", np.int32), ("start", np.int64)])
+PIECES_MAX = 1 << 20
+"""Records that are combined by window at a time; each counts once for each window that takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,35 +93,78 @@ def combine(inputs: Inputs, numbers: Numbers) -> pa.RecordBatch:
     they may not be combined."""
     if not may_combine(inputs, numbers):
         return one_by_one(inputs)
+    last, columns = _combined(inputs.keys, inputs.timestamps, inputs.numbers, numbers.op)
+    del columns["count"]
+    return _packed("combined", {"key": inputs.keys.take(last), **columns}, inputs.headers, last)
+
+
+def combine_windows(inputs: Inputs, numbers: Numbers, windows: TimeWindows) -> tuple[pa.RecordBatch, int, int]:
+    """Returns rows as `combine` does, of keys of the window store, with the count of their records; the latest
+    timestamp (UNKNOWN if there are no records); and how many times a record was late for a window."""
     index = KeyIndex(min(len(inputs), 1 << 16))
-    slots = index.slots(inputs.keys)
+    slots, is_combined = index.slots(inputs.keys), may_combine(inputs, numbers)
+    width = -(-windows.size_ms // windows.advance_ms)
+    step = max(1, PIECES_MAX // width)
+    result = np.array([0, UNKNOWN, 0], np.int64)
+    batches, late = [], 0
+    for first in range(0, max(len(slots), 1), step):
+        part = read_only(slots[first : first + step])
+        rows, starts = (np.empty(width * len(part), np.int64) for _ in range(2))
+        of = np.empty(len(rows), np.int32)
+        times = read_only(inputs.timestamps[first : first + step])
+        bounds = (windows.size_ms, windows.advance_ms, windows.grace_ms)
+        kernels.spread_windows(part, times, *bounds, rows, of, starts, result)
+        count, late = int(result[0]), late + int(result[2])
+        rows, starts, of = rows[:count] + first, starts[:count], of[:count]
+        timestamps = inputs.timestamps[rows]
+        values = None if inputs.numbers is None else inputs.numbers[rows]
+        if is_combined:
+            pairs = np.empty(count, _PAIR)
+            pairs["slot"], pairs["start"] = of, starts
+            keys = binary_array(np.arange(count + 1, dtype=np.int32) * _PAIR.itemsize, pairs.view(np.uint8))
+            last, columns = _combined(keys, timestamps, values, numbers.op)
+            at = last.to_numpy()
+            columns = {"key": index.window_keys(of[at], starts[at]), **columns}
+            batches.append(_packed("combined", columns, inputs.headers, pa.array(rows[at])))
+        else:
+            valid = None if inputs.valid is None else inputs.valid[rows]
+            headers = None if inputs.headers is None else inputs.headers.take(pa.array(rows))
+            keys = index.window_keys(of, starts)
+            pieces = Inputs(keys=keys, timestamps=timestamps, numbers=values, valid=valid, headers=headers)
+            batches.append(one_by_one(pieces))
+    return pa.concat_batches(batches), int(result[1]), late
+
+
+def _combined(
+    keys: pa.Array, timestamps: _Int64s, values: _Int64s | None, op: int
+) -> tuple[pa.Array, dict[str, pa.Array]]:
+    """Returns the last row of each key, in their order, and what the key's rows are together."""
+    index = KeyIndex(min(len(keys), 1 << 16))
+    slots = index.slots(keys)
     count = len(index)
     partial = np.zeros(count, np.int64)
     latest = np.zeros(count, np.int64)
     last = np.full(count, -1, np.int64)
-    values = _NOTHING if inputs.numbers is None else read_only(inputs.numbers)
-    kernels.combine(read_only(slots), read_only(inputs.timestamps), values, numbers.op, partial, latest, last)
-    order = last_first(last, len(inputs))
-    columns = {
-        "key": index.keys(order.astype(np.int32)),
-        "number": pa.array(partial[order]),
-        "timestamp": pa.array(latest[order]),
-    }
-    if inputs.headers is not None:
-        columns["headers"] = inputs.headers.take(pa.array(last[order]))
-    return pa.RecordBatch.from_pydict(columns).replace_schema_metadata({"kind": "combined"})
+    numbers = _NOTHING if values is None else read_only(values)
+    kernels.combine(read_only(slots), read_only(timestamps), numbers, op, partial, latest, last)
+    order = last_first(last, len(keys))
+    columns = {"number": partial, "timestamp": latest, "count": np.bincount(slots, minlength=count)}
+    return pa.array(last[order]), {name: pa.array(column[order]) for name, column in columns.items()}
 
 
 def one_by_one(inputs: Inputs) -> pa.RecordBatch:
     mask = None if inputs.valid is None else inputs.valid == 0
-    columns = {
-        "key": inputs.keys,
-        "number": pa.array(inputs.numbers, mask=mask),
-        "timestamp": pa.array(inputs.timestamps),
-    }
-    if inputs.headers is not None:
-        columns["headers"] = inputs.headers
-    return pa.RecordBatch.from_pydict(columns).replace_schema_metadata({"kind": "records"})
+    numbers, timestamps = pa.array(inputs.numbers, mask=mask), pa.array(inputs.timestamps)
+    return _packed("records", {"key": inputs.keys, "number": numbers, "timestamp": timestamps}, inputs.headers)
+
+
+def _packed(
+    kind: str, columns: dict[str, pa.Array], headers: pa.Array | None, rows: pa.Array | None = None
+) -> pa.RecordBatch:
+    """`rows`: the rows that the headers are taken of; None: all."""
+    if headers is not None:
+        columns["headers"] = headers if rows is None else headers.take(rows)
+    return pa.RecordBatch.from_pydict(columns).replace_schema_metadata({"kind": kind})
 
 
 def may_combine(inputs: Inputs, numbers: Numbers) -> bool:
@@ -137,7 +191,6 @@ def last_first(last: _Int64s, domain: int) -> _Int64s:
 class Updates:
     """The changes of a batch, in the order of the keys' last updates; a null number is a deletion."""
 
-    slots: Slots
     keys: pa.Array
     numbers: pa.Array
     timestamps: _Int64s
@@ -177,12 +230,16 @@ class NumberRows:
 
     def load(self, keys: pa.Array, values: pa.Array) -> None:
         """Loads rows as a store holds them. A later row of a key replaces an earlier one; null deletes it."""
-        slots = self._slots(keys)
-        bad = kernels.load_numbers(
-            *BinaryView.of(values).arguments, read_only(slots), self._present, self._times, self._rows
-        )
-        if bad >= 0:
-            raise FatalError(f"row {keys[bad].as_py()!r} of the state of {self._operator} is no number")
+        slots, valid = self._slots(keys), values.is_valid().to_numpy(zero_copy_only=False)
+        view = BinaryView.of(values.drop_null())
+        bad = np.flatnonzero(np.diff(view.offsets) != 16)
+        if len(bad):
+            key = keys.filter(values.is_valid())[int(bad[0])].as_py()
+            raise FatalError(f"row {key!r} of the state of {self._operator} is no number")
+        pairs = view.data[view.offsets[0] : view.offsets[-1]].view(">i8").reshape(-1, 2)
+        # Of equal slots, the last one stays.
+        self._present[slots] = valid
+        self._times[slots[valid]], self._rows[slots[valid]] = pairs[:, 0], pairs[:, 1]
 
     def take_changes(self) -> tuple[pa.Array, pa.Array] | None:
         """Returns keys and rows that changed since the last call, null for deleted rows; None if nothing changed."""
@@ -218,10 +275,7 @@ class NumberRows:
             self._headers.append((self._turns, payload.column("headers")))
         self._turns += rows
         timestamps = payload.column("timestamp").to_numpy()
-        if (payload.schema.metadata or {}).get(b"kind") == b"combined":
-            bad = self._apply_combined(slots, payload.column("number").to_numpy(), timestamps, order)
-        else:
-            bad = self._apply_records(slots, payload.column("number"), timestamps, order)
+        bad = self._apply(slots, payload.column("number"), timestamps, order)
         if bad >= 0:
             raise ProcessingError(
                 f"operator {self._operator} failed on key bytes {payload.column('key')[bad].as_py()!r}, timestamp "
@@ -239,7 +293,6 @@ class NumberRows:
         present = self._present[slots] != 0
         order = changed[touched]
         found = Updates(
-            slots=slots,
             keys=self._index.keys(slots),
             numbers=self._as_numbers(slots, present),
             timestamps=np.where(present, self._times[slots], self._forwarded[slots]),
@@ -249,29 +302,6 @@ class NumberRows:
         self._turns = 0
         self._headers = []
         return found
-
-    # Windows
-
-    def between(self, first: int, last: int) -> Slots:
-        """Returns the windows with first <= start <= last, by start and then by key bytes."""
-        count = len(self._index)
-        starts = self._starts[:count]
-        wanted = (self._present[:count] != 0) & (starts >= first) & (starts <= last)
-        slots: Slots = np.flatnonzero(wanted).astype(np.int32)
-        table = pa.table({"start": starts[slots], "key": self._index.keys(slots)})
-        order = pa.compute.sort_indices(table, [("start", "ascending"), ("key", "ascending")])
-        return np.asarray(slots[order.to_numpy()])
-
-    def of(self, slots: Slots) -> Updates:
-        """Returns these rows as they are."""
-        present = np.ones(len(slots), np.bool_)
-        return Updates(
-            slots=slots,
-            keys=self._index.keys(slots),
-            numbers=self._as_numbers(slots, present),
-            timestamps=self._times[slots],
-            headers=None,
-        )
 
     def remove_before(self, start: int) -> None:
         """Removes every window that starts earlier than this."""
@@ -293,54 +323,32 @@ class NumberRows:
                 self._starts = grown(self._starts, size, 0)
         if self._is_windowed and count > self._known_starts:
             new = np.arange(self._known_starts, count, dtype=np.int32)
-            view = BinaryView.of(self._index.keys(new))
-            starts = np.empty(len(new), np.int64)
-            kernels.read_window_starts(view.offsets, view.data, 12, starts)
-            self._starts[self._known_starts : count] = starts
+            self._starts[self._known_starts : count] = int64s(self._index.keys(new), -12, -4)
             self._known_starts = count
         return slots
 
-    def _apply_combined(self, slots: Slots, partial: _Int64s, timestamps: _Int64s, order: _Int64s) -> int:
-        numbers = self._numbers
-        return int(
-            kernels.apply_partials(
-                read_only(slots),
-                read_only(partial),
-                read_only(timestamps),
-                read_only(order),
-                numbers.op,
-                int(numbers.initial or 0),
-                numbers.initial is not None,
-                self._present,
-                self._times,
-                self._rows,
-                self._changed,
-            )
-        )
-
-    def _apply_records(self, slots: Slots, column: pa.Array, timestamps: _Int64s, order: _Int64s) -> int:
+    def _apply(self, slots: Slots, column: pa.Array, timestamps: _Int64s, order: _Int64s) -> int:
         numbers = self._numbers
         values, valid = numbers_of(column, numbers.is_double)
         if valid is None:
             valid = np.ones(len(values), np.uint8)
-        apply: Any = kernels.apply_doubles if numbers.is_double else kernels.apply_longs
-        rows = self._rows.view(np.float64) if numbers.is_double else self._rows
+        kernel: Any = kernels.apply_doubles if numbers.is_double else kernels.apply_longs
         given = 0 if numbers.initial is None else numbers.initial
-        initial = float(given) if numbers.is_double else int(given)
         return int(
-            apply(
+            kernel(
                 read_only(slots),
                 read_only(values),
                 read_only(valid),
                 read_only(timestamps),
                 read_only(order),
-                numbers.op,
-                initial,
+                kernels.SUM if numbers.op == kernels.COUNT else numbers.op,
+                float(given) if numbers.is_double else int(given),
                 numbers.initial is not None,
                 numbers.reduces,
+                not numbers.is_double,
                 self._present,
                 self._times,
-                rows,
+                self._rows.view(np.float64) if numbers.is_double else self._rows,
                 self._changed,
                 self._forwarded,
             )
@@ -351,11 +359,12 @@ class NumberRows:
         return pa.array(rows[slots], mask=None if present.all() else ~present)
 
     def _saved(self, slots: Slots) -> pa.Array:
+        present = self._present[slots] != 0
+        pairs = np.stack([self._times[slots], self._rows[slots]], axis=1)[present].astype(">i8")
         offsets = np.zeros(len(slots) + 1, np.int32)
-        out = np.empty(16 * len(slots), np.uint8)
-        bitmap = np.zeros((len(slots) + 7) // 8, np.uint8)
-        nulls = kernels.save_numbers(read_only(slots), self._present, self._times, self._rows, offsets, out, bitmap)
-        return binary_array(offsets, out, bitmap, nulls)
+        np.cumsum(16 * present, out=offsets[1:])
+        bitmap = np.packbits(present, bitorder="little")
+        return binary_array(offsets, pairs.reshape(-1), bitmap, len(slots) - int(present.sum()))
 
     def _headers_of(self, order: _Int64s) -> pa.Array | None:
         if not self._headers:

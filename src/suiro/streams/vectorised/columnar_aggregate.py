@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Origin, Record
+from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes import TimeWindowedSerde, double
 from suiro.streams.stores import OrderedMap
 from suiro.streams.times import UNKNOWN, OperatorTime
@@ -31,46 +32,18 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised import kernels
-from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, inputs_of
-from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts, headers_array
-from suiro.streams.vectorised.columns import Chunk, Column, is_exact
-from suiro.streams.vectorised.emission import Emission, without_tail
+from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, combine_windows, inputs_of
+from suiro.streams.vectorised.by_rules import ColumnContext, RulePath, Suffix
+from suiro.streams.vectorised.columns import Chunk, Column, headers_array, is_exact
+from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.numbers import Numbers, recognised
-from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
-from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types
-from suiro.streams.vectorised.suffix import Suffix
-from suiro.streams.vectorised.time_window_aggregate import combine_windows
+from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, check_input, read_chunk, types_of_input
 from suiro.streams.windows import EmitStrategy, TimeWindows
 
 _OPAQUE = pa.dictionary(pa.int8(), pa.null())
 """The type of windowed keys: no expression can look into them."""
 
 Records = Callable[[pa.RecordBatch], Iterable[tuple[Record, Origin]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payload:
-    """The message of a source task to a task for one chunk of an input partition. `seen`: the latest timestamp of all
-    records. `reached`: that of the records that came to the aggregate."""
-
-    columns: pa.RecordBatch
-    seen: int
-    reached: int
-
-    def packed(self) -> pa.RecordBatch:
-        """Returns the payload as one record batch."""
-        known = self.columns.schema.metadata or {}
-        more = {b"seen": str(self.seen), b"reached": str(self.reached)}
-        return self.columns.replace_schema_metadata({**known, **more})
-
-    @classmethod
-    def unpacked(cls, columns: pa.RecordBatch) -> Payload:
-        known = columns.schema.metadata
-        return cls(
-            columns=columns,
-            seen=int(known[b"seen"]),
-            reached=int(known[b"reached"]),
-        )
 
 
 def columnar_aggregate(
@@ -169,12 +142,9 @@ class ColumnarAggregate:
     def prepare(
         self,
         columns: pa.RecordBatch,
-        *,
         topic: str,
-        partition: int,
         records: Records,
-        failures: Failures,
-        dropped: dict[str, int],
+        context: ColumnContext,
     ) -> pa.RecordBatch:
         """Turns a chunk of an input partition into one payload. `columns`: as they are in the topic, or as they were
         carried from another task. `records`: reads them one by one."""
@@ -190,28 +160,23 @@ class ColumnarAggregate:
                 drops_null_values=self.windows is None,
             )
         except FALLBACK:
-            inputs, seen, left_out = self._by_rules(records(columns), partition, failures)
+            inputs, seen, left_out = self._by_rules(records(columns), context)
         if "time" in columns.schema.names:
             seen = max(seen, _latest(columns.column("time").to_numpy()))
-        add_counts(dropped, left_out)
+        context.drop(left_out)
         if self.windows is None:
-            return Payload(
-                columns=combine(inputs, self.numbers), seen=seen, reached=_latest(inputs.timestamps)
-            ).packed()
-        found = combine_windows(inputs, self.numbers, self.windows)
-        add_counts(dropped, {"late": found.late})
-        return Payload(columns=found.columns, seen=seen, reached=found.time).packed()
+            return _payload(combine(inputs, self.numbers), seen, _latest(inputs.timestamps))
+        found, time, late = combine_windows(inputs, self.numbers, self.windows)
+        context.drop({"late": late})
+        return _payload(found, seen, time)
 
     def _by_rules(
-        self, records: Iterable[tuple[Record, Origin]], partition: int, failures: Failures
+        self, records: Iterable[tuple[Record, Origin]], context: ColumnContext
     ) -> tuple[Inputs, int, dict[str, int]]:
         """Does the same record by record, also for the numbers."""
-        path = RulePath(self.topology, self.prefix, settings=self.settings, partition=partition, failures=failures)
+        path = RulePath(self.topology, self.prefix, self.settings, context)
         number_of = _number_function(self.numbers)
-        keys: list[bytes] = []
-        timestamps: list[int] = []
-        numbers: list[int | float | None] = []
-        headers: list[Any] = []
+        found: list[tuple[bytes, int, int | float | None, Headers]] = []
         dropped: Counter[str] = Counter()
         seen = UNKNOWN
 
@@ -226,28 +191,23 @@ class ColumnarAggregate:
                 dropped["null key" if record.key is None else "null value"] += 1
                 return
             key = self.spec.key.serialize(self._topic, record.key)
-            if number_of is not None:
-                numbers.append(number_of(record))
-            keys.append(key)
-            timestamps.append(record.timestamp)
-            headers.append(record.headers)
+            found.append((key, record.timestamp, number_of(record), record.headers))
 
         path.run(noted(), arrive)
         dropped.update(path.dropped)
-        valid = np.array([number is not None for number in numbers], np.uint8)
+        keys, timestamps, numbers, headers = zip(*found, strict=True) if found else ((), (), (), ())
         kind = np.float64 if self.numbers.is_double else np.int64
-        found = None if number_of is None else np.array([0 if number is None else number for number in numbers], kind)
-        return (
-            Inputs(
-                keys=pa.array(keys, pa.binary()),
-                timestamps=np.array(timestamps, np.int64),
-                numbers=found,
-                valid=None if number_of is None or valid.all() else valid,
-                headers=headers_array(headers),
-            ),
-            seen,
-            dropped,
+        valid = np.array([number is not None for number in numbers], np.uint8)
+        inputs = Inputs(
+            keys=pa.array(keys, pa.binary()),
+            timestamps=np.array(timestamps, np.int64),
+            numbers=None
+            if self.numbers.operand is None
+            else np.array([0 if number is None else number for number in numbers], kind),
+            valid=None if self.numbers.operand is None or valid.all() else valid,
+            headers=headers_array(headers),
         )
+        return inputs, seen, dropped
 
     # In the task
 
@@ -259,10 +219,7 @@ class ColumnarAggregate:
         payloads: Sequence[pa.RecordBatch],
         rows: NumberRows,
         times: OrderedMap,
-        *,
-        partition: int,
-        failures: Failures,
-        dropped: dict[str, int],
+        context: ColumnContext,
     ) -> list[Emission]:
         """Applies the payloads of one micro-batch to the rows, and returns the records that leave. The payloads of each
         input partition are in order."""
@@ -273,14 +230,15 @@ class ColumnarAggregate:
         length = 0 if windows is None else windows.size_ms + windows.grace_ms
         if windows is not None:
             time.closes_after(length)
-        for payload in map(Payload.unpacked, payloads):
+        for payload in payloads:
+            known = payload.schema.metadata
             if windows is None:
-                rows.apply(payload.columns)
+                rows.apply(payload)
             else:
-                late = rows.apply(payload.columns, max(time.current, time.closed), length)
-                add_counts(dropped, {"late": late})
-                time.observe(payload.reached)
-            task_time.observe(payload.seen)
+                late = rows.apply(payload, max(time.current, time.closed), length)
+                context.drop({"late": late})
+                time.observe(int(known[b"reached"]))
+            task_time.observe(int(known[b"seen"]))
         updates = rows.updates()
         if windows is not None and time.current > time.closed:
             time.closed = time.current
@@ -288,23 +246,23 @@ class ColumnarAggregate:
             rows.remove_before(time.closed - retention + 1)
         task_time.keep(times, "")
         time.keep(times, name)
-        return self._leave(updates, partition, failures, dropped)
+        return self._leave(updates, context)
 
-    def _leave(self, updates: Updates, partition: int, failures: Failures, dropped: dict[str, int]) -> list[Emission]:
-        if not self.suffixes or len(updates.slots) == 0:
+    def _leave(self, updates: Updates, context: ColumnContext) -> list[Emission]:
+        if not self.suffixes or len(updates.keys) == 0:
             return []
         serde: Any = self.spec.key
         keys = updates.keys
         if self.windows is not None:
             serde = TimeWindowedSerde(serde, self.windows.size_ms)
-            keys = without_tail(keys, 4)
+            keys = pc.binary_slice(keys, 0, -4)
         chunk = Chunk(
             key=Column(raw=keys, serde=serde, topic=self._topic),
             value=Column(values=updates.numbers),
             timestamps=updates.timestamps,
             headers=updates.headers,
         )
-        return [emission for suffix in self.suffixes for emission in suffix.leave(chunk, partition, failures, dropped)]
+        return [emission for suffix in self.suffixes for emission in suffix.leave(chunk, context)]
 
     def explain(self) -> list[str]:
         numbers = self.numbers
@@ -316,13 +274,20 @@ class ColumnarAggregate:
         return found
 
 
+def _payload(columns: pa.RecordBatch, seen: int, reached: int) -> pa.RecordBatch:
+    """Returns the message of a source task for one chunk of an input partition. `seen`: the latest timestamp of all
+    records. `reached`: that of the records that came to the aggregate."""
+    times = {"seen": str(seen), "reached": str(reached)}
+    return columns.replace_schema_metadata({**(columns.schema.metadata or {}), **times})
+
+
 def _latest(timestamps: Any) -> int:
     return int(timestamps.max()) if len(timestamps) else UNKNOWN
 
 
-def _number_function(numbers: Numbers) -> Any:
+def _number_function(numbers: Numbers) -> Callable[[Record], int | float | None]:
     if numbers.operand is None:
-        return None
+        return lambda record: None
     function = numbers.operand.as_callable("key_value")
 
     def number_of(record: Record) -> int | float | None:

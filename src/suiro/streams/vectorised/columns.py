@@ -8,13 +8,15 @@ rules run instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from suiro.protocol.columnar import HEADERS_TYPE
+from suiro.streams.records import Headers
 from suiro.streams.serdes import (
     AvroSerde,
     BooleanSerde,
@@ -245,8 +247,20 @@ class Chunk:
             places=None if self.places is None else self.places[indices],
         )
 
-    def with_key(self, key: Column) -> Chunk:
-        return replace(self, key=key)
 
-    def with_value(self, value: Column) -> Chunk:
-        return replace(self, value=value)
+def headers_array(headers: Sequence[Headers]) -> pa.Array | None:
+    """Returns the column of these headers; None if no record has any."""
+    if not any(headers):
+        return None
+    return pa.array([[{"key": name, "value": value} for name, value in each] for each in headers], HEADERS_TYPE)
+
+
+def headers_of(column: pa.Array | None) -> list[Headers] | None:
+    """Returns the headers of a column as `Record` has them."""
+    if column is None:
+        return None
+    return [tuple((item["key"], item["value"]) for item in each) if each else () for each in column.to_pylist()]
+
+
+def headers_in(columns: pa.RecordBatch) -> pa.Array | None:
+    return columns.column("headers") if "headers" in columns.schema.names else None

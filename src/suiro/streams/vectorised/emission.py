@@ -9,13 +9,16 @@ from typing import Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from suiro.streams.serdes import TimeWindowedSerde
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.topology.topology import Topology
-from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.columns import Chunk
-from suiro.streams.vectorised.key_index import BinaryView, binary_array, read_only
+from suiro.streams.vectorised.key_index import BinaryView, gathered, int64s
+
+_STAMPED_KINDS = ("key-value", "window", "global")
+_TIME_IN_KEY = {"session": (-16, -8), "versioned": (-8, None)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ def _emission(node: Node, chunk: Chunk) -> Emission:
         values=values,
         timestamps=chunk.timestamps,
         headers=chunk.headers,
-        partition_keys=without_tail(keys, 8) if isinstance(operator.key, TimeWindowedSerde) else None,
+        partition_keys=pc.binary_slice(keys, 0, -8) if isinstance(operator.key, TimeWindowedSerde) else None,
         null_keys=null_keys,
     )
 
@@ -70,28 +73,18 @@ def is_for_us(operator: Any) -> TypeGuard[Repartition]:
     return isinstance(operator, Repartition) and not operator.asked_for
 
 
-def without_tail(column: pa.Array, tail: int) -> pa.Array:
-    """Returns a binary column without nulls, with each row shorter by so many bytes."""
-    view = BinaryView.of(column)
-    offsets = np.zeros(len(column) + 1, np.int32)
-    size = int(view.offsets[-1]) - int(view.offsets[0])
-    out = np.empty(size, np.uint8)
-    kernels.cut_tails(view.offsets, view.data, tail, offsets, out)
-    return binary_array(offsets, out)
-
-
-def changelog_columns(keys: pa.Array, rows: pa.Array, now: int) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
-    """Returns changed rows of a store as its changelog gets them: keys, values without the timestamp in front, and that
-    timestamp. Deletions have the time `now`."""
-    view = BinaryView.of(rows)
-    starts = view.offsets[:-1].astype(np.int64)
-    sizes = np.diff(view.offsets).astype(np.int64)
-    if view.has_nulls:
-        sizes[~rows.is_valid().to_numpy(zero_copy_only=False)] = -1
-    timestamps = np.full(len(rows), max(now, 0), np.int64)
-    kernels.read_timestamps(view.data, read_only(starts), read_only(sizes), timestamps)
-    offsets = np.zeros(len(rows) + 1, np.int32)
-    out = np.empty(kernels.measure_rows(read_only(sizes), 8, offsets), np.uint8)
-    bitmap = np.zeros((len(rows) + 7) // 8, np.uint8)
-    nulls = kernels.gather_rows(view.data, read_only(starts), read_only(sizes), 8, offsets, out, bitmap)
-    return keys, binary_array(offsets, out, bitmap, nulls), np.maximum(timestamps, 0)
+def changelog_columns(kind: str, keys: pa.Array, rows: pa.Array, now: int) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Returns changed rows of a kind of store as its changelog gets them: values without the timestamp in front, and
+    that timestamp, or the one in the key. Other rows and deletions have the time `now`."""
+    valid = rows.is_valid().to_numpy(zero_copy_only=False)
+    if kind in _STAMPED_KINDS:
+        timestamps = int64s(rows.fill_null(bytes(8)), 0, 8)
+        view = BinaryView.of(rows)
+        starts = view.offsets.astype(np.int64)
+        sizes = np.where(valid, np.diff(starts) - 8, -1)
+        rows = gathered(view.data, starts[:-1] + 8, sizes, what="rows")
+    elif kind in _TIME_IN_KEY:
+        timestamps = int64s(keys, *_TIME_IN_KEY[kind])
+    else:
+        return rows, np.full(len(rows), max(now, 0), np.int64)
+    return rows, np.maximum(np.where(valid, timestamps, now), 0)

@@ -111,27 +111,11 @@ def _put_int64(out, at, value):
         out[at + place] = np.uint8((value >> (56 - 8 * place)) & 0xFF)
 
 
-@_inlined
-def _int64_at(data, at):
-    value = np.int64(0)
-    for place in range(8):
-        value = (value << 8) | np.int64(data[at + place])
-    return value
-
-
 # Keys to slots
 #
 # The table is open addressing with linear steps. An entry is 0 or (upper half of the hash | slot + 1). The keys lie one
 # behind the other in the arena; slot s is arena[starts[s]:starts[s + 1]]. Each table has a secret of its own in
 # `result[1]`, so that nobody can write keys that all have one hash.
-
-
-@_inlined
-def _mix(h):
-    h ^= h >> np.uint64(32)
-    h *= np.uint64(0xD6E8FEB86659FD93)
-    h ^= h >> np.uint64(32)
-    return h
 
 
 @_inlined
@@ -270,27 +254,6 @@ def rehash(table, arena, starts, result):
         table[place] = (np.int64(h >> np.uint64(32)) << 32) | (slot + 1)
 
 
-@compiled(BYTES_OUT, INT64S_OUT, INT32S_IN, INT, INT32S_OUT)
-def measure_keys(arena, starts, slots, added, offsets):
-    """Offsets of the keys of these slots, each `added` bytes longer; returns their sum, -1 where it exceeds 2 GB."""
-    size = np.int64(0)
-    for row in range(len(slots)):
-        offsets[row] = size
-        slot = slots[row]
-        size += starts[slot + 1] - starts[slot] + added
-        if size > 0x7FFFFFFF:
-            return np.int64(-1)
-    offsets[len(slots)] = size
-    return size
-
-
-@compiled(BYTES_OUT, INT64S_OUT, INT32S_IN, INT32S_OUT, BYTES_OUT)
-def gather_keys(arena, starts, slots, offsets, out):
-    for row in range(len(slots)):
-        slot = slots[row]
-        copy_bytes(out, offsets[row], arena, starts[slot], starts[slot + 1] - starts[slot])
-
-
 @compiled(BYTES_OUT, INT64S_OUT, INT32S_IN, INT64S_IN, INT32S_OUT, BYTES_OUT)
 def gather_window_keys(arena, starts, slots, window_starts, offsets, out):
     """Keys followed by the window's start and a sequence number of 0, as a window store has them."""
@@ -304,39 +267,7 @@ def gather_window_keys(arena, starts, slots, window_starts, offsets, out):
             out[at + size + 8 + place] = 0
 
 
-@compiled(INT32S_IN, BYTES_IN, INT, INT64S_OUT)
-def read_window_starts(offsets, data, tail, starts):
-    """The int64 that begins `tail` bytes before the end of each key."""
-    for row in range(len(starts)):
-        starts[row] = _int64_at(data, np.int64(offsets[row + 1]) - tail)
-
-
-@compiled(INT32S_IN, BYTES_IN, INT, INT32S_OUT, BYTES_OUT)
-def cut_tails(offsets, data, tail, out_offsets, out):
-    """Every row without its last `tail` bytes."""
-    at = np.int64(0)
-    for row in range(len(offsets) - 1):
-        out_offsets[row] = at
-        size = np.int64(offsets[row + 1]) - np.int64(offsets[row]) - tail
-        copy_bytes(out, at, data, np.int64(offsets[row]), size)
-        at += size
-    out_offsets[len(offsets) - 1] = at
-    return at
-
-
 # Combining in a chunk
-
-
-@_inlined
-def _combine(op, partial, slot, value, is_first):
-    if op == COUNT:
-        partial[slot] += 1
-    elif op == SUM:
-        partial[slot] += value
-    else:
-        better = value < partial[slot] if op == MIN else value > partial[slot]
-        if is_first or op == LAST or (better and op != FIRST):
-            partial[slot] = value
 
 
 @compiled(INT32S_IN, INT64S_IN, INT64S_IN, INT, INT64S_OUT, INT64S_OUT, INT64S_OUT)
@@ -347,118 +278,32 @@ def combine(slots, timestamps, values, op, partial, latest, last):
         if slot < 0:
             continue
         is_first = last[slot] < 0
-        _combine(op, partial, slot, values[row] if op != COUNT else np.int64(0), is_first)
+        if op == COUNT:
+            partial[slot] += 1
+        elif op == SUM:
+            partial[slot] += values[row]
+        else:
+            value = values[row]
+            better = value < partial[slot] if op == MIN else value > partial[slot]
+            if is_first or op == LAST or (better and op != FIRST):
+                partial[slot] = value
         if is_first or timestamps[row] > latest[slot]:
             latest[slot] = timestamps[row]
         last[slot] = row
 
 
-@_inlined
-def _pair_place(table, pair_slots, pair_starts, slot, start):
-    mask = np.int64(len(table) - 1)
-    h = _mix(np.uint64(slot) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(start))
-    place = np.int64(h & np.uint64(0x7FFFFFFF)) & mask
-    while True:
-        pair = table[place] - 1
-        if pair < 0 or (pair_slots[pair] == slot and pair_starts[pair] == start):
-            return place, pair
-        place = (place + 1) & mask
-
-
-@compiled(
-    *(INT32S_IN, INT64S_IN, INT64S_IN, INT),  # slots, timestamps, values, op
-    *(INT, INT, INT),  # size, advance, grace
-    *(INT32S_OUT, INT32S_OUT, INT64S_OUT),  # table, pairs' slots, pairs' starts
-    *(INT64S_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT),  # partial, latest, last, counts
-    INT64S_OUT,  # result: next row, number of pairs, time, late
-)
-def combine_windows(
-    slots,
-    timestamps,
-    values,
-    op,
-    size,
-    advance,
-    grace,
-    table,
-    pair_slots,
-    pair_starts,
-    partial,
-    latest,
-    last,
-    counts,
-    result,
-):
-    """The same per slot and window. Time is the latest timestamp of all records that have a slot.
-
-    Stops where there might be no room for all windows of the next record.
-    """
-    pairs = result[1]
-    time = result[2]
-    late = result[3]
-    width = (size - 1) // advance + 1
-    room = min(len(pair_slots), len(table) // 2)
-    row = result[0]
-    while row < len(slots):
-        slot = slots[row]
-        if slot >= 0:
-            if pairs + width > room:
-                break
-            timestamp = timestamps[row]
-            if timestamp > time:
-                time = timestamp
-            start = max(np.int64(0), timestamp - size + advance) // advance * advance
-            turn = np.int64(0)
-            while start <= timestamp:
-                if start <= time - size - grace:
-                    late += 1
-                else:
-                    place, pair = _pair_place(table, pair_slots, pair_starts, slot, start)
-                    is_first = pair < 0
-                    if is_first:
-                        pair = pairs
-                        pairs += 1
-                        table[place] = pairs
-                        pair_slots[pair] = slot
-                        pair_starts[pair] = start
-                        partial[pair] = 0
-                        counts[pair] = 0
-                        latest[pair] = timestamp
-                    elif timestamp > latest[pair]:
-                        latest[pair] = timestamp
-                    _combine(op, partial, pair, values[row] if op != COUNT else np.int64(0), is_first)
-                    counts[pair] += 1
-                    last[pair] = row * width + turn
-                if start > timestamp - advance:
-                    break  # the next start may be beyond 64 bits
-                start += advance
-                turn += 1
-        row += 1
-    result[0] = row
-    result[1] = pairs
-    result[2] = time
-    result[3] = late
-
-
-@compiled(INT32S_OUT, INT32S_OUT, INT64S_OUT, INT)
-def rehash_pairs(table, pair_slots, pair_starts, pairs):
-    for pair in range(pairs):
-        place, _ = _pair_place(table, pair_slots, pair_starts, pair_slots[pair], pair_starts[pair])
-        table[place] = pair + 1
-
-
 @compiled(
     *(INT32S_IN, INT64S_IN),  # slots, timestamps
     *(INT, INT, INT),  # size, advance, grace
-    *(INT64S_OUT, INT32S_OUT, INT64S_OUT, INT64S_OUT),  # rows, slots, starts, order of each piece
+    *(INT64S_OUT, INT32S_OUT, INT64S_OUT),  # rows, slots, starts of each piece
     INT64S_OUT,  # result: pieces, time, late
 )
-def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, starts, order, result):
-    """One piece for each record and window that takes it, in order; there is room for all."""
+def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, starts, result):
+    """One piece for each record and window that takes it, in order; there is room for all. Time is the latest timestamp
+    of all records that have a slot; `result` has it before and after."""
     pieces = np.int64(0)
     time = result[1]
     late = np.int64(0)
-    width = (size - 1) // advance + 1
     for row in range(len(slots)):
         if slots[row] < 0:
             continue
@@ -466,7 +311,6 @@ def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, sta
         if timestamp > time:
             time = timestamp
         start = max(np.int64(0), timestamp - size + advance) // advance * advance
-        turn = np.int64(0)
         while start <= timestamp:
             if start <= time - size - grace:
                 late += 1
@@ -474,12 +318,10 @@ def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, sta
                 rows[pieces] = row
                 out_slots[pieces] = slots[row]
                 starts[pieces] = start
-                order[pieces] = row * width + turn
                 pieces += 1
             if start > timestamp - advance:
-                break
+                break  # the next start may be beyond 64 bits
             start += advance
-            turn += 1
     result[0] = pieces
     result[1] = time
     result[2] = late
@@ -498,55 +340,7 @@ def _exceeds(one, other):
     return one < _LEAST - other
 
 
-@compiled(
-    *(INT32S_IN, INT64S_IN, INT64S_IN, INT64S_IN),  # slots, partial, latest, order
-    *(INT, INT, BOOL),  # op, initial, has an initial
-    *(BYTES_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT),  # present, times, numbers, changed
-)
-def apply_partials(slots, partial, latest, order, op, initial, has_initial, present, times, numbers, changed):
-    """Puts what was combined into the rows; `changed` is the order of a slot's last update.
-
-    Returns the row whose sum exceeds 64 bits, or -1.
-    """
-    for row in range(len(slots)):
-        slot = slots[row]
-        if slot < 0:
-            continue
-        value = partial[row]
-        if present[slot]:
-            before = numbers[slot]
-            if latest[row] > times[slot]:
-                times[slot] = latest[row]
-        else:
-            present[slot] = 1
-            before = initial
-            times[slot] = latest[row]
-            if not has_initial:
-                numbers[slot] = value
-                changed[slot] = order[row]
-                continue
-        if op in (COUNT, SUM):
-            if _exceeds(before, value):
-                return row
-            numbers[slot] = before + value
-        elif op == MIN:
-            numbers[slot] = min(before, value)
-        elif op == MAX:
-            numbers[slot] = max(before, value)
-        elif op == FIRST:
-            numbers[slot] = before
-        else:
-            numbers[slot] = value
-        changed[slot] = order[row]
-    return -1
-
-
-@compiled(
-    *(INT32S_IN, INT64S_IN, BYTES_IN, INT64S_IN, INT64S_IN),  # slots, numbers, valid, timestamps, order
-    *(INT, INT, BOOL, BOOL),  # op, initial, has an initial, an initial of reduce: the first value
-    *(BYTES_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT),
-)
-def apply_longs(
+def _apply(
     slots,
     values,
     valid,
@@ -556,13 +350,16 @@ def apply_longs(
     initial,
     has_initial,
     reduces,
+    is_whole,
     present,
     times,
     numbers,
     changed,
     forwarded,
 ):
-    """Records one after another, nulls included. A result of null deletes the row; `forwarded` is its timestamp.
+    """Records or parts one after another, nulls included: SUM to LAST. `initial`: what numbers come to; `reduces`: the
+    first number does instead. `is_whole`: a sum has 64 bits. `changed` is the order of a slot's last update. A result
+    of null deletes the row; `forwarded` is its timestamp.
 
     Returns the row whose sum exceeds 64 bits, or -1.
     """
@@ -582,7 +379,7 @@ def apply_longs(
             result, is_result = value, is_value
         elif op == SUM:
             result, is_result = before + value, known and is_value
-            if is_result and _exceeds(before, value):
+            if is_whole and is_result and _exceeds(before, value):
                 return row
         elif op in (MIN, MAX):
             result, is_result = before, known
@@ -601,89 +398,16 @@ def apply_longs(
     return -1
 
 
-@compiled(
-    *(INT32S_IN, _doubles_in, BYTES_IN, INT64S_IN, INT64S_IN),
-    *(INT, types.float64, BOOL, BOOL),
-    *(BYTES_OUT, INT64S_OUT, _doubles_out, INT64S_OUT, INT64S_OUT),
-)
-def apply_doubles(
-    slots,
-    values,
-    valid,
-    timestamps,
-    order,
-    op,
-    initial,
-    has_initial,
-    reduces,
-    present,
-    times,
-    numbers,
-    changed,
-    forwarded,
-):
-    """The same for doubles: SUM, FIRST, LAST."""
-    for row in range(len(slots)):
-        slot = slots[row]
-        if slot < 0:
-            continue
-        is_value = valid[row] != 0
-        was_there = present[slot] != 0
-        time = timestamps[row]
-        if was_there and times[slot] > time:
-            time = times[slot]
-        known = was_there or has_initial
-        before = numbers[slot] if was_there else initial
-        if not was_there and reduces:
-            result, is_result = values[row], is_value
-        elif op == SUM:
-            result, is_result = before + values[row], known and is_value
-        elif op == FIRST:
-            result, is_result = before, known
-        else:
-            result, is_result = values[row], is_value
-        present[slot] = is_result
-        numbers[slot] = result
-        times[slot] = time
-        forwarded[slot] = time
-        changed[slot] = order[row]
-    return -1
+def _applies(numbers_in, number, numbers_out):
+    return compiled(
+        *(INT32S_IN, numbers_in, BYTES_IN, INT64S_IN, INT64S_IN),  # slots, values, valid, timestamps, order
+        *(INT, number, BOOL, BOOL, BOOL),  # op, initial, has an initial, reduces, is whole
+        *(BYTES_OUT, INT64S_OUT, numbers_out, INT64S_OUT, INT64S_OUT),  # present, times, numbers, changed, forwarded
+    )(_apply)
 
 
-@compiled(*COLUMN, INT32S_IN, BYTES_OUT, INT64S_OUT, INT64S_OUT)
-def load_numbers(offsets, data, bitmap, first_bit, has_nulls, slots, present, times, numbers):
-    """Rows as a store has them, timestamp and number of 8 bytes each; returns a row of another size, or -1."""
-    for row in range(len(slots)):
-        slot = slots[row]
-        if _is_null(bitmap, first_bit, has_nulls, row):
-            present[slot] = 0
-            continue
-        start = np.int64(offsets[row])
-        if np.int64(offsets[row + 1]) - start != 16:
-            return row
-        present[slot] = 1
-        times[slot] = _int64_at(data, start)
-        numbers[slot] = _int64_at(data, start + 8)
-    return -1
-
-
-@compiled(INT32S_IN, BYTES_OUT, INT64S_OUT, INT64S_OUT, INT32S_OUT, BYTES_OUT, BYTES_OUT)
-def save_numbers(slots, present, times, numbers, offsets, out, bitmap):
-    """The same back: offsets, bytes and bitmap of a column; returns how many are null."""
-    at = np.int64(0)
-    nulls = np.int64(0)
-    for row in range(len(slots)):
-        slot = slots[row]
-        offsets[row] = at
-        if present[slot]:
-            _put_int64(out, at, times[slot])
-            _put_int64(out, at + 8, numbers[slot])
-            at += 16
-            bitmap[row >> 3] |= np.uint8(1 << (row & 7))
-        else:
-            nulls += 1
-    offsets[len(slots)] = at
-    return nulls
+apply_longs = _applies(INT64S_IN, INT, INT64S_OUT)
+apply_doubles = _applies(_doubles_in, types.float64, _doubles_out)
 
 
 # Rows of a table
@@ -691,13 +415,9 @@ def save_numbers(slots, present, times, numbers, offsets, out, bitmap):
 # Per slot: where its row begins in a buffer of bytes and how long it is, -1 for none.
 
 
-@compiled(
-    *COLUMN,  # values
-    *(INT32S_IN, INT64S_IN, BOOL),  # slots, timestamps, whether they are put in front
-    *(BYTES_OUT, INT64S_OUT, INT64S_OUT, INT),  # buffer, places, sizes; where to write
-)
-def put_rows(offsets, data, bitmap, first_bit, has_nulls, slots, timestamps, adds_time, buffer, places, sizes, at):
-    """The last row of each slot stays. Returns the buffer's end."""
+@compiled(*COLUMN, INT32S_IN, BYTES_OUT, INT64S_OUT, INT64S_OUT, INT)
+def put_rows(offsets, data, bitmap, first_bit, has_nulls, slots, buffer, places, sizes, at):
+    """The last row of each slot stays. `at`: where to write in the buffer. Returns the buffer's end."""
     for row in range(len(slots)):
         slot = slots[row]
         if slot < 0:
@@ -709,10 +429,6 @@ def put_rows(offsets, data, bitmap, first_bit, has_nulls, slots, timestamps, add
         size = np.int64(offsets[row + 1]) - start
         places[slot] = at
         sizes[slot] = size
-        if adds_time:
-            _put_int64(buffer, at, timestamps[row])
-            at += 8
-            sizes[slot] = size + 8
         copy_bytes(buffer, at, data, start, size)
         at += size
     return at
@@ -775,39 +491,14 @@ def meet_rows(
     return at
 
 
-@compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT64S_OUT)
-def read_timestamps(data, places, sizes, timestamps):
-    """The int64 that each row begins with; left as it is where the size is -1."""
-    for row in range(len(places)):
-        if sizes[row] >= 8:
-            timestamps[row] = _int64_at(data, places[row])
-
-
-@compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT, INT32S_OUT, BYTES_OUT, BYTES_OUT)
-def gather_rows(buffer, places, sizes, skipped, offsets, out, bitmap):
-    """Rows from the buffer without their first `skipped` bytes; null where the size is -1. Returns how many are null.
-
-    `offsets` is filled by `measure_rows`.
-    """
+@compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT32S_OUT, BYTES_OUT, BYTES_OUT)
+def gather_rows(buffer, places, sizes, offsets, out, bitmap):
+    """Rows from the buffer, to `offsets`; null where the size is negative. Returns how many are null."""
     nulls = np.int64(0)
     for row in range(len(places)):
         if sizes[row] < 0:
             nulls += 1
             continue
         bitmap[row >> 3] |= np.uint8(1 << (row & 7))
-        copy_bytes(out, offsets[row], buffer, places[row] + skipped, sizes[row] - skipped)
+        copy_bytes(out, offsets[row], buffer, places[row], sizes[row])
     return nulls
-
-
-@compiled(INT64S_IN, INT, INT32S_OUT)
-def measure_rows(sizes, skipped, offsets):
-    """Offsets of such rows; returns their sum, -1 where it exceeds 2 GB."""
-    size = np.int64(0)
-    for row in range(len(sizes)):
-        offsets[row] = size
-        if sizes[row] >= 0:
-            size += sizes[row] - skipped
-            if size > 0x7FFFFFFF:
-                return np.int64(-1)
-    offsets[len(sizes)] = size
-    return size

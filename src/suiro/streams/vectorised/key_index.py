@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from suiro.errors import FatalError
 from suiro.streams.vectorised import kernels
@@ -96,31 +97,25 @@ class KeyIndex:
         kernels.find_keys(*BinaryView.of(keys).arguments, self._table, self._arena, self._starts, self._result, slots)
         return slots
 
-    def keys(self, slots: Slots | None = None) -> pa.Array:
-        """Returns the keys of these slots, or of all slots in their order."""
-        if slots is None:
-            slots = np.arange(len(self), dtype=np.int32)
-        offsets, out = self._room(slots, 0)
-        kernels.gather_keys(self._arena, self._starts, read_only(slots), offsets, out)
-        return binary_array(offsets, out)
+    def keys(self, slots: Slots) -> pa.Array:
+        """Returns the keys of these slots."""
+        return gathered(self._arena, self._starts[slots], self._sizes(slots), what="keys")
 
     def pieces(self, slots: Slots, sizes: _Int64s) -> list[Slots]:
         """Divides slots into parts, each with keys and rows for one array. `sizes`: those of the rows."""
-        ends = np.cumsum(self._starts[slots + 1] - self._starts[slots] + np.maximum(sizes, 0))
+        ends = np.cumsum(self._sizes(slots) + np.maximum(sizes, 0))
         return np.split(slots, np.flatnonzero(np.diff(ends // PIECE_BYTES)) + 1)
 
     def window_keys(self, slots: Slots, starts: _Int64s) -> pa.Array:
         """Returns the keys of a window store: key, start, and sequence number 0."""
-        offsets, out = self._room(slots, 12)
+        offsets = _offsets_of(self._sizes(slots) + 12, "keys")
+        out = np.empty(offsets[-1], np.uint8)
         kernels.gather_window_keys(self._arena, self._starts, read_only(slots), read_only(starts), offsets, out)
         return binary_array(offsets, out)
 
-    def _room(self, slots: Slots, added: int) -> tuple[Slots, _Bytes]:
-        offsets = np.zeros(len(slots) + 1, np.int32)
-        size = kernels.measure_keys(self._arena, self._starts, read_only(slots), added, offsets)
-        if size < 0:
-            raise FatalError("keys of more than 2 GB in one micro-batch of one task; read fewer at a time")
-        return offsets, np.empty(size, np.uint8)
+    def _sizes(self, slots: Slots) -> _Int64s:
+        sizes: _Int64s = self._starts[slots + 1] - self._starts[slots]
+        return sizes
 
     def _grow(self, size: int) -> None:
         """Makes room for one more key of this size, and for as many again as there are."""
@@ -135,12 +130,35 @@ class KeyIndex:
             kernels.rehash(self._table, self._arena, self._starts, self._result)
 
 
+def int64s(column: pa.Array, start: int, stop: int | None) -> _Int64s:
+    """Returns the big-endian number between two places of each row. There are no nulls."""
+    found = pc.binary_slice(column, start, stop)
+    return np.frombuffer(found.buffers()[2], ">i8", len(found)).astype(np.int64)
+
+
 def binary_array(offsets: Slots, data: _Bytes, bitmap: _Bytes | None = None, nulls: int = 0) -> pa.Array:
     """Returns a binary column of these buffers."""
     validity = None if bitmap is None or nulls == 0 else pa.py_buffer(bitmap)
     return pa.Array.from_buffers(
         pa.binary(), len(offsets) - 1, [validity, pa.py_buffer(offsets), pa.py_buffer(data)], nulls
     )
+
+
+def gathered(data: _Bytes, places: _Int64s, sizes: _Int64s, *, what: str) -> pa.Array:
+    """Returns a binary column of pieces of the data; null where the size is negative. `what`: for an error."""
+    offsets = _offsets_of(np.maximum(sizes, 0), what)
+    out = np.empty(offsets[-1], np.uint8)
+    bitmap = np.zeros((len(places) + 7) // 8, np.uint8)
+    nulls = kernels.gather_rows(read_only(data), read_only(places), read_only(sizes), offsets, out, bitmap)
+    return binary_array(offsets, out, bitmap, nulls)
+
+
+def _offsets_of(sizes: _Int64s, what: str) -> Slots:
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    if offsets[-1] > 0x7FFFFFFF:
+        raise FatalError(f"{what} of more than 2 GB in one micro-batch of one task; read fewer at a time")
+    return offsets.astype(np.int32)
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

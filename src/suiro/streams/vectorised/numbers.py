@@ -19,14 +19,7 @@ from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.stateless import Reason, Types
 
 _OPS = {"add": kernels.SUM, "least": kernels.MIN, "greatest": kernels.MAX}
-_NAMES = {
-    kernels.COUNT: "count",
-    kernels.SUM: "sum",
-    kernels.MIN: "min",
-    kernels.MAX: "max",
-    kernels.FIRST: "first",
-    kernels.LAST: "last",
-}
+_NAMES = ("count", "sum", "min", "max", "first", "last")  # of the numbers of `kernels`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,7 @@ from suiro.streams.topology.nodes import Node, Sink, StreamAggregate, StreamTabl
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate, columnar_aggregate
 from suiro.streams.vectorised.emission import Emission, emissions, is_for_us
-from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
-from suiro.streams.vectorised.stateless import Chain, Reason
+from suiro.streams.vectorised.stateless import Chain, Reason, check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, columnar_join
 
 

@@ -1,7 +1,8 @@
 """Chains of stateless operators, a chunk at a time: filter, map_values, select_key, branch, merge.
 
-Functions must be expressions. A chunk that the columns cannot do (data without a common type, a sum beyond 64 bits)
-raises one of `FALLBACK`, and the rules run on it, record by record; they say what is wrong, if anything is.
+Functions must be expressions. A chunk that the columns cannot do (data without a common type, a sum beyond 64 bits,
+bytes the serde cannot read, a negative timestamp) raises one of `FALLBACK`, and the rules run on it, record by record;
+they say what is wrong, if anything is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 from suiro.errors import UsageError
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
-from suiro.streams.serdes import NaturalSerde, NotColumnarError, Serde
+from suiro.streams.extractors import FailOnInvalidTimestamp
+from suiro.streams.serdes import BytesSerde, NaturalSerde, NotColumnarError, Serde
 from suiro.streams.topology.nodes import (
     Branch,
     Filter,
@@ -32,7 +34,7 @@ from suiro.streams.topology.nodes import (
     ToStream,
 )
 from suiro.streams.topology.topology import Topology
-from suiro.streams.vectorised.columns import Chunk, Column, is_usable, type_of
+from suiro.streams.vectorised.columns import Chunk, Column, headers_in, is_usable, type_of
 
 FALLBACK = (UsageError, pa.ArrowException)
 """The errors that say that the rules must run on a chunk instead."""
@@ -138,9 +140,9 @@ class Chain:
                 holds = _holds(predicate, chunk)
                 chunk = chunk.filter(~holds if negated else holds)
             case MapValues(mapper=mapper):
-                chunk = chunk.with_value(_computed(mapper, chunk))
+                chunk = replace(chunk, value=_computed(mapper, chunk))
             case SelectKey(mapper=mapper):
-                chunk = chunk.with_key(_computed(mapper, chunk))
+                chunk = replace(chunk, key=_computed(mapper, chunk))
             case Branch(predicates=predicates):
                 self._part(predicates, chunk, pieces)
                 return
@@ -236,12 +238,8 @@ def _result_type(node: Node, function: Function, types: Types, kind: str) -> pa.
 
 def columns_of(function: Expression, chunk: Chunk) -> Columns:
     """Returns the columns that the function reads."""
-    roots = function.roots()
-    return Columns(
-        value=chunk.value.read if "value" in roots else None,
-        key=chunk.key.read if "key" in roots else None,
-        timestamp=pa.array(chunk.timestamps),
-    )
+    read: dict[str, pa.Array] = {root: getattr(chunk, root).read for root in function.roots() if root != "timestamp"}
+    return {**read, "timestamp": pa.array(chunk.timestamps)}
 
 
 def _holds(predicate: Any, chunk: Chunk) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -284,3 +282,50 @@ def joined(pieces: list[Chunk], order: np.ndarray[Any, np.dtype[np.int64]] | Non
         else np.concatenate([piece.places for piece in pieces if piece.places is not None]),
     )
     return whole if order is None else whole.take(order)
+
+
+# Inputs
+
+
+def check_input(node: Node) -> None:
+    """Raises `Reason` if the input cannot be read as columns."""
+    operator = node.operator
+    assert isinstance(operator, Source | Repartition)
+    if isinstance(operator, Source):
+        extractor = operator.timestamp
+        if extractor is not None and not isinstance(extractor, FailOnInvalidTimestamp):
+            raise Reason(f"{node.name}: a timestamp extractor looks at each record")
+    elif operator.is_change:
+        raise Reason(f"{node.name}: changes of a table travel")
+    for serde in (operator.key, operator.value):
+        if not is_usable(serde):
+            raise Reason(f"{node.name}: serde {serde.name} reads values one by one")
+
+
+def types_of_input(node: Node) -> Types:
+    operator = node.operator
+    assert isinstance(operator, Source | Repartition)
+    return Types.of(operator.key, operator.value)
+
+
+def read_chunk(node: Node, columns: pa.RecordBatch, topic: str, *, fields: frozenset[str] | None = None) -> Chunk:
+    """`columns`: key and value as bytes, timestamp, perhaps headers. `fields`: all that expressions read of values that
+    are objects; None: perhaps all of them. Raises one of `FALLBACK`."""
+    operator = node.operator
+    assert isinstance(operator, Source | Repartition)
+    timestamps = columns.column("timestamp").to_numpy()
+    if isinstance(operator, Source) and len(timestamps) and int(timestamps.min()) < 0:
+        raise NotColumnarError("timestamp", topic, "a timestamp is negative")
+    return Chunk(
+        key=_column(columns.column("key"), operator.key, topic),
+        value=_column(columns.column("value"), operator.value, topic, fields),
+        timestamps=timestamps,
+        headers=headers_in(columns),
+    )
+
+
+def _column(raw: Any, serde: Serde, topic: str, fields: frozenset[str] | None = None) -> Column:
+    found = Column(raw=raw, serde=serde, topic=topic, fields=fields)
+    if not isinstance(serde, BytesSerde):
+        found.read  # noqa: B018 — reads them all, so that bytes which are not sound are found here
+    return found

@@ -9,9 +9,9 @@ Data that columns cannot do raises one of `FALLBACK` before anything has changed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from suiro.streams.errors import ProcessingError, described
 from suiro.streams.expressions.expression import Expression
-from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
+from suiro.streams.expressions.on_arrow import evaluate, result_type
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.serdes import NotColumnarError
 from suiro.streams.serdes.block_forms import decode_block
@@ -29,12 +29,19 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology.nodes import Node, StoreSpec, StreamTableJoin, TableSource
 from suiro.streams.topology.topology import SubTopology, Topology
-from suiro.streams.vectorised.by_rules import Failures, add_counts
+from suiro.streams.vectorised.by_rules import ColumnContext, Suffix
 from suiro.streams.vectorised.columns import Chunk, Column, is_exact, is_usable, type_of
 from suiro.streams.vectorised.emission import Emission
-from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
-from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, joined
-from suiro.streams.vectorised.suffix import Suffix
+from suiro.streams.vectorised.stateless import (
+    FALLBACK,
+    Chain,
+    Reason,
+    Types,
+    check_input,
+    joined,
+    read_chunk,
+    types_of_input,
+)
 from suiro.streams.vectorised.table import Met, TableRows
 
 ROWS_AT_ONCE = 32_768
@@ -93,7 +100,21 @@ def columnar_join(topology: Topology, sub: SubTopology, join: Node, settings: Ta
     covered |= {node.name for node in suffix.nodes}
     if covered != inside | {node.name for node in sub.inputs}:
         raise Reason(f"{', '.join(sorted(inside - covered))} is beside the way through {join.name}")
-    return ColumnarJoin(topology, join, table, spec, chains, Suffix(topology, suffix, settings))
+    left = _fields(operator.joiner, "left")
+    return ColumnarJoin(
+        topology=topology,
+        join=join,
+        operator=operator,
+        table=table,
+        spec=spec,
+        chains=chains,
+        suffix=Suffix(topology, suffix, settings),
+        fields={name: chain.fields(lambda end: left if end is join else None) for name, chain in chains.items()},
+    )
+
+
+def _fields(joiner: Any, side: Literal["left", "right"]) -> frozenset[str] | None:
+    return joiner.fields(side) if isinstance(joiner, Expression) else None
 
 
 def _result_type(join: Node, operator: StreamTableJoin, stream: Types | None, spec: StoreSpec) -> pa.DataType | None:
@@ -113,59 +134,37 @@ def _result_type(join: Node, operator: StreamTableJoin, stream: Types | None, sp
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnarJoin:
-    kind: Literal["join"] = "join"
+    """The columnar form of a join. `fields`: those that are read of an input's values, as `Chain.fields` returns them.
+    The table keeps its rows as a whole."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        join: Node,
-        table: Node,
-        spec: StoreSpec,
-        chains: dict[str, Chain],
-        suffix: Suffix,
-    ) -> None:
-        operator = join.operator
-        assert isinstance(operator, StreamTableJoin)
-        self.store = spec.name
-        self._topology = topology
-        self._join = join
-        self._table = table
-        self._spec = spec
-        self._chains = chains
-        self._suffix = suffix
-        self._joiner = operator.joiner
-        self._is_left = operator.join == "left"
-        self._topic = f"{spec.name}-changelog"
-        joiner = operator.joiner
-        left, self._right_fields = (
-            (joiner.fields("left"), joiner.fields("right")) if isinstance(joiner, Expression) else (None, None)
-        )
-        self.fields = {name: chain.fields(lambda end: left if end is join else None) for name, chain in chains.items()}
-        """The fields that are read of an input's values, as `Chain.fields` returns them. The table keeps its rows as a
-        whole."""
+    kind: Literal["join"] = field(default="join", init=False)
+    topology: Topology
+    join: Node
+    operator: StreamTableJoin
+    table: Node
+    spec: StoreSpec
+    chains: Mapping[str, Chain]
+    suffix: Suffix
+    fields: Mapping[str, frozenset[str] | None]
+
+    @property
+    def store(self) -> str:
+        return self.spec.name
+
+    @property
+    def topic(self) -> str:
+        return f"{self.spec.name}-changelog"
+
+    @property
+    def is_left(self) -> bool:
+        return self.operator.join == "left"
 
     def new_rows(self) -> TableRows:
         return TableRows()
 
-    def arrive(self, input_partitions: Sequence[InputChunks]) -> Arrived:
-        """Returns what arrived. `input_partitions` are in the order in which ties are settled; none may have to wait
-        for another.
-
-        Raises one of `FALLBACK`; the rules must then run the micro-batch.
-        """
-        return Arrived(self, input_partitions)
-
-    def run(
-        self,
-        arrived: Arrived,
-        rows: TableRows,
-        times: OrderedMap,
-        *,
-        partition: int,
-        failures: Failures,
-        dropped: dict[str, int],
-    ) -> Iterator[Emission]:
+    def run(self, arrived: Arrived, rows: TableRows, times: OrderedMap, context: ColumnContext) -> Iterator[Emission]:
         """Puts the new rows into the table, and yields the results piece by piece. To be exhausted before the rows'
         changes are taken."""
         records = arrived.records
@@ -174,30 +173,22 @@ class ColumnarJoin:
         task_time.restore(times, "")
         task_time.observe(arrived.seen)
         task_time.keep(times, "")
-        add_counts(dropped, arrived.dropped)
+        context.drop(arrived.dropped)
         if records is None or met is None:
             return
-        if not self._is_left:
+        if not self.is_left:
             records, met = records.filter(met.found), met.take(met.found)
         for piece in met.pieces(ROWS_AT_ONCE, BYTES_AT_ONCE):
             some = records.slice(piece.start, piece.stop - piece.start)
-            yield from self._joined(some, rows, met.take(piece), partition, failures, dropped)
+            yield from self._joined(some, rows, met.take(piece), context)
 
-    def _joined(
-        self,
-        records: Chunk,
-        rows: TableRows,
-        met: Met,
-        partition: int,
-        failures: Failures,
-        dropped: dict[str, int],
-    ) -> list[Emission]:
+    def _joined(self, records: Chunk, rows: TableRows, met: Met, context: ColumnContext) -> list[Emission]:
         left, right = records.value.read, self._decoded(rows, met)
-        joiner: Any = self._joiner
+        joiner: Any = self.operator.joiner
         values: pa.Array | list[Any] | None = None
         if isinstance(joiner, Expression):
             if right is not None:
-                columns = Columns(left=left, right=right, timestamp=pa.array(records.timestamps))
+                columns = {"left": left, "right": right, "timestamp": pa.array(records.timestamps)}
                 with suppress(*FALLBACK):
                     values = evaluate(joiner, columns)
             joiner = joiner.as_callable("left_right")
@@ -205,9 +196,9 @@ class ColumnarJoin:
             others = self._one_by_one(rows.values(met)) if right is None else right.to_pylist()
             values = self._by_rows(joiner, records, left.to_pylist(), others)
         if isinstance(values, list):
-            return self._suffix.leave_by_rules(records, values, partition, failures, dropped)
-        chunk = records.with_value(Column(values=values))
-        return self._suffix.leave(chunk, partition, failures, dropped)
+            return self.suffix.leave_by_rules(records, values, context)
+        chunk = replace(records, value=Column(values=values))
+        return self.suffix.leave(chunk, context)
 
     def _decoded(self, rows: TableRows, met: Met) -> pa.Array | None:
         """Returns the rows as a column; None if they are no column. The table has changed by then, so the micro-batch
@@ -221,10 +212,10 @@ class ColumnarJoin:
             return None
 
     def _one_by_one(self, rows: pa.Array) -> list[Any]:
-        return decode_block(self._spec.value, rows.to_pylist(), self._topic)
+        return decode_block(self.spec.value, rows.to_pylist(), self.topic)
 
     def _column(self, rows: pa.Array) -> Column:
-        return Column(raw=rows, serde=self._spec.value, topic=self._topic, fields=self._right_fields)
+        return Column(raw=rows, serde=self.spec.value, topic=self.topic, fields=_fields(self.operator.joiner, "right"))
 
     def _by_rows(self, joiner: Any, records: Chunk, ones: list[Any], others: list[Any]) -> pa.Array | list[Any]:
         """Returns results as a column, or as a list if they have no common type."""
@@ -235,7 +226,7 @@ class ColumnarJoin:
             row = len(found)
             key = records.key.bytes_for(records.key.serde, "").slice(row, 1).to_pylist()
             raise ProcessingError(
-                f"operator {self._join.name} failed on a record with key bytes {key}, timestamp "
+                f"operator {self.join.name} failed on a record with key bytes {key}, timestamp "
                 f"{int(records.timestamps[row])}: {described(error)}. Fix the function, or set "
                 'on_processing_error to "skip" or "dead-letter:<topic>"'
             ) from error
@@ -248,11 +239,11 @@ class ColumnarJoin:
             return found
 
     def explain(self) -> list[str]:
-        is_python = not isinstance(self._joiner, Expression)
+        is_python = not isinstance(self.operator.joiner, Expression)
         how = "columns; its joiner is Python, called for each pair" if is_python else "columns"
-        found = [f"{self._join.name}: {how}", f"{self._table.name}: columns"]
-        ends = (self._join, self._table)
-        for chain in (*self._chains.values(), self._suffix.chain):
+        found = [f"{self.join.name}: {how}", f"{self.table.name}: columns"]
+        ends = (self.join, self.table)
+        for chain in (*self.chains.values(), self.suffix.chain):
             found += [f"{node.name}: columns" for node in chain.nodes if node not in ends]
         return found
 
@@ -269,7 +260,8 @@ class _Piece:
 
 
 class Arrived:
-    """The records that came to both sides in a micro-batch, input partition by input partition."""
+    """The records that came to both sides in a micro-batch. `input_partitions` are in the order in which ties are
+    settled; none may have to wait for another. Raises one of `FALLBACK`; the rules must then run the micro-batch."""
 
     def __init__(self, columnar: ColumnarJoin, input_partitions: Sequence[InputChunks]) -> None:
         self._columnar = columnar
@@ -281,7 +273,7 @@ class Arrived:
             latest = UNKNOWN
             for columns in _parts(input_partition.columns):
                 chunk = read_chunk(
-                    columnar._topology.node(input_partition.input),
+                    columnar.topology.node(input_partition.input),
                     columns,
                     input_partition.topic,
                     fields=columnar.fields[input_partition.input],
@@ -290,10 +282,10 @@ class Arrived:
                 latest = int(reached[-1])
                 self.seen = max(self.seen, latest)
                 chunk = replace(chunk, places=np.arange(len(chunk)))
-                for end, piece in columnar._chains[input_partition.input].run(chunk).items():
-                    self._add(piece, reached, is_stream=end == columnar._join.name)
+                for end, piece in columnar.chains[input_partition.input].run(chunk).items():
+                    self._add(piece, reached, is_stream=end == columnar.join.name)
         if sum(values.nbytes for values in self._values) > TABLE_BYTES_MAX:
-            raise NotColumnarError("table", columnar._topic, "its rows of this micro-batch are too large")
+            raise NotColumnarError("table", columnar.topic, "its rows of this micro-batch are too large")
         self.records = self._in_order()
         """The stream's records in the order of the join; None if there are none."""
 
@@ -301,12 +293,12 @@ class Arrived:
         columnar = self._columnar
         if is_stream:
             chunk = chunk.present("value", self.dropped)
-        if not (is_stream and columnar._is_left):
+        if not (is_stream and columnar.is_left):
             chunk = chunk.present("key", self.dropped)
         if len(chunk) == 0:
             return
-        keys = chunk.key.bytes_for(columnar._spec.key, columnar._topic)
-        values = None if is_stream else chunk.value.bytes_for(columnar._spec.value, columnar._topic)
+        keys = chunk.key.bytes_for(columnar.spec.key, columnar.topic)
+        values = None if is_stream else chunk.value.bytes_for(columnar.spec.value, columnar.topic)
         self._pieces.append(_Piece(keys, reached[chunk.places], chunk.timestamps, values))
         if is_stream:
             self._stream.append(chunk)
@@ -335,7 +327,7 @@ class Arrived:
         stream = self._stream
         if all(each.type == read[0].type for each in read):
             # What the joiner does not read of them goes no further.
-            stream = [chunk.with_value(Column(values=each)) for chunk, each in zip(stream, read, strict=True)]
+            stream = [replace(chunk, value=Column(values=each)) for chunk, each in zip(stream, read, strict=True)]
         chunk = joined(stream, None) if len(stream) > 1 else stream[0]
         chunk.value.read  # noqa: B018 — is there before anything changes
         if len(self._pieces) > 1:

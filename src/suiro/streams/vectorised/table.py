@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from suiro.errors import FatalError
 from suiro.streams.vectorised import kernels
-from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, grown, read_only
+from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, gathered, grown, read_only
 
 _Int64s = npt.NDArray[np.int64]
 _ROOM = 1024
@@ -79,16 +78,8 @@ class TableRows:
         view = BinaryView.of(rows)
         slots = self._slots(keys)
         self._reserve(int(view.offsets[-1]) - int(view.offsets[0]))
-        stamps = np.zeros(len(slots), np.int64)
         self._end = kernels.put_rows(
-            *view.arguments,
-            read_only(slots),
-            read_only(stamps),
-            False,
-            self._buffer,
-            self._places,
-            self._sizes,
-            self._end,
+            *view.arguments, read_only(slots), self._buffer, self._places, self._sizes, self._end
         )
 
     def change(self, keys: pa.Array, rows: pa.Array) -> None:
@@ -112,7 +103,7 @@ class TableRows:
     def row(self, key: bytes) -> bytes | None:
         """Returns the row of a key as a store holds it; None if there is none."""
         met = self.look_up(pa.array([key], pa.binary()))
-        found: bytes | None = self._gathered(met.places, met.sizes, 0)[0].as_py()
+        found: bytes | None = gathered(self._buffer, met.places, met.sizes, what="rows")[0].as_py()
         return found
 
     def look_up(self, keys: pa.Array) -> Met:
@@ -124,7 +115,7 @@ class TableRows:
 
     def values(self, met: Met) -> pa.Array:
         """Returns the rows without the timestamps in front; null if there is no row."""
-        return self._gathered(met.places, met.sizes, _STAMP)
+        return gathered(self._buffer, met.places + _STAMP, met.sizes - _STAMP, what="rows")
 
     def meet(
         self,
@@ -166,7 +157,7 @@ class TableRows:
         """Returns keys and rows, in equal chunks."""
         pieces = self._index.pieces(slots, self._sizes[slots])
         keys = [self._index.keys(piece) for piece in pieces]
-        rows = [self._gathered(self._places[piece], self._sizes[piece], 0) for piece in pieces]
+        rows = [gathered(self._buffer, self._places[piece], self._sizes[piece], what="rows") for piece in pieces]
         return pa.chunked_array(keys, pa.binary()), pa.chunked_array(rows, pa.binary())
 
     def _slots(self, keys: pa.Array) -> Slots:
@@ -183,18 +174,6 @@ class TableRows:
         needed = self._end + size
         if needed > len(self._buffer):
             self._buffer = grown(self._buffer, max(needed, 2 * len(self._buffer)), 0)
-
-    def _gathered(self, places: _Int64s, sizes: _Int64s, skipped: int) -> pa.Array:
-        offsets = np.zeros(len(places) + 1, np.int32)
-        size = kernels.measure_rows(read_only(sizes), skipped, offsets)
-        if size < 0:
-            raise FatalError("rows of more than 2 GB in one micro-batch of one task; read fewer at a time")
-        out = np.empty(size, np.uint8)
-        bitmap = np.zeros((len(places) + 7) // 8, np.uint8)
-        nulls = kernels.gather_rows(
-            read_only(self._buffer), read_only(places), read_only(sizes), skipped, offsets, out, bitmap
-        )
-        return binary_array(offsets, out, bitmap, nulls)
 
     def _compact(self) -> None:
         """Frees the bytes of old rows and the deleted keys when they are the larger part."""

@@ -44,10 +44,11 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.stores import OrderedMap
 from suiro.streams.vectorised import key_index, stream_table_join
 from suiro.streams.vectorised.aggregate import NumberRows
+from suiro.streams.vectorised.by_rules import ColumnContext
 from suiro.streams.vectorised.numbers import Numbers
 from suiro.streams.vectorised.plan import columnar_form_of
 from suiro.streams.vectorised.stateless import FALLBACK, Reason
-from suiro.streams.vectorised.stream_table_join import InputChunks
+from suiro.streams.vectorised.stream_table_join import Arrived, InputChunks
 from suiro.streams.vectorised.table import TableRows
 
 
@@ -415,8 +416,8 @@ def test_results_leave_before_later_records_are_joined(monkeypatch: pytest.Monke
         InputChunks(input=name, topic=topic, columns=[columns_of(of_table if topic == "table" else rows)])
         for name, topic in inputs
     ]
-    arrived, table = columnar.arrive(chunks), columnar.new_rows()
-    results = columnar.run(arrived, table, OrderedMap(), partition=0, failures=Gathered(), dropped={})
+    arrived, table = Arrived(columnar, chunks), columnar.new_rows()
+    results = columnar.run(arrived, table, OrderedMap(), ColumnContext(0, Gathered().dead_letter, {}))
     found = [(len(result), list(calls)) for result in results]
     assert found == [(2, [0, 1]), (2, [0, 1, 2, 3]), (2, [0, 1, 2, 3, 4, 5])]
 
@@ -431,7 +432,7 @@ def test_more_of_a_table_than_an_array_takes_is_the_rules_work() -> None:
     ]
     assert columns.columnar.kind == "join"
     with pytest.raises(FALLBACK):
-        columns.columnar.arrive(chunks)
+        Arrived(columns.columnar, chunks)
 
 
 def test_rows_of_a_table_are_given_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
