@@ -101,7 +101,7 @@ class Running:
 
     def __post_init__(self) -> None:
         self.store = SimpleNamespace(newest_cuts=lambda: [] if self.cut is None else [self.cut])
-        self.follower = SimpleNamespace(error=None, pid=1, failures=0)
+        self.follower = SimpleNamespace(error=None, pid=1)
         self.pipeline = SimpleNamespace(status=lambda: {"state": "running", "error": None})
         self.served = SimpleNamespace(metrics=self.metrics)
 
@@ -235,20 +235,6 @@ def test_of_a_pipeline_that_is_down_no_input_lag_is_known(kept: Kept) -> None:
     wait_until(lambda: input_lag_ms() == 0, what="its lag")
     version.pipeline_status = None
     assert input_lag_ms() is None
-
-
-def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
-    """Its pipeline is well and says ready; readers would never see it."""
-    kept.two()
-    kept.journal.change("delays", lambda now: lifecycle.retire(now, 2), who="ada")
-    kept.journal.deploy()
-    follower = kept.version(3).follower
-    follower.error, follower.failures = FatalError("a key of delays.v3 has 2 items"), 2
-    threading.Event().wait(0.05)
-    assert kept.journal.now.version(3).state == "building"
-    follower.failures = 3
-    kept.ends_in("alone")
-    assert kept.journal.now.version(3).error == "its rows cannot be served: a key of delays.v3 has 2 items"
 
 
 LASTING = [

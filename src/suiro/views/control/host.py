@@ -36,11 +36,11 @@ from suiro.views.control.journal_keys import KEY_FILE, Keys
 from suiro.views.control.limit import Limit
 from suiro.views.control.reconciler import Reconciler
 from suiro.views.control.running import HostEnvironment
-from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import code_id
 from suiro.views.pipeline.inputs import check_names
 from suiro.views.pipeline.pace import ask_throttle, check_throttle
+from suiro.views.pipeline.shared_jvm import SharedJvm
 from suiro.views.serving.served import Served
 from suiro.views.state import (
     LARGEST_LAG_MS,

@@ -21,10 +21,10 @@ from suiro.foundation.process import Backoff
 from suiro.views.control import lifecycle, rollback_conditions
 from suiro.views.control.journal import Journal
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion, free
-from suiro.views.control.supervision import FAILURES
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.lag import SeenCuts, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
+from suiro.views.pipeline.supervision import FAILURES
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.state import (
     NO_CONDITIONS,
@@ -221,7 +221,7 @@ class Reconciler:
             "pipeline": pipeline,
             "shared_jvm": jvm,
             "follower_pid": running.follower.pid,
-            "follower_error": None if running.follower.error is None else str(running.follower.error),
+            "follower_error": running.follower.error,
             "folder": str(running.folder),
             "error": version.error or pipeline["error"] or (jvm and jvm["error"]),
         }
@@ -345,7 +345,7 @@ class Reconciler:
 
     def _tend_readiness(self, view: View) -> None:
         """Marks a version as ready when its pipeline is, and the store has the pipeline's cut. Marks it as failed if
-        the store cannot take its rows, which the pipeline does not notice."""
+        that could not be noted before."""
         for version in view.live:
             known = self._known(version.number)
             running, failed = known.running, known.failed
@@ -354,9 +354,6 @@ class Reconciler:
             if failed is not None:
                 known.failed = None
                 self._gave_up(version.number, failed)
-                continue
-            if running.follower.failures >= FAILURES:
-                self._gave_up(version.number, f"its rows cannot be served: {running.follower.error}")
                 continue
             status = running.pipeline_status
             if status is None or status.state != "ready":

@@ -20,14 +20,14 @@ from suiro.errors import ConfigError
 from suiro.foundation import process
 from suiro.foundation.files import replace_file
 from suiro.spark import can_share_jvm
-from suiro.views.control.shared_jvm import SharedJvm
-from suiro.views.control.supervision import Supervisor
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.folder import LOG, SPEC
 from suiro.views.pipeline.follower import CODE_NAME, LOG_NAME, Follower
 from suiro.views.pipeline.inputs import own_topics
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
+from suiro.views.pipeline.shared_jvm import SharedJvm
+from suiro.views.pipeline.supervision import Supervisor
 from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.served import Served
 from suiro.views.settings import RunSettings
@@ -131,6 +131,7 @@ class RunningVersion:
             location,
             bootstrap_servers=environment.bootstrap_servers,
             client_settings=environment.client_settings,
+            gave_up=lambda error: gave_up(f"its rows cannot be served: {error}"),
         )
         with contextlib.ExitStack() as stack:
             self.store: Store = stack.enter_context(open_store(spec, location))
