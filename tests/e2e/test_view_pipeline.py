@@ -22,8 +22,8 @@ from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.views import Cut, CutLog, RowCodec, VersionSpec, topology_of
 from suiro.views.pipeline.archive import Code, archive_of, code_id
+from suiro.views.pipeline.pace import ask_throttle
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
-from suiro.views.pipeline.throttle import write_throttle
 
 # CI's time: three and six starts of Spark. The demo goes the same way in every CI run, its kill included.
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
@@ -223,11 +223,11 @@ def test_lost_state_a_throttle_and_a_leader_that_is_gone(world: World) -> None:
 
     two, code = world.spec(2, leader=one)
     world.place(two).mkdir()
-    write_throttle(world.place(two), 0)
+    ask_throttle(world.place(two), 0)
     second = world.start(two, code)
     world.until(second, two, lambda status: status.progress is not None)
     assert not [cut for cut in world.cuts(two) if any(cut.inputs.values())], "it pauses"
-    write_throttle(world.place(two), None)
+    ask_throttle(world.place(two), None)
     world.until_ready(second, two)
 
     # The leader stands still though there is more: the other one goes on alone, and is met again.

@@ -1,7 +1,7 @@
 """The input records of one row of a store: a topology replayed up to the ends of its input, within limits.
 
 Only nodes from which records reach the store run. Where a row can be made only of records with its own key, the others
-are skipped (`rekey_point`, `prefilter`). The records that are found are checked: alone, they must make the same row.
+are skipped (`prefilter`). The records that are found are checked: alone, they must make the same row.
 
 A replay that reaches a limit says which. Its row is then that of the input so far.
 """
@@ -18,9 +18,8 @@ from typing import Any
 from suiro.clock import Clock
 from suiro.errors import UsageError
 from suiro.lineage.inputs import InputRecord, Log, global_topics
-from suiro.lineage.prefilter import Checked, KeyPrefilter
+from suiro.lineage.prefilter import Checked, KeyPrefilter, RekeyPoints, rekey_points_of
 from suiro.lineage.provenance import Link, Place, TracingInterpreter, sources_of
-from suiro.lineage.rekey_point import RekeyPoints, rekey_points_of
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record

@@ -26,8 +26,7 @@ from suiro.streams.dsl.registries import with_registry
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWindowedSerde
-from suiro.streams.topology.nodes import Repartition, Sink
-from suiro.views.arrival import by_arrival
+from suiro.streams.topology.nodes import Repartition, Sink, StreamGlobalTableJoin, StreamTableJoin
 
 Serve = Literal["sqlite", "postgres"]
 WINDOW_COLUMNS = ("window_start", "window_end")
@@ -100,9 +99,8 @@ class VersionSpec:
     `code`: the SHA-256 of the archive. `entry`: "app.py:function" in it. `inputs`: the source topics. `settings`: see
     `settings`. `leader_cuts_topic`: the cuts of the version beside which it is built, None for the first version.
     `journal_id`: the id of the topic in which it was deployed, which tells versions of different logs apart. It is
-    empty with a broker that has no topic ids. `by_arrival`: joins whose results depend on the order of arrival
-    (`arrival`). `internal_topics`: the changelogs and repartition topics that it writes. None: an earlier build, which
-    did not note them, deployed the version.
+    empty with a broker that has no topic ids. `by_arrival`: see the function. `internal_topics`: the changelogs and
+    repartition topics that it writes. None: an earlier build, which did not note them, deployed the version.
     """
 
     view: str
@@ -343,3 +341,30 @@ def _plain(value: Any) -> Any:
 
 def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def by_arrival(topology: Topology) -> tuple[str, ...]:
+    """Returns the names of the joins whose result depends on which of two records was processed first.
+
+    A stream record that joins a table takes the row that is there when it is processed. In live operation, that depends
+    on which record was written first; in a rebuild, on the timestamps. So two versions of the same code may differ in
+    such rows, and `compare` says so. A join with a versioned table and a grace period is none of them.
+    """
+    return tuple(
+        node.name
+        for node in topology.nodes
+        if isinstance(node.operator, StreamGlobalTableJoin)
+        or (isinstance(node.operator, StreamTableJoin) and not node.operator.grace_ms)
+    )
+
+
+def note_of(joins_by_version: dict[int, tuple[str, ...]]) -> str | None:
+    """Returns a note for a comparison that finds differences, or None without such joins."""
+    told = [f"version {number} by {', '.join(joins)}" for number, joins in joins_by_version.items() if joins]
+    if not told:
+        return None
+    return (
+        f"Some differences may come from the order of arrival and not from the code: {'; '.join(told)} joins each "
+        "record of a stream with the row that a table has at that moment, which in a rebuild is decided by timestamps. "
+        "A versioned table with grace=... makes it the same always."
+    )

@@ -10,8 +10,7 @@ import pytest
 from suiro.streams import Joined, Materialized, StreamsBuilder, serdes
 from suiro.streams_spark.plan import plan
 from suiro.views import view
-from suiro.views.arrival import by_arrival, note_of
-from suiro.views.definition import VersionSpec, topology_of
+from suiro.views.definition import VersionSpec, by_arrival, note_of, topology_of
 
 
 def streams(builder: StreamsBuilder) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from suiro.views.analysis.compare.values import Tolerance
 from suiro.views.control.journal import MAX_BATCH_BYTES
 from suiro.views.cuts import Cut
 from suiro.views.store import open_store
-from suiro.views.store.places import place_of
+from suiro.views.store.keys import place_of
 from suiro.views.store.rows import Digest, Row
 
 Rows = Mapping[tuple[Any, ...], Any]

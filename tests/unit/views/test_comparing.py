@@ -20,7 +20,7 @@ from suiro.clock import ManualClock, SystemClock
 from suiro.errors import TransientError, UsageError
 from suiro.views.control import comparing, isolated
 from suiro.views.control.comparing import Comparing
-from suiro.views.control.limit import Limit
+from suiro.views.control.isolated import Limit
 from suiro.views.control.running import HostEnvironment
 from suiro.views.definition import VersionSpec
 from suiro.views.state import Routing, Version, View

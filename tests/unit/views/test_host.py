@@ -19,7 +19,7 @@ from suiro.testing import node
 from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
 from suiro.views.control.host import Host, HostConfig
-from suiro.views.pipeline.throttle import read_throttle
+from suiro.views.pipeline.pace import read_throttle
 from suiro.views.state import (
     ALL,
     ConcurrentChangeError,

@@ -22,9 +22,8 @@ from suiro.errors import TransientError
 from suiro.foundation.http import Guard, HttpServer, Users, listen_on
 from suiro.views import Views
 from suiro.views.cuts import Cut
-from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.reads import routes
-from suiro.views.serving.served import Served
+from suiro.views.serving.served import ReadMetrics, Served
 from suiro.views.state import UnknownViewError
 from suiro.views.store import open_store
 from suiro.views.store.tables import Store

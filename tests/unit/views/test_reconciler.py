@@ -23,10 +23,9 @@ from suiro.views.control.reconciler import Reconciler, _CurrentShare
 from suiro.views.control.running import HostEnvironment
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.pace import ask_throttle
+from suiro.views.pipeline.pace import ask_throttle, read_throttle
 from suiro.views.pipeline.progress import Progress
-from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.serving.read_metrics import ReadMetrics
+from suiro.views.serving.served import ReadMetrics
 from suiro.views.state import (
     NO_CONDITIONS,
     Change,

@@ -180,7 +180,7 @@ def test_no_view_has_the_name_of_what_is_the_hosts(name: str) -> None:
 HOST = """
 import sys, threading
 from suiro.views.control.isolated import run_isolated
-from suiro.views.control.limit import Limit
+from suiro.views.control.isolated import Limit
 given = {"code_file": sys.argv[1], "entry": "app.py:f"}
 run_isolated("check", given, limit=Limit("it", stopping=threading.Event(), seconds=600))
 """

@@ -12,7 +12,7 @@ from typing import Self
 
 from suiro.views.control.host import HostConfig, locked
 from suiro.views.control.journal import Journal
-from suiro.views.control.journal_doubts import SEEN_FILE
+from suiro.views.control.journal_records import SEEN_FILE
 from suiro.views.state import POSITIONS, position_of
 
 

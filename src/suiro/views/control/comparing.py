@@ -14,12 +14,10 @@ from typing import Any
 
 from suiro.clock import Clock
 from suiro.errors import UsageError
-from suiro.views.arrival import note_of
-from suiro.views.control.isolated import run_isolated
+from suiro.views.control.isolated import Limit, run_isolated
 from suiro.views.control.journal import Journal
-from suiro.views.control.limit import Limit
 from suiro.views.control.running import HostEnvironment
-from suiro.views.definition import VersionSpec
+from suiro.views.definition import VersionSpec, note_of
 from suiro.views.serving.served import Served
 from suiro.views.state import position_of
 

@@ -29,11 +29,10 @@ from suiro.clock import SystemClock
 from suiro.errors import ConfigError, UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control.comparing import Comparing
-from suiro.views.control.isolated import run_isolated
+from suiro.views.control.isolated import Limit, run_isolated
 from suiro.views.control.journal import Journal
-from suiro.views.control.journal_doubts import SEEN_FILE
 from suiro.views.control.journal_keys import KEY_FILE, Keys
-from suiro.views.control.limit import Limit
+from suiro.views.control.journal_records import SEEN_FILE
 from suiro.views.control.reconciler import Reconciler
 from suiro.views.control.running import HostEnvironment
 from suiro.views.definition import VersionSpec

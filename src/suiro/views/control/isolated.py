@@ -1,4 +1,4 @@
-"""Runs user code and long tasks in a separate process: the check of a deploy, compare, explain.
+"""Runs user code and long tasks in a separate process, within limits: the check of a deploy, compare, explain.
 
 The host answers reads, and user code must not stop, slow or crash it. So the host starts `python -m
 suiro.views.control.isolated` for each task, writes one JSON object to it, and reads one (`foundation.answering`).
@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from suiro.clock import sleep_s
+from suiro.clock import Clock, SystemClock, sleep_s
+from suiro.errors import TransientError
 from suiro.foundation import process
 from suiro.foundation.answering import answer, answered
-from suiro.views.control.limit import Limit
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
 from suiro.views.store.json_text import encodable
@@ -199,7 +199,7 @@ def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut:
 
 def _as_in_stores(keys: list[tuple[Any, ...]], old: Any, new: Any) -> list[tuple[Any, ...]]:
     """Converts the parts of keys, typed or in JSON, to the types that they have in either store."""
-    from suiro.views.store.key_text import key_of_values
+    from suiro.views.store.keys import key_of_values
 
     types = tuple(a | b for a, b in zip(old.key_types(), new.key_types(), strict=True))
     return [key_of_values(key, old.spec.key, types) for key in keys]
@@ -235,3 +235,50 @@ def _place(error: BaseException) -> str:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1], int(sys.argv[2])))
+
+
+class Limit:
+    """Begins when it is created. `what`: the name of the task in the error, "the comparison". Thread-safe."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        stopping: threading.Event,
+        seconds: float,
+        gone: threading.Event | None = None,
+        longer: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        """`stopping`: set when the host ends. `gone`: set when nobody waits for the answer any more. `longer`: the end
+        of the message, which says how to get more time."""
+        self._what = what
+        self._stopping = stopping
+        self.seconds = seconds
+        self._gone = gone
+        self._longer = longer
+        self._clock = clock or SystemClock()
+        self._begun_ms = self._clock.monotonic_ms()
+
+    @property
+    def is_over(self) -> bool:
+        return self._why() is not None
+
+    def check(self, detail: str = "") -> None:
+        """Raises `TransientError` once it is over. `detail`: the end of the message."""
+        why = self._why()
+        if why is not None:
+            raise TransientError(f"{self._what} was ended after {self.elapsed_s:.0f} s: {why}{detail}")
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self._clock.monotonic_ms() - self._begun_ms) / 1000
+
+    def _why(self) -> str | None:
+        if self._stopping.is_set():
+            return "the host ends"
+        if self._gone is not None and self._gone.is_set():
+            return "its caller has gone"
+        if self.elapsed_s > self.seconds:
+            return f"it may take {self.seconds:g} s{self._longer}"
+        return None

@@ -60,25 +60,23 @@ from suiro.foundation.parts import in_parts
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
-from suiro.views.control.journal_doubts import (
-    JournalNotTrustedError,
-    Seen,
-    doubt_of,
-    said_of,
-)
 from suiro.views.control.journal_keys import Keys, Signer
 from suiro.views.control.journal_records import (
     HOST_KEY,
     SIGNATURE,
+    JournalNotTrustedError,
     JournalRecord,
     Known,
+    Seen,
     apply,
     as_bytes,
     code_key,
     comparison_record,
+    doubt_of,
     event_records,
     forgetting_records,
     mending_records,
+    said_of,
     sealed,
 )
 from suiro.views.state import Change, ConcurrentChangeError, UnknownViewError, View

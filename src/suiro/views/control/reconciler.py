@@ -22,10 +22,9 @@ from suiro.views.control import lifecycle, rollback_conditions
 from suiro.views.control.journal import Journal
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion, free
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.lag import SeenCuts, lag_of
-from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
+from suiro.views.pipeline.pace import Pace, ask_throttle, read_throttle
+from suiro.views.pipeline.progress import InputLag, SeenCuts, lag_of
 from suiro.views.pipeline.supervision import FAILURES
-from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.state import (
     NO_CONDITIONS,
     RefusedChangeError,

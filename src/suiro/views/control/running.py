@@ -28,8 +28,7 @@ from suiro.views.pipeline.inputs import own_topics
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
 from suiro.views.pipeline.shared_jvm import SharedJvm
 from suiro.views.pipeline.supervision import Supervisor
-from suiro.views.serving.read_metrics import ReadMetrics
-from suiro.views.serving.served import Served
+from suiro.views.serving.served import ReadMetrics, Served
 from suiro.views.settings import RunSettings
 from suiro.views.store import open_store
 from suiro.views.store.rows import (

@@ -25,8 +25,7 @@ from suiro.clock import Clock, SystemClock
 from suiro.errors import TransientError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Allowance, evenly_limited, least_of
-from suiro.views.pipeline.stride import Stride
-from suiro.views.pipeline.throttle import Budget, read_throttle
+from suiro.views.pipeline.pace import Budget, Stride, read_throttle
 
 if TYPE_CHECKING:
     from suiro.views.cuts import Cut
@@ -163,7 +162,7 @@ class VersionPace:
     """The `suiro.spark.Pace` of one version: its throttle or its stride, then its leader. Picklable without its state,
     which stays in the process that plans.
 
-    `takes_more`: micro-batches of a long backlog may be larger than the limit (`stride`).
+    `takes_more`: micro-batches of a long backlog may be larger than the limit (`pace`).
     """
 
     def __init__(

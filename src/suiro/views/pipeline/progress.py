@@ -1,12 +1,14 @@
-"""The progress of a version: position, rate, time left, and whether it has caught up. Pure."""
+"""The progress of a version: position, rate, time left, whether it has caught up, and its lag behind another. Pure."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from suiro.foundation.types import TopicPartition
+from suiro.views.cuts import Cut
 
 READY_WITHIN_MS = 10_000
 WINDOW_MS = 15_000
@@ -64,3 +66,62 @@ class Arrival:
             return True
         self._target, self._set_ms = target, now_ms
         return all(at.get(place, 0) >= offset for place, offset in target.items())
+
+
+SEEN_MAX = 1_000
+
+
+def lag_of(
+    cut: Cut | None, serving: Iterable[Cut], now_ms: int, *, age_ms: Callable[[Cut], int] = lambda _: 0
+) -> int | None:
+    """Returns for how long the serving version has had what this cut lacks, None if nothing shows it.
+
+    `serving`: its kept cuts, the newest first; read only as far as needed. `now_ms` is of the clock that cuts are made
+    by. That clock may be set back, so a cut is at least as old as `age_ms` says.
+    """
+    missing = None
+    for one in serving:
+        if cut is None:
+            return None
+        if cut.covers(one):
+            break
+        missing = one
+    return 0 if missing is None else max(0, now_ms - missing.time_ms, age_ms(missing))
+
+
+class SeenCuts:
+    """The times at which the cuts of a version were seen first, by a clock that is never set back. The caller passes
+    the times."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._times: list[int] = []
+
+    def note(self, cut: Cut, now_ms: int) -> None:
+        if self._numbers and self._numbers[-1] >= cut.number:
+            return
+        self._numbers, self._times = (
+            [*self._numbers[-SEEN_MAX:], cut.number],
+            [*self._times[-SEEN_MAX:], now_ms],
+        )
+
+    def age_ms(self, cut: Cut, now_ms: int) -> int:
+        """Returns the time since this cut, or a later one, was seen; 0 if neither was."""
+        at = bisect_left(self._numbers, cut.number)
+        return now_ms - self._times[at] if at < len(self._times) else 0
+
+
+class InputLag:
+    """Measures for how long a version has lacked records of its inputs. The caller passes the times."""
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[int, int]] = deque()  # the time since which the inputs have so many records
+        self.ms = 0
+
+    def note(self, now_ms: int, done: int, total: int) -> None:
+        """Notes how many of the `total` input records are in the output now."""
+        if not self._ends or self._ends[-1][1] != total:
+            self._ends.append((now_ms, total))
+        while self._ends and self._ends[0][1] <= done:
+            self._ends.popleft()
+        self.ms = now_ms - self._ends[0][0] if self._ends else 0

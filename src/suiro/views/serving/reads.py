@@ -41,13 +41,22 @@ from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import HttpLimits, is_let_in, requests_of_one
 from suiro.numerals import natural
 from suiro.views.cuts import Cut
-from suiro.views.serving.answers import WaitedError, error_answer, json_answer
-from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
+from suiro.views.serving.answers import (
+    PageToken,
+    WaitedError,
+    as_of,
+    error_answer,
+    head_text,
+    json_answer,
+    offsets_of,
+    row_text,
+    rows_text,
+)
 from suiro.views.serving.served import Served, waking
 from suiro.views.serving.subscriptions import Subscription, event_id
 from suiro.views.state import UnknownViewError
 from suiro.views.store.conditions import DEFAULT_LIMIT, Condition
-from suiro.views.store.key_text import key_of, parts_of
+from suiro.views.store.keys import key_of, parts_of
 from suiro.views.store.tables import Store
 
 READING_THREADS = 8

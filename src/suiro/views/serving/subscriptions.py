@@ -21,7 +21,7 @@ from typing import Any
 
 from suiro.errors import SuiroError, UsageError
 from suiro.views.cuts import Cut
-from suiro.views.serving.reading import changes_text, head_text
+from suiro.views.serving.answers import changes_text, head_text
 from suiro.views.serving.served import Served, waking
 from suiro.views.store.rows import CutGoneError
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from suiro.errors import UsageError
 from suiro.views.store.json_text import words_in
-from suiro.views.store.places import AFTER_ALL, after, place_of, prefix_of
+from suiro.views.store.keys import AFTER_ALL, after, place_of, prefix_of
 
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "prefix")
 DEFAULT_LIMIT = 100

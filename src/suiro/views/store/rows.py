@@ -10,7 +10,7 @@ from typing import Any
 from suiro.errors import FatalError, TransientError, UsageError
 from suiro.views.cuts import Cut
 from suiro.views.store.json_text import canonical, encodable, row_hash, servable, words_of
-from suiro.views.store.places import place_of
+from suiro.views.store.keys import JSON_TYPES, KeyTypes, place_of
 
 ALL_BITS = (1 << 64) - 1
 
@@ -96,10 +96,6 @@ class Digest:
         return cls(rows, total & ALL_BITS)
 
 
-KeyTypes = tuple[frozenset[str], ...]
-"""For each column of the key, the types that its values have had. They decide how a part of a path is read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Rows of a cut, each key once, ready to be written."""
@@ -107,9 +103,6 @@ class Prepared:
     upserts: list[tuple[bytes, int, str, str, list[str]]]  # place, hash, key as JSON, value, words
     deletes: list[bytes]
     types: KeyTypes
-
-
-JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def prepare(

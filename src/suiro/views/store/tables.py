@@ -30,13 +30,12 @@ from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
 from suiro.views.store.conditions import DEFAULT_LIMIT, Condition, Query, SearchWord
-from suiro.views.store.places import AFTER_ALL, place_of
+from suiro.views.store.keys import AFTER_ALL, KeyTypes, place_of
 from suiro.views.store.rows import (
     Change,
     CutGoneError,
     Digest,
     Found,
-    KeyTypes,
     NoCutError,
     Page,
     Prepared,

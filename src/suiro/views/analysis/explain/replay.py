@@ -32,7 +32,7 @@ from suiro.streams.serdes import natural
 from suiro.streams.topology.nodes import Node, Sink
 from suiro.streams.topology.topology import Topology
 from suiro.views.definition import RowCodec
-from suiro.views.store.places import place_of
+from suiro.views.store.keys import place_of
 
 OUTPUT = "view-output"
 """The name of the node that writes a view's rows."""

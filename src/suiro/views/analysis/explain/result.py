@@ -9,10 +9,9 @@ from typing import Any
 from suiro.foundation.types import TopicPartition
 from suiro.lineage import Place
 from suiro.views.analysis.compare.values import Difference, plain
-from suiro.views.analysis.explain.kinds import Effect
+from suiro.views.analysis.explain.kinds import Effect, Trait
 from suiro.views.analysis.explain.path import Stop
 from suiro.views.analysis.explain.replay import Key
-from suiro.views.analysis.explain.traits import Trait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,10 @@ from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.compare.values import ABSENT, Columns, Comparator, columns_of, is_number, plain
-from suiro.views.analysis.explain.kinds import Group, RowEffect, Sorted, sort_records
+from suiro.views.analysis.explain.kinds import Group, RowEffect, Sorted, sort_records, traits_of
 from suiro.views.analysis.explain.path import Path, Stop, parted, paths_of, shown
 from suiro.views.analysis.explain.replay import Key, Replay, RowKey, Side, Traced, replay, reproduces
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
-from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, VersionSpec
 
 EXAMPLES = 3

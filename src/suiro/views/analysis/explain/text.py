@@ -10,10 +10,9 @@ from typing import Any
 
 from suiro.views.analysis.compare.text import figure, inputs_text, key_text
 from suiro.views.analysis.compare.values import ABSENT, is_number
-from suiro.views.analysis.explain.kinds import Effect
+from suiro.views.analysis.explain.kinds import Effect, Trait
 from suiro.views.analysis.explain.path import Stop
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
-from suiro.views.analysis.explain.traits import Trait
 
 VALUE_CHARS = 100
 ROW_COLUMNS_SHOWN = 12
