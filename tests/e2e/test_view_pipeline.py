@@ -55,7 +55,7 @@ class World:
         self.client.create_topics([NewTopic(self.topic, PARTITIONS, configs={"retention.ms": "-1"})])
         self.words: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
         self.running: list[PipelineProcess] = []
-        self._logs: dict[str, CutLog] = {}
+        self._logs: dict[str, tuple[CutLog, list[Cut]]] = {}
 
     def send(self, count: int) -> None:
         for partition, words in self.words.items():
@@ -117,9 +117,9 @@ class World:
         wait_until(there, what=f"version {spec.version} to read all", deadline_s=DEADLINE_S)
 
     def cuts(self, spec: VersionSpec) -> list[Cut]:
-        log = self._logs.setdefault(spec.cuts_topic, CutLog(self.client, spec.cuts_topic))
-        log.poll(max_wait_ms=200)
-        return list(log.cuts)
+        log, found = self._logs.setdefault(spec.cuts_topic, (CutLog(self.client, spec.cuts_topic), []))
+        found += log.poll(max_wait_ms=200)
+        return list(found)
 
     def check(self, spec: VersionSpec) -> list[Cut]:
         """At each cut at which no record waits for another partition's, the rows are a count of the inputs up to it."""

@@ -48,10 +48,8 @@ def move_group(client: Client, group: str, old: VersionSpec, new: VersionSpec) -
         require_topic(client, spec.output_topic)
     committed = _committed(client, group, old.output_topic)
     positions = {p: _next_record(client, old.output_topic, p, offset) for p, offset in committed.items()}
-    old_cuts, new_cuts = CutLog(client, old.cuts_topic), CutLog(client, new.cuts_topic)
-    old_cuts.poll()
-    new_cuts.poll()
-    old_cut, new_cut = matching_cuts(positions, old_cuts.cuts, new_cuts.cuts)
+    old_cuts, new_cuts = (CutLog(client, spec.cuts_topic).poll() for spec in (old, new))
+    old_cut, new_cut = matching_cuts(positions, old_cuts, new_cuts)
     count = len(client.metadata([new.output_topic])[new.output_topic].partitions)
     offsets = {p: 0 if new_cut is None else new_cut.outputs.get(p, 0) for p in range(count)}
     is_exact = (

@@ -223,7 +223,7 @@ class VersionPace:
             from suiro.views.cuts import CutLog
 
             client = Client(self._given["bootstrap_servers"], settings=self._given["settings"])
-            log = CutLog(client, self._given["leader_cuts_topic"], keeps=False)
+            log = CutLog(client, self._given["leader_cuts_topic"])
             self._leader = Leader(log.poll, self._clock)
         return self._leader
 

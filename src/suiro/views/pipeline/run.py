@@ -192,7 +192,7 @@ class _Watch:
         self._spec = spec
         self._say = say
         self._clock = SystemClock()
-        self._cuts = CutLog(client, spec.cuts_topic, keeps=False)
+        self._cuts = CutLog(client, spec.cuts_topic)
         self._newest: Cut | None = last_cut(client, spec.cuts_topic)
         self._speed: Speed | None = None
         self._arrival: Arrival | None = Arrival()
