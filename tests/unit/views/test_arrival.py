@@ -57,7 +57,7 @@ def test_joins_that_take_what_is_there(build: Callable[[StreamsBuilder], Any], c
     spec = VersionSpec.of(definition, 1, code="c", entry="app.py:f")
     assert len(spec.by_arrival) == count
     planned = plan(spec.topology_of(definition), spec.application_id, dict.fromkeys(spec.inputs, 1))
-    assert set(spec.internal_topics or ()) == {topic.name for topic in planned.internal_topics}
+    assert set(spec.internal_topics) == {topic.name for topic in planned.internal_topics}
     assert VersionSpec.from_json(spec.to_json()) == spec
 
 

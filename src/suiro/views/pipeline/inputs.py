@@ -23,20 +23,10 @@ class NameTakenError(UsageError):
     """A topic or a group with the version's name exists: of somebody else, or of a view that the log does not know."""
 
 
-INTERNAL_TOPICS = ("-changelog", "-repartition")
-"""The ends of the names of an application's internal topics."""
-
-
 def own_topics(client: Client, spec: VersionSpec) -> list[str]:
-    """Returns the topics that exist of those that the version writes. For a version of an earlier build, also those of
-    other applications whose ids begin with the version's."""
-    own = {spec.output_topic, spec.cuts_topic, *(spec.internal_topics or ())}
-    is_old, prefix = spec.internal_topics is None, f"{spec.application_id}-"
-    return [
-        name
-        for name in client.metadata()
-        if name in own or (is_old and name.startswith(prefix) and name.endswith(INTERNAL_TOPICS))
-    ]
+    """Returns the topics that exist of those that the version writes."""
+    own = {spec.output_topic, spec.cuts_topic, *spec.internal_topics}
+    return [name for name in client.metadata() if name in own]
 
 
 def check_names(client: Client, spec: VersionSpec) -> None:
