@@ -167,44 +167,27 @@ class TracingInterpreter(Interpreter):
         return _TracedMap(self, name, _notes_absent(self.topology, name))
 
     def _around(self, node: Node, process: Processing) -> Processing:
-        if stores_of(node):
-            process = self._framed(node, process)
-        if self._look is not None:
-            process = self._looked(node, process)
-        if node.name in self._kept_at and not isinstance(node.operator, Repartition):
-            process = self._guarded(node, process)
-        return process
+        is_guarded = node.name in self._kept_at and not isinstance(node.operator, Repartition)
+        is_framed, look, places = bool(stores_of(node)), self._look, self._looked_at
+        if not is_guarded and not is_framed and look is None:
+            return process
 
-    def _framed(self, node: Node, process: Processing) -> Processing:
-        operator = node.operator
-
-        def framed(record: Record, port: int) -> None:
+        def observed(record: Record, port: int) -> None:
+            if is_guarded and not self._is_kept(node, record):
+                return
+            if look is not None and self.place is not None and self.place in places:
+                look(self.place, node, record)
+            if not is_framed:
+                process(record, port)
+                return
             outer = self._frame
-            self._frame = _Frame(outer.result(), operator)
+            self._frame = _Frame(outer.result(), node.operator)
             try:
                 process(record, port)
             finally:
                 self._frame = outer
 
-        return framed
-
-    def _looked(self, node: Node, process: Processing) -> Processing:
-        look, places = self._look, self._looked_at
-        assert look is not None
-
-        def looked(record: Record, port: int) -> None:
-            if self.place is not None and self.place in places:
-                look(self.place, node, record)
-            process(record, port)
-
-        return looked
-
-    def _guarded(self, node: Node, process: Processing) -> Processing:
-        def guarded(record: Record, port: int) -> None:
-            if self._is_kept(node, record):
-                process(record, port)
-
-        return guarded
+        return observed
 
     def _is_kept(self, node: Node, record: Record) -> bool:
         if self._keep is None or self._keep(node, record):

@@ -52,20 +52,16 @@ class Reads:
     def reads(self) -> int:
         return self.errors + sum(self.counts)
 
-    def quantile_ms(self, share: float) -> float | None:
-        """Returns the duration that this share of the answered reads did not exceed; None without answered reads."""
-        total = sum(self.counts)
-        wanted = math.ceil(total * share)
+    @property
+    def p99_ms(self) -> float | None:
+        """The duration that 99 % of the answered reads did not exceed; None without answered reads."""
+        wanted = math.ceil(sum(self.counts) * 0.99)
         seen = 0
         for step, count in enumerate(self.counts):
             seen += count
             if count and seen >= wanted:
                 return SHORTEST_MS * STEP**step
         return None
-
-    @property
-    def p99_ms(self) -> float | None:
-        return self.quantile_ms(0.99)
 
     def __sub__(self, earlier: Reads) -> Reads:
         counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True))

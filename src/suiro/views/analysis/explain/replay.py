@@ -28,8 +28,7 @@ from suiro.lineage import (
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record, Windowed
-from suiro.streams.serdes import natural
-from suiro.streams.topology.nodes import Node, Sink
+from suiro.streams.topology.nodes import Node
 from suiro.streams.topology.topology import Topology
 from suiro.views.definition import RowCodec
 from suiro.views.store.keys import place_of
@@ -72,13 +71,6 @@ class Side:
     rows: Mapping[Key, str | None] = field(default_factory=dict)
     settings: TaskSettings | None = None
     on_deserialization_error: str = "fail"
-
-    @property
-    def output_topic(self) -> str:
-        sink = self.topology.node(OUTPUT).operator
-        assert isinstance(sink, Sink)
-        assert isinstance(sink.topic, str)
-        return sink.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +133,7 @@ def replay(
     )
     interpreter = TracingInterpreter(
         side.topology,
-        on_result=_Tracer(side.output_topic, wanted, found).on_result,
+        on_result=_Tracer(side.codec.topic, wanted, found).on_result,
         kept_at=points.nodes,
         keep=wanted.is_wanted,
         settings=side.settings,
@@ -245,7 +237,7 @@ def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputR
     def look() -> None:
         nonlocal found
         for emitted in interpreter.outputs:
-            if emitted.topic != side.output_topic or emitted.key is None:
+            if emitted.topic != side.codec.topic or emitted.key is None:
                 continue
             if emitted.key not in is_wanted:
                 (columns,), _ = side.codec.decode([emitted.key], [None])
@@ -271,9 +263,6 @@ class _Wanted:
         self._by_place = {place_of(key): key for key in keys}
         self._known: dict[Any, tuple[Key, ...]] = {}
         self.passed: set[Key] = set()
-        sink = side.topology.node(OUTPUT).operator
-        assert isinstance(sink, Sink)
-        self._serde = sink.key or natural
         self._windows: list[tuple[int, int]] = []
         if points.is_windowed:
             windows = [key[-2:] for key in keys]
@@ -310,12 +299,9 @@ class _Wanted:
             return found
 
     def _keys_of(self, key: Any) -> tuple[Key, ...]:
-        topic = self._side.output_topic
-        if self._windows:
-            written = [self._serde.serialize(topic, Windowed(key, *window)) for window in self._windows]
-        else:
-            written = [self._serde.serialize(topic, key)]
-        found = (self.of_bytes(each) for each in written)
+        codec = self._side.codec
+        written = [Windowed(key, *window) for window in self._windows] or [key]
+        found = (self.of_bytes(codec.key_serde.serialize(codec.topic, each)) for each in written)
         return tuple(each for each in found if each is not None)
 
 
