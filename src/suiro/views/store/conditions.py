@@ -18,7 +18,9 @@ from suiro.errors import UsageError
 from suiro.views.store.json_text import words_in
 from suiro.views.store.keys import AFTER_ALL, after, place_of, prefix_of
 
-OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "prefix")
+SIGNS = {"eq": "=", "ne": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+"""In SQL. `ne` is the opposite of `eq`."""
+OPERATORS = (*SIGNS, "prefix")
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 MAX_CONDITIONS = 16
