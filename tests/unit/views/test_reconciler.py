@@ -96,7 +96,7 @@ class Running:
     pipeline: Any = None
     served: Any = None
     folder: Path = Path("views")
-    jvm_status: Any = None
+    jvm: Any = None
 
     def __post_init__(self) -> None:
         self.store = SimpleNamespace(newest_cuts=lambda: [] if self.cut is None else [self.cut])
@@ -457,7 +457,7 @@ def test_a_version_that_cannot_be_freed_holds_up_nothing_else(kept: Kept, monkey
     (first,) = (one for one in kept.reconciler.status()["versions"] if one["version"] == 1)
     assert "no permission for the topic" in first["error"]
     monkeypatch.setattr(keeping, "FREE_AGAIN_MS", 0)
-    kept.reconciler._versions[1].free_again_ms = 0
+    kept.reconciler._versions[1].again_ms = 0
     wait_until(lambda: kept.journal.now.version(1).freed, what="freed in the end")
     assert refusals == [1, 1, 1]
 

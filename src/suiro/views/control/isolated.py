@@ -7,6 +7,7 @@ Output of user code goes to standard error, and so to the host's log.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import os
@@ -20,12 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from suiro.client import Client
 from suiro.clock import Clock, SystemClock, sleep_s
 from suiro.errors import TransientError
 from suiro.foundation import process
 from suiro.foundation.answering import answer, answered
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
+from suiro.views.definition import VersionSpec
+from suiro.views.store import open_store
 from suiro.views.store.json_text import encodable
 
 LOOK_S = 0.5
@@ -69,9 +73,7 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
 def _check(given: Mapping[str, Any]) -> Any:
     """Loads the code, builds the topology, checks settings and inputs, and returns the version's spec. `versions`: for
     each view the next number and the spec of the serving version."""
-    from suiro.client import Client
     from suiro.streams import KafkaStreams
-    from suiro.views.definition import VersionSpec
     from suiro.views.settings import RunSettings
 
     definition = _loaded(given["code_file"], given["entry"])
@@ -132,12 +134,11 @@ def _explain(given: Mapping[str, Any]) -> Any:
             "explanations": [one.to_json() for one in found],
             "text": encodable("\n\n".join(text_of(one, full=given["full"]) for one in found)),
         }
-    return {**found.to_json(), "text": encodable(found.text())}
+    return {**dataclasses.asdict(found), "text": encodable(found.text())}
 
 
 def _explained(given: Mapping[str, Any]) -> Any:
     """Explains `keys`, or a few examples of each pattern of the `comparison`."""
-    from suiro.client import Client
     from suiro.lineage import Inputs
     from suiro.views.analysis.compare.comparison import Comparison
     from suiro.views.analysis.compare.values import Comparator
@@ -169,8 +170,6 @@ def _loaded(code_file: str, entry: str) -> Any:
 
 @contextmanager
 def _held(side: Mapping[str, Any]) -> Iterator[Any]:
-    from suiro.views.definition import VersionSpec
-    from suiro.views.store import open_store
 
     with open_store(VersionSpec.from_json(side["spec"]), side["location"]) as store, store.held(is_long=True):
         yield store
@@ -188,7 +187,6 @@ def _common(old: Any, new: Any) -> tuple[Cut, Cut]:
 def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut: Cut) -> Any:
     from suiro.views.analysis.explain.replay import RowKey
     from suiro.views.analysis.explain.rows import side_of
-    from suiro.views.definition import VersionSpec
 
     spec = VersionSpec.from_json(side["spec"])
     definition = _loaded(side["code_file"], spec.entry)

@@ -316,7 +316,13 @@ def doubt_of(topic: str, known: Known, keys: Keys, seen: int) -> str | None:
             "--bootstrap-servers and --data"
         )
     if known.is_whole and known.head_offset >= seen:
-        return _of_another_release(topic, known) if known.unreadable else None
+        if not known.unreadable:
+            return None
+        views = "; ".join(f"{name} ({error})" for name, error in sorted(known.unreadable.items()))
+        return (
+            f"topic {topic} has decisions that this release of suiro cannot read, about views {views}: a later release "
+            "has written them. Use that release, or restore the topic and --data from a backup"
+        )
     if known.is_whole:
         what = (
             f"was set back: its last decision is at offset {known.head_offset}, and this host has written one at "
@@ -329,14 +335,6 @@ def doubt_of(topic: str, known: Known, keys: Keys, seen: int) -> str | None:
         f"topic {topic} {what}{refused}. Nothing of it is believed. Guard the topic with ACLs, and restore "
         "it from a backup; or keep what is left and signed: `suiro view adopt`, with the same --bootstrap-servers and "
         "--data, shows it and signs it anew"
-    )
-
-
-def _of_another_release(topic: str, known: Known) -> str:
-    views = "; ".join(f"{name} ({error})" for name, error in sorted(known.unreadable.items()))
-    return (
-        f"topic {topic} has decisions that this release of suiro cannot read, about views {views}: a later release has "
-        "written them. Use that release, or restore the topic and --data from a backup"
     )
 
 

@@ -79,15 +79,14 @@ class _CurrentShare:
 @dataclass(slots=True)
 class _Tended:
     """The actual state of a version. `error`: why it cannot be opened, or freed. `failures`: how often in a row that
-    was a lasting error. `failed`: why it was given up, which could not be noted yet. `begin_again_ms`, `free_again_ms`:
-    when to try again to open, and to free it. `lag`: the last that was read, and when."""
+    was a lasting error. `failed`: why it was given up, which could not be noted yet. `again_ms`: when to
+    try again to open it, or to free it. `lag`: the last that was read, and when."""
 
     running: RunningVersion | None = None
     error: str | None = None
     failures: int = 0
-    begin_again_ms: int = 0
+    again_ms: int = 0
     failed: str | None = None
-    free_again_ms: int = 0
     seen_cuts: SeenCuts = field(default_factory=SeenCuts)
     input_lag: InputLag | None = None
     pace: Pace | None = None
@@ -206,7 +205,7 @@ class Reconciler:
             return said | {"error": known.error}  # why its data is still there
         if running is None:
             return said | {"error": version.error or known.error}
-        cut, pipeline, jvm = running.cut, running.pipeline.status(), running.jvm_status
+        cut, pipeline, jvm = running.cut, running.pipeline.status(), running.jvm and running.jvm.status()
         status = running.pipeline_status
         progress = None if status is None else status.progress
         return said | {
@@ -277,7 +276,7 @@ class Reconciler:
             if version.state != "retired" or version.freed:
                 continue
             known = self._known(number)
-            if known.running is not None or now_ms < known.free_again_ms:
+            if known.running is not None or now_ms < known.again_ms:
                 continue
             try:
                 free(VersionSpec.from_json(version.spec), self._environment)
@@ -285,7 +284,7 @@ class Reconciler:
                 said = f"what the version had cannot be deleted: {error}"
                 if known.error != said:
                     logger.error("version %d of view %s: %s", number, self.name, said)
-                known.error, known.free_again_ms = said, now_ms + FREE_AGAIN_MS
+                known.error, known.again_ms = said, now_ms + FREE_AGAIN_MS
                 continue
             self._journal.change(self.name, partial(lifecycle.freed, number=number), who=WHO)
             self._versions.pop(number)
@@ -300,7 +299,7 @@ class Reconciler:
 
     def _begin(self, version: Version) -> None:
         known, now_ms = self._known(version.number), self._clock.monotonic_ms()
-        if now_ms < known.begin_again_ms:
+        if now_ms < known.again_ms:
             return
         try:
             spec = VersionSpec.from_json(version.spec)
@@ -320,7 +319,7 @@ class Reconciler:
             known.error = said
             is_lasting = isinstance(error, LASTING)
             known.failures = known.failures + 1 if is_lasting else 0
-            known.begin_again_ms = now_ms + BEGIN_AGAIN_MS if is_lasting else 0
+            known.again_ms = now_ms + BEGIN_AGAIN_MS if is_lasting else 0
             if version.state == "building" and known.failures >= FAILURES:
                 self._gave_up(version.number, said)
             return

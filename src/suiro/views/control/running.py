@@ -123,7 +123,7 @@ class RunningVersion:
         if not code_file.exists() or code_file.read_bytes() != code:
             replace_file(code_file, code)
         location = environment.location(spec)
-        self._jvm = environment.jvm_of(spec)
+        self.jvm = environment.jvm_of(spec)
         self.follower = Follower(
             spec,
             self.folder,
@@ -136,9 +136,9 @@ class RunningVersion:
             self.store: Store = stack.enter_context(open_store(spec, location))
             self.follower.start()
             stack.callback(self.follower.stop)
-            if self._jvm is not None:
-                self._jvm.enter()
-                stack.callback(self._jvm.exit, spec.application_id, self.folder)
+            if self.jvm is not None:
+                self.jvm.enter()
+                stack.callback(self.jvm.exit, spec.application_id, self.folder)
             self.pipeline = Supervisor(
                 f"{spec.view}.v{spec.version}",
                 lambda: PipelineProcess.start(
@@ -148,7 +148,7 @@ class RunningVersion:
                     bootstrap_servers=environment.bootstrap_servers,
                     client_settings=environment.client_settings,
                     nice=NICE if is_beside() else 0,
-                    jvm=self._jvm,
+                    jvm=self.jvm,
                 ),
                 progress=lambda: None if self.cut is None else self.cut.number,
                 gave_up=gave_up,
@@ -168,17 +168,12 @@ class RunningVersion:
         child = self.pipeline.child
         return child.status if child is not None and child.is_alive else None
 
-    @property
-    def jvm_status(self) -> dict[str, Any] | None:
-        """The status of the shared JVM; None if it has its own."""
-        return None if self._jvm is None else self._jvm.status()
-
     def limit_logs(self) -> None:
         """Limits the logs: output of the user's code for each record would fill the disk."""
         for name in (LOG, LOG_NAME):
             process.limit_log(self.folder / name)
-        if self._jvm is not None:
-            self._jvm.limit_log()
+        if self.jvm is not None:
+            self.jvm.limit_log()
 
     def stop(self) -> None:
         """Returns once its processes have ended."""

@@ -55,8 +55,8 @@ def check_inputs(
             f"view {spec.view!r} reads topic {', '.join(map(repr, missing))}, which does not exist; create it first",
             "UNKNOWN_TOPIC_OR_PARTITION",
         )
-    if _says_where_to_begin(spec.settings):
-        return
+    if any(name.lower().startswith("starting") for name in spec.settings):
+        return  # it says where to begin
     places = [(topic, item.partition) for topic, info in found.items() for item in info.partitions]
     starts = client.list_offsets(dict.fromkeys(places, EARLIEST))
     late = {place: item.offset for place, item in sorted(starts.items()) if item.offset > processed.get(place, 0)}
@@ -73,7 +73,3 @@ def check_inputs(
             "retention (or DeleteRecords) removed. Keep more of it (retention.ms=-1, or remote.storage.enable=true), "
             "read a compacted topic, or say that the rest is enough: the setting startingOffsets=earliest"
         )
-
-
-def _says_where_to_begin(settings: Mapping[str, str]) -> bool:
-    return any(name.lower().startswith("starting") for name in settings)

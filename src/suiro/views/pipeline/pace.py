@@ -119,15 +119,10 @@ class Stride:
         """Returns the limit of the next micro-batch. `position`: the number of records ever read from all partitions.
         If it has grown since the last call, a micro-batch has ended."""
         if self._planned is not None:
-            planned_ms, begun = self._planned
-            self._learn(now_ms - planned_ms, position - begun)
+            took_ms, read = now_ms - self._planned[0], position - self._planned[1]
+            if read > 0 and took_ms > LONGEST_MS:
+                self._limit = max(self._first, self._limit // 2)
+            elif read > 0 and took_ms * 2 * self._limit <= LONGEST_MS * read:  # twice the limit would take this long
+                self._limit = min(self._limit * 2, self._first * TIMES_MAX)
         self._planned = now_ms, position
         return self._limit
-
-    def _learn(self, took_ms: int, read: int) -> None:
-        if read <= 0:
-            return
-        if took_ms > LONGEST_MS:
-            self._limit = max(self._first, self._limit // 2)
-        elif took_ms * 2 * self._limit <= LONGEST_MS * read:  # twice the limit would take this long
-            self._limit = min(self._limit * 2, self._first * TIMES_MAX)

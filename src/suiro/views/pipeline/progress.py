@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -94,21 +93,15 @@ class SeenCuts:
     the times."""
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []
-        self._times: list[int] = []
+        self._seen: deque[tuple[int, int]] = deque(maxlen=SEEN_MAX)  # number, time
 
     def note(self, cut: Cut, now_ms: int) -> None:
-        if self._numbers and self._numbers[-1] >= cut.number:
-            return
-        self._numbers, self._times = (
-            [*self._numbers[-SEEN_MAX:], cut.number],
-            [*self._times[-SEEN_MAX:], now_ms],
-        )
+        if not self._seen or self._seen[-1][0] < cut.number:
+            self._seen.append((cut.number, now_ms))
 
     def age_ms(self, cut: Cut, now_ms: int) -> int:
         """Returns the time since this cut, or a later one, was seen; 0 if neither was."""
-        at = bisect_left(self._numbers, cut.number)
-        return now_ms - self._times[at] if at < len(self._times) else 0
+        return next((now_ms - time_ms for number, time_ms in list(self._seen) if number >= cut.number), 0)
 
 
 class InputLag:

@@ -131,7 +131,12 @@ def _run(
         if is_new:
             # As at the deploy. Retention may have removed records since, and a state without them has other rows. What
             # a version without state has processed, it does not need again.
-            check_inputs(client, spec, processed={} if topology.stores else _processed(client, spec))
+            processed: dict[TopicPartition, int] = {}
+            if not topology.stores:
+                # An open transaction, of a process that was killed, may commit larger ones.
+                offsets = client.offset_fetch(spec.application_id, None, require_stable=False)
+                processed = {place: item.offset for place, item in offsets.items() if item is not None}
+            check_inputs(client, spec, processed=processed)
         traces = traces_to(None, "suiro-views")
         streams = KafkaStreams(
             topology,
@@ -156,7 +161,10 @@ def _run(
                 takes_more=settings.takes_more,
             ),
         )
-        with lineage_report(streams, name=spec.view, table=_table(spec)):
+        # The table that readers see, for OpenLineage (OPENLINEAGE_URL of the host).
+        columns = tuple(Column(name=name) for name in spec.key)
+        table = Dataset(namespace="suiro-views", name=spec.view, columns=columns)
+        with lineage_report(streams, name=spec.view, table=table):
             try:
                 streams.start()
                 say("running")
@@ -170,18 +178,6 @@ def _run(
                 streams.close()
                 if traces is not None:
                     traces.close()
-
-
-def _processed(client: Client, spec: VersionSpec) -> dict[TopicPartition, int]:
-    # An open transaction, of a process that was killed, may commit larger ones.
-    found = client.offset_fetch(spec.application_id, None, require_stable=False)
-    return {place: item.offset for place, item in found.items() if item is not None}
-
-
-def _table(spec: VersionSpec) -> Dataset:
-    """The table that readers see, for OpenLineage (OPENLINEAGE_URL of the host)."""
-    columns = tuple(Column(name=name) for name in spec.key)
-    return Dataset(namespace="suiro-views", name=spec.view, columns=columns)
 
 
 class _Watch:

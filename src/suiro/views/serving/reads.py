@@ -181,8 +181,11 @@ class _Reads:
                 return self._router.version(served.spec.view, served.spec.version)
             return self._router.serving(served.spec.view, caller)
 
+        def ended() -> None:
+            self._subscribers -= 1
+
         subscription = Subscription(served, after, follows, self._for_subscription)
-        return _Events(_while_let_in(request.scope, subscription.events()), self._end_subscription)
+        return _Events(_while_let_in(request.scope, subscription.events()), ended)
 
     async def topic(self, request: Request) -> Response:
         try:
@@ -192,9 +195,6 @@ class _Reads:
             return error_answer(error)
         spec = served.spec
         return json_answer({"view": spec.view, "version": spec.version, "topic": spec.output_topic})
-
-    def _end_subscription(self) -> None:
-        self._subscribers -= 1
 
     async def _answered(
         self,

@@ -133,16 +133,13 @@ def prepare(
         except (ValueError, RecursionError) as error:
             raise UsageError(f"key {key!r:.200}: the value is no JSON: {error}; it begins {text[:80]!r}") from None
         words = words_of(search, dict(zip(columns, key, strict=True)), value) if search else []
-        upserts.append((place, digest, _key_text(key), text, words))
+        written = canonical([None if isinstance(part, float) and part - part != 0 else part for part in key])
+        upserts.append((place, digest, written, text, words))
     return Prepared(
         upserts,
         deletes,
         tuple(frozenset(JSON_TYPES.get(kind, "nested") for kind in kinds) for kinds in types),
     )
-
-
-def _key_text(key: tuple[Any, ...]) -> str:
-    return canonical([None if isinstance(part, float) and part - part != 0 else part for part in key])
 
 
 def key_from(text: str) -> tuple[Any, ...]:

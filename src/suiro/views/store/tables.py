@@ -316,7 +316,8 @@ class Store(ABC):
             self._begin_cut(connection, cut.number, anew)
             for batch in batches:
                 prepared = prepare(*batch, columns=self.spec.key, search=self.spec.search)
-                types = merged_types(types, prepared)
+                both = zip(json.loads(types), prepared.types, strict=True)
+                types = json.dumps([sorted({*kinds, *new}) for kinds, new in both])
                 self._write(connection, cut.number, prepared, anew)
             if anew:
                 self._delete_unmet(connection, cut.number)
@@ -545,12 +546,6 @@ class Store(ABC):
         spec = self.spec
         owner = {"view": spec.view, "version": spec.version, "key": spec.key, "search": spec.search}
         return json.dumps(owner | ({"log": spec.journal_id} if spec.journal_id else {}))
-
-
-def merged_types(text: str, prepared: Prepared) -> str:
-    """Returns the types in `meta`, and those of the rows that are written."""
-    both = zip(json.loads(text), prepared.types, strict=True)
-    return json.dumps([sorted({*kinds, *new}) for kinds, new in both])
 
 
 def _row(place: bytes, columns: str, value: str, digest: int) -> Row:

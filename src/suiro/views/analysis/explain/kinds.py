@@ -64,18 +64,12 @@ class Group:
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sorted:
-    """`alike`: records with the same effect in both versions. `read`: records without an effect of their own, which
-    were read when others changed the row, such as the rows of a table."""
-
-    alike: tuple[Place, ...]
-    read: tuple[Place, ...]
-    groups: tuple[Group, ...]
-
-
-def sort_records(places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]) -> Sorted:
-    """`places` in the order of the input."""
+def sort_records(
+    places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]
+) -> tuple[list[Group], list[Place], list[Place]]:
+    """Returns the groups, the largest first; records with the same effect in both versions; and records without an
+    effect of their own, which were read when others changed the row, such as the rows of a table. `places`: in the
+    order of the input."""
     read = [place for place in places if place not in old and place not in new]
     acted = [place for place in places if place in old or place in new]
     columns = _distinguishing(acted, old, new)
@@ -97,11 +91,8 @@ def sort_records(places: Sequence[Place], old: Mapping[Place, RowEffect], new: M
         for (topic, old_signs, new_signs), members in found.items()
     ]
     apart = set(parted)
-    return Sorted(
-        alike=tuple(place for place in acted if place not in apart),
-        read=tuple(read),
-        groups=tuple(sorted(groups, key=lambda group: -len(group.places))),
-    )
+    groups.sort(key=lambda group: -len(group.places))
+    return groups, [place for place in acted if place not in apart], read
 
 
 def _distinguishing(

@@ -25,9 +25,11 @@ def text_of(found: Explanation, *, full: bool = False) -> str:
     lines += _rows(found, old, new)
     lines += ["", _sources(found, old, new)]
     if found.parting is not None:
+        kind = found.parting_kind
+        like = "" if kind is None or kind.records == 1 else f"; {_records(kind.records)} are like it"
         lines += [
             "",
-            f"they part at record {found.parting.number:,} of {len(found.named):,}{_more_like(found)}",
+            f"they part at record {found.parting.number:,} of {len(found.named):,}{like}",
             *_decided(found.parting, found, old, new),
         ]
     if found.kinds:
@@ -79,13 +81,6 @@ def _sources(found: Explanation, old: str, new: str) -> str:
     return (
         f"{old}'s row comes from {_records(found.old_records)}, {new}'s from {found.new_records:,}; together {total:,}"
     )
-
-
-def _more_like(found: Explanation) -> str:
-    kind = found.parting_kind
-    if kind is None or kind.records == 1:
-        return ""
-    return f"; {_records(kind.records)} are like it"
 
 
 def _decided(found: Decided, explanation: Explanation, old: str, new: str) -> list[str]:
