@@ -381,7 +381,7 @@ class Host:
             )
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
             moved = move_group(client, group, VersionSpec.from_json(others[0].spec), VersionSpec.from_json(target.spec))
-        return {"view": view, "group": group, "from": others[0].number, "to": version, "moved": moved.to_json()}
+        return {"view": view, "group": group, "from": others[0].number, "to": version, "moved": moved}
 
     def _changed(self, view: str, decide: Any, who: str) -> dict[str, Any]:
         self._journal.view(view)

@@ -61,10 +61,8 @@ class Condition:
         return cls(column, operator, value if operator == "prefix" else _scalar(value))
 
 
-@dataclass(frozen=True, slots=True)
-class SearchWord:
-    word: str
-    is_prefix: bool = False
+SearchWord = tuple[str, bool]
+"""A word, and whether it stands for all that begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ def _words(search: str | None) -> tuple[SearchWord, ...]:
     for part in search.split():
         words = words_in(part)
         is_prefix = part.endswith("*")
-        found += [SearchWord(word, is_prefix and number == len(words)) for number, word in enumerate(words, 1)]
+        found += [(word, is_prefix and number == len(words)) for number, word in enumerate(words, 1)]
     if not found:
         raise UsageError(f"search={search!r} has no word: letters or digits")
     if len(found) > MAX_WORDS:

@@ -290,7 +290,9 @@ class PostgresStore(Store):
 
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
         # Words are letters and digits, so that the quotes hold.
-        return "words @@ ?::tsquery", [" & ".join(f"'{w.word}'" + (":*" if w.is_prefix else "") for w in words)]
+        return "words @@ ?::tsquery", [
+            " & ".join(f"'{word}'" + (":*" if is_prefix else "") for word, is_prefix in words)
+        ]
 
 
 _HEX = "[0-9a-fA-F]"

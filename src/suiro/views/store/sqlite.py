@@ -265,7 +265,7 @@ class SqliteStore(Store):
         return kind, f"{item} {sign} ?", at, [value]
 
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
-        wanted = " AND ".join(f'"{item.word}"' + ("*" if item.is_prefix else "") for item in words)
+        wanted = " AND ".join(f'"{word}"' + ("*" if is_prefix else "") for word, is_prefix in words)
         return "(key, since) IN (SELECT key, since FROM search WHERE search MATCH ?)", [wanted]
 
 

@@ -200,10 +200,6 @@ class Pattern:
     rows: int = 0
     examples: list[Example] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        return ", ".join(f"{column} {kind}" for column, kind in self.columns)
-
 
 class Tally:
     def __init__(self, *, examples: int) -> None:

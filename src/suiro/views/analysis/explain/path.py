@@ -40,10 +40,6 @@ class Path:
     dropped: tuple[str, ...] = ()
     """The reasons for which operators dropped something of it: "late", "null key"..."""
 
-    @property
-    def ends(self) -> tuple[Stop, ...]:
-        return tuple(stop for stop in self.stops if not stop.goes_on)
-
 
 def paths_of(side: Side, places: Collection[Place], records: Iterable[InputRecord]) -> dict[Place, Path]:
     """Returns the paths of the records at `places`. The other records only fill the stores."""

@@ -126,14 +126,14 @@ def replay(
     points = wanted.points
     found = Replay(
         side=side,
-        traced={key: Traced() for key in keys},
+        traced=wanted.traced,
         is_filtered=bool(points.nodes),
         sees_time=points.sees_time,
         is_pure=bool(points.nodes) and points.above_is_stateless and not points.sees_time,
     )
     interpreter = TracingInterpreter(
         side.topology,
-        on_result=_Tracer(side.codec.topic, wanted, found).on_result,
+        on_result=wanted.on_result,
         kept_at=points.nodes,
         keep=wanted.is_wanted,
         settings=side.settings,
@@ -192,40 +192,6 @@ def _too_much(side: Side, count: int) -> UsageError:
     )
 
 
-class _Tracer:
-    """Records the results of the keys in `Replay.traced`."""
-
-    def __init__(self, topic: str, wanted: _Wanted, found: Replay) -> None:
-        self._topic = topic
-        self._wanted = wanted
-        self._found = found
-        self._of_key: dict[bytes, Traced | None] = {}
-
-    def on_result(self, emitted: Emitted, place: Place | None, link: Link) -> None:
-        if emitted.topic != self._topic or emitted.key is None:
-            return
-        traced = self._traced(emitted.key)
-        if traced is None:
-            return
-        state = _state_of(link)
-        if traced.steps and place is not None and traced.steps[-1].place == place:
-            before = traced.steps[-1].state
-            if state is not None and before is not None and state[0] == before[0]:
-                state = (state[0], before[1], state[2])
-            traced.steps[-1] = Step(place, emitted.value, state)
-        else:
-            traced.steps.append(Step(place, emitted.value, state))
-        traced.last = link
-
-    def _traced(self, key_bytes: bytes) -> Traced | None:
-        if key_bytes not in self._of_key:
-            key = self._wanted.of_bytes(key_bytes)
-            traced = self._of_key[key_bytes] = None if key is None else self._found.traced[key]
-            if traced is not None:
-                traced.key_bytes = key_bytes
-        return self._of_key[key_bytes]
-
-
 def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputRecord]) -> bool:
     """Whether these records alone, in the version's order, make this row."""
     found: bytes | None = None
@@ -256,11 +222,13 @@ def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputR
 
 
 class _Wanted:
-    """Selects the records of the requested keys."""
+    """Selects the records of the requested keys, and records their results in `traced`."""
 
     def __init__(self, side: Side, keys: Sequence[Key], points: RekeyPoints) -> None:
         self._side = side
         self._by_place = {place_of(key): key for key in keys}
+        self.traced = {key: Traced() for key in keys}
+        self._of_key: dict[bytes, Traced | None] = {}
         self._known: dict[Any, tuple[Key, ...]] = {}
         self.passed: set[Key] = set()
         self._windows: list[tuple[int, int]] = []
@@ -271,6 +239,27 @@ class _Wanted:
             else:
                 points = RekeyPoints(sees_time=True)
         self.points = points
+
+    def on_result(self, emitted: Emitted, place: Place | None, link: Link) -> None:
+        key_bytes = emitted.key
+        if emitted.topic != self._side.codec.topic or key_bytes is None:
+            return
+        if key_bytes not in self._of_key:
+            key = self.of_bytes(key_bytes)
+            self._of_key[key_bytes] = None if key is None else self.traced[key]
+        traced = self._of_key[key_bytes]
+        if traced is None:
+            return
+        traced.key_bytes = key_bytes
+        state = _state_of(link)
+        if traced.steps and place is not None and traced.steps[-1].place == place:
+            before = traced.steps[-1].state
+            if state is not None and before is not None and state[0] == before[0]:
+                state = (state[0], before[1], state[2])
+            traced.steps[-1] = Step(place, emitted.value, state)
+        else:
+            traced.steps.append(Step(place, emitted.value, state))
+        traced.last = link
 
     def of_bytes(self, key: bytes) -> Key | None:
         (columns,), _ = self._side.codec.decode([key], [None])
