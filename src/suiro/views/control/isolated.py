@@ -28,7 +28,8 @@ from suiro.foundation import process
 from suiro.foundation.answering import answer, answered
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
-from suiro.views.definition import VersionSpec
+from suiro.views.definition import RowCodec, VersionSpec
+from suiro.views.settings import RunSettings
 from suiro.views.store import open_store
 from suiro.views.store.json_text import encodable
 
@@ -74,7 +75,6 @@ def _check(given: Mapping[str, Any]) -> Any:
     """Loads the code, builds the topology, checks settings and inputs, and returns the version's spec. `versions`: for
     each view the next number and the spec of the serving version."""
     from suiro.streams import KafkaStreams
-    from suiro.views.settings import RunSettings
 
     definition = _loaded(given["code_file"], given["entry"])
     known = given["versions"].get(definition.name, {"next": 1, "leader": None})
@@ -185,14 +185,21 @@ def _common(old: Any, new: Any) -> tuple[Cut, Cut]:
 
 
 def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut: Cut) -> Any:
-    from suiro.views.analysis.explain.replay import RowKey
-    from suiro.views.analysis.explain.rows import side_of
+    from suiro.streams.operators.context import TaskSettings
+    from suiro.views.analysis.explain.replay import RowKey, Side
 
     spec = VersionSpec.from_json(side["spec"])
-    definition = _loaded(side["code_file"], spec.entry)
-    topology = spec.topology_of(definition)
+    topology = spec.topology_of(_loaded(side["code_file"], spec.entry))
     rows = {RowKey(key): store.get(key, as_of=cut.number).row for key in keys}
-    return side_of(spec, topology, {key: None if row is None else row.value for key, row in rows.items()})
+    settings = RunSettings.parse(spec.settings)
+    return Side(
+        version=spec.version,
+        topology=topology,
+        codec=RowCodec(topology, spec.key),
+        rows={key: None if row is None else row.value for key, row in rows.items()},
+        settings=TaskSettings(on_processing_error=settings.on_processing_error, application_id=spec.application_id),
+        on_deserialization_error=settings.on_deserialization_error,
+    )
 
 
 def _as_in_stores(keys: list[tuple[Any, ...]], old: Any, new: Any) -> list[tuple[Any, ...]]:

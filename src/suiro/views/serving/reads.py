@@ -55,7 +55,7 @@ from suiro.views.serving.answers import (
 from suiro.views.serving.served import Served, waking
 from suiro.views.serving.subscriptions import Subscription, event_id
 from suiro.views.state import UnknownViewError
-from suiro.views.store.conditions import DEFAULT_LIMIT, Condition
+from suiro.views.store.conditions import DEFAULT_LIMIT
 from suiro.views.store.keys import key_of, parts_of
 from suiro.views.store.tables import Store
 
@@ -290,7 +290,7 @@ def _page(served: Served, request: Request, question: _Question, token: PageToke
         first=key("from"),
         last=key("to"),
         prefix=key("prefix"),
-        where=[Condition.parse(text) for text in question.all("where")],
+        where=question.all("where"),
         search=question.text("search"),
         limit=question.number("limit", DEFAULT_LIMIT),
         after=None if token is None else token.place,

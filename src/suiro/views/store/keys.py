@@ -53,9 +53,19 @@ def prefix_of(key: Sequence[Any]) -> bytes:
     return place_of(key[:-1]) + (_text(key[-1])[:-1] if key[-1] else b"")
 
 
-def after(place: bytes) -> bytes:
-    """Returns a place behind this one and all that begin with it."""
-    return place + AFTER_ALL
+def range_of(
+    first: Sequence[Any] | None, last: Sequence[Any] | None, prefix: Sequence[Any] | None, after: bytes | None
+) -> tuple[bytes, bytes]:
+    """Returns the places from which and up to which, not included, the rows are. `first` and `last` are included, and
+    may be the first parts of a key. `prefix`: see `prefix_of`. `after`: a place that is not included."""
+    start = b"" if first is None else place_of(first)
+    end = AFTER_ALL if last is None else place_of(last) + AFTER_ALL
+    if prefix is not None:
+        begins = prefix_of(prefix)
+        start, end = max(start, begins), min(end, begins + AFTER_ALL)
+    if after is not None:
+        start = max(start, after + b"\x00")  # the next larger bytes
+    return start, end
 
 
 def _part(part: Any) -> bytes:

@@ -12,37 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from suiro.lineage import InputRecord, Log, Place, source_of
-from suiro.streams.operators.context import TaskSettings
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.topology.nodes import Source
-from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.compare.values import ABSENT, Columns, Comparator, columns_of, is_number, plain
 from suiro.views.analysis.explain.kinds import Group, RowEffect, sort_records, traits_of
 from suiro.views.analysis.explain.path import Path, Stop, parted, paths_of, shown
 from suiro.views.analysis.explain.replay import Key, Replay, RowKey, Side, Traced, replay, reproduces
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
-from suiro.views.definition import RowCodec, VersionSpec
 
 EXAMPLES = 3
 KINDS = 6
 TRAITS_LOOK_AT = 100_000
 PATH_RECORDS_MAX = 2_000
 COLUMNS_SHOWN = 6
-
-
-def side_of(spec: VersionSpec, topology: Topology, rows: Mapping[Key, str | None] | None = None) -> Side:
-    """`topology`: from `spec.topology_of`. `rows`: the rows in the version's store, as of the cut."""
-    return Side(
-        version=spec.version,
-        topology=topology,
-        codec=RowCodec(topology, spec.key),
-        rows=rows or {},
-        settings=TaskSettings(
-            on_processing_error=spec.settings.get("on.processing.error", "fail"),
-            application_id=spec.application_id,
-        ),
-        on_deserialization_error=spec.settings.get("on.deserialization.error", "fail"),
-    )
 
 
 def explain(keys: Sequence[Key], old: Side, new: Side, log: Log, comparator: Comparator) -> list[Explanation]:
