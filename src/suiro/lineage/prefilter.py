@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from suiro.errors import UsageError
 from suiro.lineage.inputs import InputRecord
-from suiro.streams.expressions.expression import Expression
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.topology import nodes
@@ -41,26 +39,17 @@ Checked = tuple[InputRecord, bool, tuple[Any, Any] | None]
 CHUNK = 5_000  # records that are looked at together
 CHUNK_BYTES = 16 * 1024 * 1024
 _GONE: Any = object()
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One function on the way. `decides`: the key, or whether there is one."""
-
-    change: Way
-    reads_key: bool = True
-    decides: bool = True
-    replaces_key: bool = False
+_KEEPS_WHAT_DECIDES = Source | Merge | MapValues
+"""What decides is the key, and whether there is one. Last on the way, these need not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """All of them. `needs_key`: the one that the record has in the log. `chain`: None where columns cannot do it."""
+    """From a source to a re-key point. `chain`: None where columns cannot do it."""
 
     node: Node
     source: Source
     key_at_point: Way
-    needs_key: bool
     rekey_point: str
     chain: Chain | None
 
@@ -152,9 +141,8 @@ class KeyPrefilter:
         topic, key_bytes, value_bytes = record.topic, record.key, record.value
         try:
             for path in paths:
-                source, key = path.source, None
-                if path.needs_key and key_bytes is not None:
-                    key = source.key.deserialize(topic, key_bytes)
+                source = path.source
+                key = None if key_bytes is None else source.key.deserialize(topic, key_bytes)
                 value = None if value_bytes is None else source.value.deserialize(topic, value_bytes)
                 found = path.key_at_point(key, value)
                 if found is not _GONE and found is not None and self._is_wanted(found):
@@ -166,28 +154,29 @@ class KeyPrefilter:
 
 def _path(topology: Topology, start: Node, source: Source, points: Collection[str]) -> _Path | None:
     """None: not so simple."""
-    steps: list[_Step] = []
-    passed: list[str] = []
+    passed: list[Node] = []
     node = start
     while node.name not in points:
-        passed.append(node.name)
-        step = _step(node)
+        passed.append(node)
         children = topology.children(node.name)
-        if step is None or len(children) != 1:
+        if len(children) != 1:
+            return None
+        node = children[0][0]
+    names = [each.name for each in passed]
+    while passed and isinstance(passed[-1].operator, _KEEPS_WHAT_DECIDES):
+        passed.pop()
+    steps: list[Way] = []
+    for each in passed:
+        step = _step(each)
+        if step is None:
             return None
         steps.append(step)
-        node = children[0][0]
-    while steps and not steps[-1].decides:
-        steps.pop()
-    until = next((place for place, step in enumerate(steps) if step.replaces_key), None)
-    needs_key = until is None or any(step.reads_key for step in steps[: until + 1])
     return _Path(
         node=start,
         source=source,
-        key_at_point=_joined([step.change for step in steps]),
-        needs_key=needs_key,
+        key_at_point=_joined(steps),
         rekey_point=node.name,
-        chain=_chain(topology, start, passed, node.name),
+        chain=_chain(topology, start, names, node.name),
     )
 
 
@@ -203,40 +192,22 @@ def _chain(topology: Topology, start: Node, passed: Collection[str], rekey_point
     return chain
 
 
-def _step(node: Node) -> _Step | None:
+def _step(node: Node) -> Way | None:
     match node.operator:
         case Source() | Merge():
-            return _Step(lambda key, value: (key, value), reads_key=False, decides=False)
+            return lambda key, value: (key, value)
         case Filter(predicate=predicate, negated=negated):
             holds, wanted = callable_of(predicate, "key_value"), not negated
-            return _Step(
-                lambda key, value: (key, value) if bool(holds(key, value)) is wanted else _GONE,
-                reads_key=_reads_key(predicate),
-            )
+            return lambda key, value: (key, value) if bool(holds(key, value)) is wanted else _GONE
         case MapValues(mapper=mapper):
             change = callable_of(mapper, "value")
-            return _Step(lambda key, value: (key, change(value)), reads_key=False, decides=False)
+            return lambda key, value: (key, change(value))
         case SelectKey(mapper=mapper):
             choose = callable_of(mapper, "key_value")
-            return _Step(
-                lambda key, value: (choose(key, value), value),
-                reads_key=_reads_key(mapper),
-                replaces_key=True,
-            )
+            return lambda key, value: (choose(key, value), value)
         case Map(mapper=mapper):
-            return _Step(callable_of(mapper, "key_value"), replaces_key=True)
+            return callable_of(mapper, "key_value")
     return None
-
-
-def _reads_key(function: Any) -> bool:
-    """False for an expression of the value alone."""
-    if not isinstance(function, Expression):
-        return True
-    try:
-        function.as_callable("value")
-    except UsageError:
-        return True
-    return False
 
 
 def _joined(steps: list[Way]) -> Way:

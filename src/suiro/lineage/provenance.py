@@ -97,7 +97,7 @@ class TracingInterpreter(Interpreter):
         self.place: Place | None = None
         self.was_kept = False
         """Whether the last record piped reached one of the nodes `kept_at`, and was kept there."""
-        self._frame = _Frame(Link(None), None)
+        self.frame = _Frame(Link(None), None)
         self._links: dict[int, Link] = {}  # by the number of a record in a queue
         self._on_result = on_result
         self._kept_at = frozenset(kept_at)
@@ -118,26 +118,26 @@ class TracingInterpreter(Interpreter):
 
     def rows(self, store: str) -> Iterator[tuple[Any, Any, Link | None]]:
         """Keys and values of a store, each with what its row was made of."""
-        frame = self._frame = _Frame(Link(None), None)
+        frame = self.frame = _Frame(Link(None), None)
         for key, value in self.store(store).all():
             yield key, value, frame.taken()
 
     def _begin(self, place: Place) -> None:
         self.place = place
         self.was_kept = False
-        self._frame = _Frame(Link(place), None)
+        self.frame = _Frame(Link(place), None)
 
     def end_of_batch(self) -> None:
         self.place = None
-        self._frame = _Frame(Link(None), None)
+        self.frame = _Frame(Link(None), None)
         super().end_of_batch()
 
     def _take(self, number: int, node: Node, record: Record, origin: Origin) -> None:
         # What came by a repartition has a link; a record of the input has the frame's.
-        before, link = self._frame, self._links.pop(number, None)
-        self._frame = before if link is None else _Frame(link, None)
+        before, link = self.frame, self._links.pop(number, None)
+        self.frame = before if link is None else _Frame(link, None)
         super()._take(number, node, record, origin)
-        self._frame = before
+        self.frame = before
 
     def emit(self, node: Node, record: Record) -> None:
         if isinstance(node.operator, Repartition):
@@ -146,18 +146,15 @@ class TracingInterpreter(Interpreter):
             before = self._queued
             super().emit(node, record)
             if self._queued > before:
-                self._links[self._queued] = self._frame.result()
+                self._links[self._queued] = self.frame.result()
         else:
             super().emit(node, record)
 
     def _emitted(self, found: Emitted) -> None:
-        self._on_result(found, self.place, self._frame.result())
-
-    def read(self, link: Link) -> None:
-        self._frame.read(link)
+        self._on_result(found, self.place, self.frame.result())
 
     def wrote(self, store: str, before: bytes | None, after: bytes | None) -> Link:
-        frame = self._frame
+        frame = self.frame
         link = frame.row(is_removal=after is None)
         if isinstance(frame.operator, _AGGREGATES):
             link.change = (store, before, after)
@@ -180,12 +177,12 @@ class TracingInterpreter(Interpreter):
             if not is_framed:
                 process(record, port)
                 return
-            outer = self._frame
-            self._frame = _Frame(outer.result(), node.operator)
+            outer = self.frame
+            self.frame = _Frame(outer.result(), node.operator)
             try:
                 process(record, port)
             finally:
-                self._frame = outer
+                self.frame = outer
 
         return observed
 
@@ -258,7 +255,7 @@ class _TracedMap(OrderedMap):
         if value is not None or self._notes_absent:
             link = self._links.get(key)
             if link is not None:
-                self._tracer.read(link)
+                self._tracer.frame.read(link)
         return value
 
     def __contains__(self, key: bytes) -> bool:
@@ -279,7 +276,7 @@ class _TracedMap(OrderedMap):
         for key, value in super().range(first, last, reverse=reverse):
             link = self._links.get(key)
             if link is not None:
-                self._tracer.read(link)
+                self._tracer.frame.read(link)
             yield key, value
 
 
