@@ -123,28 +123,17 @@ def _compare(given: Mapping[str, Any]) -> Any:
 
 
 def _explain(given: Mapping[str, Any]) -> Any:
-    from suiro.views.analysis.explain.text import text_of
-
-    # A replay keeps its objects until the process ends. Garbage collection among millions of them took a third of the
-    # time, and did not lower the peak of memory.
-    gc.disable()
-    found = _explained(given)
-    if isinstance(found, list):
-        return {
-            "explanations": [one.to_json() for one in found],
-            "text": encodable("\n\n".join(text_of(one, full=given["full"]) for one in found)),
-        }
-    return {**dataclasses.asdict(found), "text": encodable(found.text())}
-
-
-def _explained(given: Mapping[str, Any]) -> Any:
     """Explains `keys`, or a few examples of each pattern of the `comparison`."""
     from suiro.lineage import Inputs
     from suiro.views.analysis.compare.comparison import Comparison
     from suiro.views.analysis.compare.values import Comparator
     from suiro.views.analysis.explain.differences import explain_differences
     from suiro.views.analysis.explain.rows import explain
+    from suiro.views.analysis.explain.text import text_of
 
+    # A replay keeps its objects until the process ends. Garbage collection among millions of them took a third of the
+    # time, and did not lower the peak of memory.
+    gc.disable()
     comparison = None if given["comparison"] is None else Comparison.from_json(given["comparison"])
     keys = [tuple(key) for key in given["keys"]]
     with _held(given["old"]) as old, _held(given["new"]) as new:
@@ -158,8 +147,13 @@ def _explained(given: Mapping[str, Any]) -> Any:
     with Client(given["bootstrap_servers"], settings=given["client_settings"]) as client:
         log = Inputs(client, {**old_cut.inputs, **new_cut.inputs})
         if comparison is not None and not keys:
-            return explain_differences(comparison, *sides, log)
-        return explain(keys, *sides, log, Comparator.of(given["tolerances"], given["ignored"]))
+            found = explain_differences(comparison, *sides, log)
+            return {**dataclasses.asdict(found), "text": encodable(found.text())}
+        explanations = explain(keys, *sides, log, Comparator.of(given["tolerances"], given["ignored"]))
+    return {
+        "explanations": [one.to_json() for one in explanations],
+        "text": encodable("\n\n".join(text_of(one, full=given["full"]) for one in explanations)),
+    }
 
 
 def _loaded(code_file: str, entry: str) -> Any:

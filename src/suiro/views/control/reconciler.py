@@ -193,10 +193,7 @@ class Reconciler:
             "version": version.number,
             "state": version.state,
             "error": version.error,
-            "fingerprint": version.spec.get("fingerprint"),
-            "entry": version.spec.get("entry"),
-            "inputs": version.spec.get("inputs"),
-            "output_topic": version.spec.get("output_topic"),
+            **{name: version.spec.get(name) for name in ("fingerprint", "entry", "inputs", "output_topic")},
             "key": list(version.key),
         }
         known = self._versions.get(version.number) or _Tended()

@@ -112,6 +112,4 @@ class PipelineProcess(Child):
                 names = ("error", "is_transient", "is_of_record", "has_lost_jvm")
                 self.status = replace(self.status, state="failed", **{name: said[name] for name in names})
             case "progress":
-                names = ("done", "total", "rate", "left_s")
-                progress = Progress(**{name: said[name] for name in names})
-                self.status = replace(self.status, progress=progress, cut=said["cut"])
+                self.status = replace(self.status, progress=Progress(**said["progress"]), cut=said["cut"])

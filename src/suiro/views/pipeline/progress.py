@@ -45,7 +45,7 @@ class Speed:
         passed = now_ms - seen[0][0]
         rate = max(0.0, (done - seen[0][1]) * 1000 / passed) if passed else 0.0
         left_s = 0.0 if done >= total else (total - done) / rate if rate else None
-        return Progress(done=done, total=total, rate=rate, left_s=left_s)
+        return Progress(done=done, total=total, rate=round(rate, 1), left_s=left_s)
 
 
 class Arrival:

@@ -28,6 +28,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,14 +210,7 @@ class _Watch:
         reached = dict(cut.inputs) if cut is not None else {}
         reached |= {place: max(offset, reached.get(place, 0)) for place, offset in position.items()}
         progress = self._speed.progress(now, reached, ends)
-        self._say(
-            "progress",
-            done=progress.done,
-            total=progress.total,
-            rate=round(progress.rate, 1),
-            left_s=progress.left_s,
-            cut=None if cut is None else cut.number,
-        )
+        self._say("progress", progress=asdict(progress), cut=None if cut is None else cut.number)
         if self._arrival is None or cut is None:
             return
         if self._arrival.is_there(now, cut.inputs, self._target(ends)):
