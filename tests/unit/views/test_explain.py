@@ -21,9 +21,8 @@ from suiro.views.analysis.explain import differences
 from suiro.views.analysis.explain.kinds import Effect, traits_of
 from suiro.views.analysis.explain.path import shown
 from suiro.views.analysis.explain.replay import Side
-from suiro.views.analysis.explain.result import Explanation
+from suiro.views.analysis.explain.result import Explanation, effects_text, text_of
 from suiro.views.analysis.explain.rows import explain
-from suiro.views.analysis.explain.text import effects_text, text_of
 from suiro.views.definition import RowCodec, topology_of, view
 
 Build = Callable[[Any], Any]

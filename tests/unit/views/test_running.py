@@ -24,7 +24,7 @@ from suiro.views.control import running
 from suiro.views.control.host import CHECKS, LOCK
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.folder import SPEC
+from suiro.views.pipeline import SPEC
 from suiro.views.pipeline.shared_jvm import JVM_FOLDER
 from suiro.views.store import FILE_NAME
 from suiro.views.store.rows import StoreUnavailableError

@@ -128,8 +128,8 @@ def _explain(given: Mapping[str, Any]) -> Any:
     from suiro.views.analysis.compare.comparison import Comparison
     from suiro.views.analysis.compare.values import Comparator
     from suiro.views.analysis.explain.differences import explain_differences
+    from suiro.views.analysis.explain.result import text_of
     from suiro.views.analysis.explain.rows import explain
-    from suiro.views.analysis.explain.text import text_of
 
     # A replay keeps its objects until the process ends. Garbage collection among millions of them took a third of the
     # time, and did not lower the peak of memory.

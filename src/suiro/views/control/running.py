@@ -22,7 +22,7 @@ from suiro.foundation.files import replace_file
 from suiro.spark import can_share_jvm
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.folder import LOG, SPEC
+from suiro.views.pipeline import LOG, SPEC
 from suiro.views.pipeline.follower import CODE_NAME, LOG_NAME, Follower
 from suiro.views.pipeline.inputs import own_topics
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus

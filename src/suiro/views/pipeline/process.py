@@ -19,8 +19,8 @@ from suiro.foundation import process
 from suiro.foundation.files import replace_file
 from suiro.views.cpus import apart
 from suiro.views.definition import VersionSpec
+from suiro.views.pipeline import CODE, LOG, SPEC
 from suiro.views.pipeline.archive import Code
-from suiro.views.pipeline.folder import CODE, LOG, SPEC
 from suiro.views.pipeline.progress import Progress
 from suiro.views.pipeline.shared_jvm import SharedJvm
 from suiro.views.pipeline.supervision import Child, ChildStatus

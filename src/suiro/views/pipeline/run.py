@@ -49,8 +49,8 @@ from suiro.streams_spark.rebuild import begins_anew
 from suiro.telemetry import Column, Dataset, traces_to
 from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.definition import VersionSpec
+from suiro.views.pipeline import CODE, LOCK, LOG, SPEC, STATE
 from suiro.views.pipeline.archive import definition_in, split_entry
-from suiro.views.pipeline.folder import CODE, LOCK, LOG, SPEC, STATE
 from suiro.views.pipeline.inputs import check_inputs
 from suiro.views.pipeline.leader import VersionPace
 from suiro.views.pipeline.progress import Arrival, Speed

@@ -14,9 +14,8 @@ from suiro.views.analysis.compare.comparison import PATTERNS_EXPLAINED, Comparis
 from suiro.views.analysis.compare.text import key_text, rows_text, share_text
 from suiro.views.analysis.compare.values import Comparator
 from suiro.views.analysis.explain.replay import Key, Side
-from suiro.views.analysis.explain.result import Explanation
+from suiro.views.analysis.explain.result import Explanation, place_text
 from suiro.views.analysis.explain.rows import explain
-from suiro.views.analysis.explain.text import place_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
