@@ -205,8 +205,8 @@ def traits_of(values: Sequence[Any], others: Sequence[Any]) -> tuple[Trait, ...]
     reads them."""
     if not values:
         return ()
-    inside = [columns(value) for value in values]
-    outside = [columns(value) for value in others]
+    inside = [flattened(value) for value in values]
+    outside = [flattened(value) for value in others]
     found = []
     for field in dict.fromkeys(name for each in inside[:200] for name in each):
         trait = _trait(
@@ -225,12 +225,6 @@ def traits_of(values: Sequence[Any], others: Sequence[Any]) -> tuple[Trait, ...]
     # Traits of many others say little beside traits of few.
     limit = max(found[0].others * 2, len(outside) // 100)
     return tuple(trait for trait in found if trait.others <= limit)[:TRAITS_MAX]
-
-
-def columns(value: Any) -> Mapping[str, Any]:
-    if value is None:
-        return {"value": None}
-    return flattened(value)
 
 
 def _trait(field: str, inside: Sequence[Any], outside: Sequence[Any]) -> Trait | None:
