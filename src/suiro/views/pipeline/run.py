@@ -71,6 +71,8 @@ KEPT_UNCOMPACTED_MS = 3_600_000
 CUTS_SEGMENT_BYTES = 8 * 1024 * 1024
 
 Say = Callable[..., None]
+Answers = queue.SimpleQueue[Mapping[str, Any]]
+"""What the host says about the JVM that its versions share."""
 
 
 def main(folder: Path) -> int:
@@ -78,8 +80,8 @@ def main(folder: Path) -> int:
     stopping = Stopping()
     told = lines_of_stdin()
     where = json.loads(next(told))
-    jvm = _SharedJvm(stopping) if where["shares_jvm"] else None
-    threading.Thread(target=_until_input_ends, args=(told, stopping, jvm), daemon=True).start()
+    answers: Answers = queue.SimpleQueue()
+    threading.Thread(target=_until_input_ends, args=(told, stopping, answers), daemon=True).start()
     try:
         spec = VersionSpec.from_json(json.loads((folder / SPEC).read_text(encoding="utf-8")))
         with _alone(folder, stopping):
@@ -88,10 +90,14 @@ def main(folder: Path) -> int:
                 return 0
             settings = RunSettings.parse(spec.settings)
             early = java_started_early(master=settings.master, settings=settings.spark, topologies_only=True)
-            with early if jvm is None else contextlib.nullcontext():
-                _run(spec, settings, folder, where, stopping, say, jvm)
+            with contextlib.nullcontext() if where["shares_jvm"] else early:
+                _run(spec, settings, folder, where, stopping, say, answers)
     except Exception as error:  # noqa: BLE001 - a user's code raises anything; the host gets it
-        has_lost_jvm = jvm is not None and jvm.is_gone
+        has_lost_jvm = False
+        if where["shares_jvm"]:
+            from suiro.spark import is_jvm_gone
+
+            has_lost_jvm = is_jvm_gone()
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
         say(
             "failed",
@@ -115,7 +121,7 @@ def _run(
     where: Mapping[str, Any],
     stopping: Stopping,
     say: Say,
-    jvm: _SharedJvm | None,
+    answers: Answers,
 ) -> None:
     bootstrap_servers, client_settings = where["bootstrap_servers"], where["client_settings"]
     topology = spec.topology_of(_definition(spec, folder / CODE))
@@ -124,7 +130,7 @@ def _run(
         Client(bootstrap_servers, settings=client_settings) as committing,
     ):
         make_topics(client, spec, settings)
-        shared = None if jvm is None else jvm.session(settings, folder)
+        shared = _shared_session(answers, stopping, settings, folder) if where["shares_jvm"] else None
         if stopping.is_set():
             return
         state_dir = folder / STATE
@@ -300,41 +306,23 @@ def _position(streams: KafkaStreams) -> Mapping[TopicPartition, int]:
     return {} if value is None else Positions.from_json(value).offsets
 
 
-class _SharedJvm:
-    """The JVM that this version uses together with others of its host."""
+def _shared_session(answers: Answers, stopping: Stopping, settings: RunSettings, folder: Path) -> SparkSession | None:
+    """Waits until this version may join the JVM of its host. Returns None if the process must stop before."""
+    from suiro.spark import session_on_shared_jvm
 
-    def __init__(self, stopping: Stopping) -> None:
-        self.told: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
-        self._stopping = stopping
-        self._is_used = False
-
-    def session(self, settings: RunSettings, folder: Path) -> SparkSession | None:
-        """Waits until it may join the JVM. Returns None if the process must stop before."""
-        while not self._stopping.is_set():
-            with contextlib.suppress(queue.Empty):
-                told = self.told.get(timeout=LOOK_S)
-                if "error" in told:
-                    raise FatalError(told["error"])
-                from suiro.spark import session_on_shared_jvm
-
-                port, secret = told["port"], told["secret"]
-                self._is_used = True
-                return session_on_shared_jvm(port, secret, settings=settings.spark, folder=folder, log=folder / LOG)
-        return None
-
-    @property
-    def is_gone(self) -> bool:
-        if not self._is_used:
-            return False
-        from suiro.spark import is_jvm_gone
-
-        return is_jvm_gone()
+    while not stopping.is_set():
+        with contextlib.suppress(queue.Empty):
+            told = answers.get(timeout=LOOK_S)
+            if "error" in told:
+                raise FatalError(told["error"])
+            port, secret = told["port"], told["secret"]
+            return session_on_shared_jvm(port, secret, settings=settings.spark, folder=folder, log=folder / LOG)
+    return None
 
 
-def _until_input_ends(told: Iterator[bytes], stopping: Stopping, jvm: _SharedJvm | None) -> None:
+def _until_input_ends(told: Iterator[bytes], stopping: Stopping, answers: Answers) -> None:
     for line in told:
-        if jvm is not None:
-            jvm.told.put(json.loads(line))
+        answers.put(json.loads(line))
     stopping.set()
     # The host is gone, and the next one may be starting. Spark gets a moment to end in order.
     threading.Timer(10.0, os._exit, args=[1]).start()
