@@ -1,4 +1,4 @@
-"""The requests of readers, and the meaning of the host's answers, for `client` and `async_client`."""
+"""The requests of readers, and the meaning of the host's answers, for `client`."""
 
 from __future__ import annotations
 
