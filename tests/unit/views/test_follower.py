@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.view_output import spec_of
 from support.view_stores import cut
-from support.waiting import wait_until
+from support.waiting import is_running, wait_until
 
 from suiro.streams import KTable, StreamsBuilder, serdes
 from suiro.views import topology_of, view
@@ -137,17 +137,18 @@ def test_without_room_for_a_thread_it_is_tried_again(follower: Follower, monkeyp
     script = """echo '{"event": "begun", "cut": null, "joined": null}'; exec cat > /dev/null"""
     monkeypatch.setattr("suiro.views.pipeline.follower.apart", lambda command: ["sh", "-c", script])
     start = threading.Thread.start
-    refused: list[int | None] = []
+    refused: list[int] = []
 
     def start_unless_first(thread: threading.Thread) -> None:
         if thread._target.__name__ == "_hear_all" and not refused:  # type: ignore[attr-defined]
-            refused.append(follower.pid)
+            refused.append(thread._target.__self__.pid)  # type: ignore[attr-defined]
             raise RuntimeError("can't start new thread")
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_unless_first)
     follower.start()
     wait_until(lambda: refused and follower.pid not in (None, *refused), what="another child")
+    assert not is_running(refused[0])
     follower.stop()
 
 
