@@ -53,7 +53,7 @@ from suiro.views.serving.answers import (
     rows_text,
 )
 from suiro.views.serving.served import Served, waking
-from suiro.views.serving.subscriptions import Subscription, event_id
+from suiro.views.serving.subscriptions import changes_of, event_id
 from suiro.views.state import UnknownViewError
 from suiro.views.store.conditions import DEFAULT_LIMIT
 from suiro.views.store.keys import key_of, parts_of
@@ -184,8 +184,8 @@ class _Reads:
         def ended() -> None:
             self._subscribers -= 1
 
-        subscription = Subscription(served, after, follows, self._for_subscription)
-        return _Events(_while_let_in(request.scope, subscription.events()), ended)
+        events = changes_of(served, after, follows, self._for_subscription)
+        return _Events(_while_let_in(request.scope, events), ended)
 
     async def topic(self, request: Request) -> Response:
         try:
