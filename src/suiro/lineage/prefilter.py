@@ -288,7 +288,7 @@ def rekey_points_of(topology: Topology, sink: str) -> RekeyPoints:
     return RekeyPoints(
         nodes=frozenset(tops),
         is_windowed=bool(windowed),
-        sees_time=any(_sees_time(topology, node) for node in below.values()),
+        sees_time=any(_sees_time(node) for node in below.values()),
         above_is_stateless=not stateful_above,
     )
 
@@ -317,7 +317,7 @@ def _ancestors(topology: Topology, names: set[str]) -> set[str]:
     return found
 
 
-def _sees_time(topology: Topology, node: nodes.Node) -> bool:
+def _sees_time(node: nodes.Node) -> bool:
     match node.operator:
         case nodes.TableSource(versioned=versioned) | nodes.StreamTableJoin(versioned=versioned):
             return versioned

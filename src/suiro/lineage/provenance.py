@@ -78,7 +78,7 @@ def sources_of(link: Link, *, with_triggers: bool = False) -> set[Place]:
 
 
 class TracingInterpreter(Interpreter):
-    """`on_result(emitted, place, link)`: of every record to an output topic. `keep(node, record)`: whether a record
+    """`on_result(emitted, place, link)`: of every record to an output topic. `keep(key)`: whether a record
     goes into one of the nodes `kept_at`; others are left out there, as if they were not. `look(place, node, record)`:
     of every record that reaches a node, while the input record in hand is one of `looked_at`."""
 
@@ -88,7 +88,7 @@ class TracingInterpreter(Interpreter):
         *,
         on_result: Callable[[Emitted, Place | None, Link], None] = lambda emitted, place, link: None,
         kept_at: Collection[str] = (),
-        keep: Callable[[Node, Record], bool] | None = None,
+        keep: Callable[[Any], bool] | None = None,
         looked_at: Collection[Place] = (),
         look: Callable[[Place, Node, Record], None] | None = None,
         settings: TaskSettings | None = None,
@@ -141,7 +141,7 @@ class TracingInterpreter(Interpreter):
 
     def emit(self, node: Node, record: Record) -> None:
         if isinstance(node.operator, Repartition):
-            if node.name in self._kept_at and not self._is_kept(node, record):
+            if node.name in self._kept_at and not self._is_kept(record):
                 return
             before = self._queued
             super().emit(node, record)
@@ -170,7 +170,7 @@ class TracingInterpreter(Interpreter):
             return process
 
         def observed(record: Record, port: int) -> None:
-            if is_guarded and not self._is_kept(node, record):
+            if is_guarded and not self._is_kept(record):
                 return
             if look is not None and self.place is not None and self.place in places:
                 look(self.place, node, record)
@@ -186,11 +186,10 @@ class TracingInterpreter(Interpreter):
 
         return observed
 
-    def _is_kept(self, node: Node, record: Record) -> bool:
-        if self._keep is None or self._keep(node, record):
-            self.was_kept = True
-            return True
-        return False
+    def _is_kept(self, record: Record) -> bool:
+        is_kept = self._keep is None or (record.key is not None and self._keep(record.key))
+        self.was_kept |= is_kept
+        return is_kept
 
 
 class _Frame:

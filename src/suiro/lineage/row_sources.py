@@ -22,7 +22,6 @@ from suiro.lineage.prefilter import Checked, KeyPrefilter, RekeyPoints, rekey_po
 from suiro.lineage.provenance import Place, TracingInterpreter, sources_of
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Record
 from suiro.streams.topology.nodes import (
     GlobalTableSource,
     Node,
@@ -142,11 +141,7 @@ class _Replay:
 
     def run(self, points: RekeyPoints, is_key: Callable[[Any], bool]) -> RowSources:
         records: dict[Place, InputRecord] = {}
-
-        def keep(node: Node, record: Record) -> bool:
-            return record.key is not None and is_key(record.key)
-
-        interpreter = TracingInterpreter(self.topology, kept_at=points.nodes, keep=keep, **self.how)
+        interpreter = TracingInterpreter(self.topology, kept_at=points.nodes, keep=is_key, **self.how)
         read = self._bounded(self.log.read(self.topology))
         checked: Iterable[Checked] = zip(read, repeat(True), repeat(None))
         if points.nodes:

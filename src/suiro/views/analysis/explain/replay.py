@@ -27,8 +27,7 @@ from suiro.lineage import (
 )
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Record, Windowed
-from suiro.streams.topology.nodes import Node
+from suiro.streams.records import Windowed
 from suiro.streams.topology.topology import Topology
 from suiro.views.definition import RowCodec
 from suiro.views.store.keys import place_of
@@ -265,10 +264,8 @@ class _Wanted:
         (columns,), _ = self._side.codec.decode([key], [None])
         return self._by_place.get(place_of(columns))
 
-    def is_wanted(self, node: Node, record: Record) -> bool:
-        if record.key is None:
-            return False
-        found = self._found(record.key)
+    def is_wanted(self, key: Any) -> bool:
+        found = self._found(key)
         self.passed.update(found)
         return bool(found)
 

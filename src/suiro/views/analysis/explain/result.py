@@ -131,7 +131,7 @@ def text_of(found: Explanation, *, full: bool = False) -> str:
         if found.alike:
             lines.append(f"  {_records(found.alike)}: the same in {old} and {new}")
         for kind in found.kinds:
-            lines += _kind(kind, found, old, new)
+            lines += _kind(kind, old, new)
         if found.kinds_left_out:
             lines.append(f"  {_records(found.kinds_left_out)} of further kinds")
         if found.read:
@@ -222,7 +222,7 @@ def _node(stop: Stop) -> str:
     return f"{stop.node} ({stop.function})" if stop.function else stop.node
 
 
-def _kind(kind: Kind, found: Explanation, old: str, new: str) -> list[str]:
+def _kind(kind: Kind, old: str, new: str) -> list[str]:
     lines = [
         f"  {_records(kind.records)} of {kind.topic}: {old} {effects_text(kind.old)}; {new} {effects_text(kind.new)}"
     ]
