@@ -40,6 +40,9 @@ LOOK_S = 30.0
 S = TypeVar("S")
 R = TypeVar("R")
 
+BROKERS_DEFAULT = -1
+"""Replication factor: the default of the brokers."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -278,10 +281,6 @@ class TopicTable(Generic[S, R]):
 
     def _end(self, part: Fetched) -> int:
         return part.last_stable_offset if self._read_committed else part.high_watermark
-
-
-BROKERS_DEFAULT = -1
-"""Replication factor: the default of the brokers."""
 
 
 def one_compacted_partition(

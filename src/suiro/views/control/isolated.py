@@ -39,6 +39,53 @@ END_S = 5.0
 """The wait for the end of the answer, once its processes were killed. One in a session of its own may still have it."""
 
 
+class Limit:
+    """Begins when it is created. `what`: the name of the task in the error, "the comparison". Thread-safe."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        stopping: threading.Event,
+        seconds: float,
+        gone: threading.Event | None = None,
+        longer: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        """`stopping`: set when the host ends. `gone`: set when nobody waits for the answer any more. `longer`: the end
+        of the message, which says how to get more time."""
+        self._what = what
+        self._stopping = stopping
+        self.seconds = seconds
+        self._gone = gone
+        self._longer = longer
+        self._clock = clock or SystemClock()
+        self._begun_ms = self._clock.monotonic_ms()
+
+    @property
+    def is_over(self) -> bool:
+        return self._why() is not None
+
+    def check(self, detail: str = "") -> None:
+        """Raises `TransientError` once it is over. `detail`: the end of the message."""
+        why = self._why()
+        if why is not None:
+            raise TransientError(f"{self._what} was ended after {self.elapsed_s:.0f} s: {why}{detail}")
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self._clock.monotonic_ms() - self._begun_ms) / 1000
+
+    def _why(self) -> str | None:
+        if self._stopping.is_set():
+            return "the host ends"
+        if self._gone is not None and self._gone.is_set():
+            return "its caller has gone"
+        if self.elapsed_s > self.seconds:
+            return f"it may take {self.seconds:g} s{self._longer}"
+        return None
+
+
 def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
     """Returns the result of the task, or raises its error by kind. When the limit is over, kills the process and raises
     the error of the limit. What the user's code has started ends in any case."""
@@ -234,50 +281,3 @@ def _place(error: BaseException) -> str:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1], int(sys.argv[2])))
-
-
-class Limit:
-    """Begins when it is created. `what`: the name of the task in the error, "the comparison". Thread-safe."""
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        stopping: threading.Event,
-        seconds: float,
-        gone: threading.Event | None = None,
-        longer: str = "",
-        clock: Clock | None = None,
-    ) -> None:
-        """`stopping`: set when the host ends. `gone`: set when nobody waits for the answer any more. `longer`: the end
-        of the message, which says how to get more time."""
-        self._what = what
-        self._stopping = stopping
-        self.seconds = seconds
-        self._gone = gone
-        self._longer = longer
-        self._clock = clock or SystemClock()
-        self._begun_ms = self._clock.monotonic_ms()
-
-    @property
-    def is_over(self) -> bool:
-        return self._why() is not None
-
-    def check(self, detail: str = "") -> None:
-        """Raises `TransientError` once it is over. `detail`: the end of the message."""
-        why = self._why()
-        if why is not None:
-            raise TransientError(f"{self._what} was ended after {self.elapsed_s:.0f} s: {why}{detail}")
-
-    @property
-    def elapsed_s(self) -> float:
-        return (self._clock.monotonic_ms() - self._begun_ms) / 1000
-
-    def _why(self) -> str | None:
-        if self._stopping.is_set():
-            return "the host ends"
-        if self._gone is not None and self._gone.is_set():
-            return "its caller has gone"
-        if self.elapsed_s > self.seconds:
-            return f"it may take {self.seconds:g} s{self._longer}"
-        return None

@@ -40,6 +40,9 @@ MAX_FAULTS = 20
 JournalRecord = tuple[str, bytes | None]
 """Key and value. The value None deletes the record."""
 
+SEEN_FILE = ".journal-seen"
+"""In the host's folder."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -268,12 +271,6 @@ def comparison_record(view: str, comparison_id: str, result: Mapping[str, Any] |
 
 def as_bytes(value: Mapping[str, Any]) -> bytes:
     return encodable(json.dumps(value, separators=(",", ":"), ensure_ascii=False)).encode()
-
-
-SEEN_FILE = ".journal-seen"
-"""In the host's folder."""
-
-logger = logging.getLogger(__name__)
 
 
 class JournalNotTrustedError(ConfigError):

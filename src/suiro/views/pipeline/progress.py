@@ -13,6 +13,7 @@ READY_WITHIN_MS = 10_000
 WINDOW_MS = 15_000
 
 Offsets = Mapping[TopicPartition, int]
+SEEN_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +66,6 @@ class Arrival:
             return True
         self._target, self._set_ms = target, now_ms
         return all(at.get(place, 0) >= offset for place, offset in target.items())
-
-
-SEEN_MAX = 1_000
 
 
 def lag_of(

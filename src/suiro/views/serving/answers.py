@@ -28,6 +28,11 @@ from suiro.views.store.json_text import encodable, servable
 from suiro.views.store.rows import Change, CutGoneError, Row
 from suiro.views.store.tables import Store
 
+_OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,9}):([0-9]{1,18})")
+_CUT = re.compile(r"cut:([0-9]{1,18})")
+_TOKEN = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([A-Za-z0-9_-]*)")
+_MILLISECONDS = re.compile(r"[0-9]{1,18}")
+
 
 class WaitedError(TransientError):
     """The view did not reach the offsets that the reader named within the timeout."""
@@ -55,12 +60,6 @@ def error_answer(error: SuiroError, status: int | None = None) -> Response:
     if status is None:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
     return http_error(status, str(error))
-
-
-_OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,9}):([0-9]{1,18})")
-_CUT = re.compile(r"cut:([0-9]{1,18})")
-_TOKEN = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([A-Za-z0-9_-]*)")
-_MILLISECONDS = re.compile(r"[0-9]{1,18}")
 
 
 def offsets_of(text: str, name: str) -> dict[TopicPartition, int]:

@@ -16,6 +16,10 @@ from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.follower import Follower
 from suiro.views.store.tables import Store
 
+STEP = 1.05
+SHORTEST_MS = 0.01
+STEPS = 400  # up to 0.01 ms * 1.05 ** 400, which is 50 minutes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
@@ -34,11 +38,6 @@ def waking(changed: asyncio.Event) -> Callable[[], None]:
             loop.call_soon_threadsafe(changed.set)
 
     return wake
-
-
-STEP = 1.05
-SHORTEST_MS = 0.01
-STEPS = 400  # up to 0.01 ms * 1.05 ** 400, which is 50 minutes
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,15 @@ from suiro.views.store.tables import Store
 
 EXAMPLES = 3
 PATTERNS_EXPLAINED = 20
+PATTERNS_MAX = 200
+KINDS_MAX = 20
+COLUMNS_MAX = 1_000
+"""A map may have any number of names. Further columns are not listed, but their rows are counted."""
+PATTERN_COLUMNS_MAX = 50
+"""Further columns count as a single one of the pattern, "7 more columns"."""
+SMALLEST_DECADE, LARGEST_DECADE = -12, 18
+LARGEST_SIZE = 1e300
+"""Larger differences are not added up, so that the sum stays finite."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,17 +158,6 @@ def compare(
         ignored=tuple(sorted(comparator.ignored)),
         tolerances={column: str(each) for column, each in sorted(comparator.tolerances.items())},
     )
-
-
-PATTERNS_MAX = 200
-KINDS_MAX = 20
-COLUMNS_MAX = 1_000
-"""A map may have any number of names. Further columns are not listed, but their rows are counted."""
-PATTERN_COLUMNS_MAX = 50
-"""Further columns count as a single one of the pattern, "7 more columns"."""
-SMALLEST_DECADE, LARGEST_DECADE = -12, 18
-LARGEST_SIZE = 1e300
-"""Larger differences are not added up, so that the sum stays finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from suiro.views.analysis.compare.values import ABSENT, Columns, flattened, is_n
 
 CHANCE = 0.02
 """The share of records by which the means of two versions may happen to change equally."""
+TRAITS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +188,6 @@ def _effects(signs: tuple[tuple[str, str], ...], row_effects: Sequence[RowEffect
             )
         )
     return tuple(found)
-
-
-TRAITS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,9 @@ from suiro.views.analysis.explain.kinds import Effect, Trait
 from suiro.views.analysis.explain.path import Stop
 from suiro.views.analysis.explain.replay import Key
 
+VALUE_CHARS = 100
+ROW_COLUMNS_SHOWN = 12
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
@@ -106,10 +109,6 @@ class Explanation:
         ]
         found["records"] = len(self.named)
         return found
-
-
-VALUE_CHARS = 100
-ROW_COLUMNS_SHOWN = 12
 
 
 def text_of(found: Explanation, *, full: bool = False) -> str:
