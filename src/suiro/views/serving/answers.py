@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -134,12 +134,5 @@ def row_text(columns: tuple[str, ...], row: Row | Change) -> str:
     return f'{{"key":{encodable(key)},"value":{"null" if row.value is None else row.value}}}'
 
 
-def rows_text(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
+def rows_text(columns: tuple[str, ...], rows: Iterable[Row | Change]) -> str:
     return f"[{','.join(row_text(columns, row) for row in rows)}]"
-
-
-def changes_text(columns: tuple[str, ...], changes: Iterable[Change], more: Mapping[str, object]) -> str:
-    """`more`: further fields of the event."""
-    rows = ",".join(row_text(columns, change) for change in changes)
-    rest = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in more.items())
-    return f',"changes":[{rows}]{rest}}}'

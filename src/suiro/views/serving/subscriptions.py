@@ -14,6 +14,7 @@ reader then gets the whole state from `rows?as_of=cut:N&version=V`, and continue
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -21,7 +22,7 @@ from typing import Any
 
 from suiro.errors import SuiroError, UsageError
 from suiro.views.cuts import Cut
-from suiro.views.serving.answers import changes_text, head_text
+from suiro.views.serving.answers import head_text, rows_text
 from suiro.views.serving.served import Served, waking
 from suiro.views.store.rows import CutGoneError
 
@@ -96,6 +97,7 @@ async def _of_version(served: Served, after: int | None, follows: Follows, read:
 
 
 def _event(served: Served, cut: Cut, changes: Any, more: Mapping[str, object], *, has_id: bool) -> str:
-    data = head_text(served.spec, cut) + changes_text(served.spec.key, changes, more)
+    rest = "".join(f",{json.dumps(field)}:{json.dumps(value)}" for field, value in more.items())
+    data = f'{head_text(served.spec, cut)},"changes":{rows_text(served.spec.key, changes)}{rest}}}'
     name = f"id: {served.spec.version}.{cut.number}\n" if has_id else ""
     return f"{name}data: {data}\n\n"
