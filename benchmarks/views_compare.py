@@ -39,8 +39,8 @@ from suiro.streams import StreamsBuilder, serdes
 from suiro.views.analysis.compare.comparison import compare
 from suiro.views.analysis.compare.values import Comparator
 from suiro.views.analysis.explain.replay import Side
+from suiro.views.analysis.explain.result import text_of
 from suiro.views.analysis.explain.rows import explain
-from suiro.views.analysis.explain.text import text_of
 from suiro.views.cuts import Cut
 from suiro.views.definition import RowCodec, topology_of, view
 from suiro.views.store import open_store

@@ -149,12 +149,12 @@ def test_what_a_dead_host_left_open_does_not_count(start: Callable[..., Journal]
     journal = start()
     two(journal)
     other = start()
-    producer = other._taken_over()
+    producer = other._taken_over(10_000)
     change = lifecycle.shift(other.view("delays"), 100, lag_ms=0)
     assert change.event is not None
     records = event_records(change.view, change.event, event_id="x", who="bob", time_ms=1)
     producer.end = lambda **_: (_ for _ in ()).throw(DeadlineExceededError("killed"))  # type: ignore[method-assign]
-    assert not other._write(producer, records)
+    assert not other._write(producer, records, other.keys)
     journal.change("delays", lambda view: lifecycle.shift(view, 10_000, lag_ms=0), who="ada")
     for one in (journal, start()):
         assert one.view("delays").routing.share == 10_000

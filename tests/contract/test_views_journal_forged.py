@@ -28,9 +28,8 @@ from suiro.protocol.records import Record, encode_batch
 from suiro.views.control import journal as journal_module
 from suiro.views.control import lifecycle
 from suiro.views.control.journal import Journal
-from suiro.views.control.journal_doubts import JournalNotTrustedError
 from suiro.views.control.journal_keys import Keys
-from suiro.views.control.journal_records import SIGNATURE
+from suiro.views.control.journal_records import SIGNATURE, JournalNotTrustedError
 from suiro.views.state import Change, ConcurrentChangeError, View
 
 OLD, NEW = b"the secret that these hosts began with", b"the secret that came in its place later"

@@ -15,7 +15,6 @@ from support.view_output import Output, spec_of
 from support.waiting import is_running, wait_until
 
 from suiro.client import Client
-from suiro.errors import FatalError
 from suiro.testing import node
 from suiro.views.pipeline.archive import archive_of
 from suiro.views.pipeline.follower import Follower
@@ -75,8 +74,7 @@ def test_it_follows_goes_on_after_kill_9_and_says_what_is_wrong(client: Client, 
         (folder / "code.zip").rename(folder / "code.away")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: isinstance(follower.error, FatalError), 60, "the error to be told")
-        assert "code.zip" in str(follower.error)
+        wait_until(lambda: "code.zip" in (follower.error or ""), 60, "the error to be told")
         (folder / "code.away").rename(folder / "code.zip")
         wait_until(lambda: follower.error is None, 60, "the follower to be well again")
         last = follower.pid

@@ -22,8 +22,8 @@ from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.views import Cut, CutLog, RowCodec, VersionSpec, topology_of
 from suiro.views.pipeline.archive import Code, archive_of, code_id
+from suiro.views.pipeline.pace import ask_throttle
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
-from suiro.views.pipeline.throttle import write_throttle
 
 # CI's time: three and six starts of Spark. The demo goes the same way in every CI run, its kill included.
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
@@ -55,7 +55,7 @@ class World:
         self.client.create_topics([NewTopic(self.topic, PARTITIONS, configs={"retention.ms": "-1"})])
         self.words: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
         self.running: list[PipelineProcess] = []
-        self._logs: dict[str, CutLog] = {}
+        self._logs: dict[str, tuple[CutLog, list[Cut]]] = {}
 
     def send(self, count: int) -> None:
         for partition, words in self.words.items():
@@ -117,9 +117,9 @@ class World:
         wait_until(there, what=f"version {spec.version} to read all", deadline_s=DEADLINE_S)
 
     def cuts(self, spec: VersionSpec) -> list[Cut]:
-        log = self._logs.setdefault(spec.cuts_topic, CutLog(self.client, spec.cuts_topic))
-        log.poll(max_wait_ms=200)
-        return list(log.cuts)
+        log, found = self._logs.setdefault(spec.cuts_topic, (CutLog(self.client, spec.cuts_topic), []))
+        found += log.poll(max_wait_ms=200)
+        return list(found)
 
     def check(self, spec: VersionSpec) -> list[Cut]:
         """At each cut at which no record waits for another partition's, the rows are a count of the inputs up to it."""
@@ -223,11 +223,11 @@ def test_lost_state_a_throttle_and_a_leader_that_is_gone(world: World) -> None:
 
     two, code = world.spec(2, leader=one)
     world.place(two).mkdir()
-    write_throttle(world.place(two), 0)
+    ask_throttle(world.place(two), 0)
     second = world.start(two, code)
     world.until(second, two, lambda status: status.progress is not None)
     assert not [cut for cut in world.cuts(two) if any(cut.inputs.values())], "it pauses"
-    write_throttle(world.place(two), None)
+    ask_throttle(world.place(two), None)
     world.until_ready(second, two)
 
     # The leader stands still though there is more: the other one goes on alone, and is met again.

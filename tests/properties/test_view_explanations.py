@@ -13,9 +13,8 @@ from support.view_logs import MemoryLog, as_version, built, is_windowed, log_of,
 
 from suiro.views.analysis.compare.values import Comparator, columns_of
 from suiro.views.analysis.explain.replay import Side
-from suiro.views.analysis.explain.result import Explanation
+from suiro.views.analysis.explain.result import Explanation, text_of
 from suiro.views.analysis.explain.rows import explain
-from suiro.views.analysis.explain.text import text_of
 
 OUT = "p.out"
 KEYS_EXPLAINED = 3

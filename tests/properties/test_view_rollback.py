@@ -19,9 +19,8 @@ from support.view_stores import Described, cut
 from suiro.foundation.http import HttpServer, listen_on
 from suiro.views.control import lifecycle
 from suiro.views.cuts import Cut
-from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.reads import routes
-from suiro.views.serving.served import Served
+from suiro.views.serving.served import ReadMetrics, Served
 from suiro.views.state import ALL, View, version_for
 from suiro.views.store import open_store
 

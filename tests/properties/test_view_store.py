@@ -15,7 +15,7 @@ from support.share import examples
 from support.view_stores import Described, cut
 
 from suiro.views.store import open_store
-from suiro.views.store.places import place_of, prefix_of
+from suiro.views.store.keys import place_of, prefix_of
 from suiro.views.store.rows import Digest
 from suiro.views.store.tables import Store
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.waiting import wait_until
 
-from suiro.views.pipeline.jvm_process import JvmProcess
+from suiro.views.pipeline.shared_jvm import JvmProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

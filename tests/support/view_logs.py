@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from suiro.lineage import InputRecord, Place, global_topics, merged
-from suiro.streams import StreamsBuilder
+from suiro.streams import StreamsBuilder, serdes
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
+from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.topology.nodes import Sink
 from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.explain.replay import OUTPUT, Side
@@ -82,6 +82,9 @@ class PlainCodec:
 
     key: tuple[str, ...] = ("key",)
 
+    def __init__(self, sink: Sink) -> None:
+        self.topic, self.key_serde = sink.topic, sink.key or serdes.natural
+
     def decode(
         self, keys: Sequence[bytes], values: Sequence[bytes | None]
     ) -> tuple[list[tuple[Any, ...]], list[str | None]]:
@@ -95,11 +98,8 @@ class PlainCodec:
 class WindowCodec(PlainCodec):
     key = ("key", "window_start", "window_end")
 
-    def __init__(self, serde: Serde) -> None:
-        self._serde = serde
-
     def _columns(self, key: bytes) -> tuple[Any, ...]:
-        found = self._serde.deserialize("", key)
+        found = self.key_serde.deserialize("", key)
         return found.key, found.start, found.end
 
 
@@ -119,10 +119,7 @@ def as_version(number: int, topology: Topology, topic: str, *, windowed: bool = 
     not bytes in it."""
     sink = sink_of(topology, topic)
     nodes = tuple(replace(node, name=OUTPUT) if node.operator is sink else node for node in topology.nodes)
-    codec = PlainCodec()
-    if windowed:
-        assert sink.key is not None
-        codec = WindowCodec(sink.key)
+    codec = WindowCodec(sink) if windowed else PlainCodec(sink)
     return Side(version=number, topology=Topology(nodes, topology.stores), codec=codec)
 
 

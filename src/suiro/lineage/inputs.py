@@ -65,20 +65,18 @@ class Inputs:
         """`ends`: nothing from there on is read. `may_begin_later`: a beginning that is gone by retention is no error,
         but noted in `begin_later`."""
         self._client = client
-        self._ends = dict(ends)
+        self.ends: Mapping[TopicPartition, int] = dict(ends)
         self._may_begin_later = may_begin_later
         self.begin_later: dict[TopicPartition, int] = {}
 
-    @property
-    def ends(self) -> Mapping[TopicPartition, int]:
-        return self._ends
-
     def read(self, topology: Topology) -> Iterator[InputRecord]:
         """Raises `DataLossError` where the log does not hold its beginning any more, unless `may_begin_later`."""
-        ends = {place: end for place, end in self._ends.items() if place[0] in topology.source_topics and end > 0}
+        ends = {place: end for place, end in self.ends.items() if place[0] in topology.source_topics and end > 0}
         listed = self._client.list_offsets(dict.fromkeys(ends, EARLIEST))
         starts = {place: item.offset for place, item in listed.items()}
-        compacted = self._compacted(sorted({topic for topic, _ in ends}))
+        topics = sorted({topic for topic, _ in ends})
+        configs = self._client.describe_configs(topics) if topics else {}
+        compacted = {topic for topic, config in configs.items() if config.get("cleanup.policy") == "compact"}
         for (topic, partition), start in starts.items():
             if start > 0 and topic not in compacted:
                 if self._may_begin_later:
@@ -98,10 +96,6 @@ class Inputs:
             else:
                 others[place] = records
         yield from merged(topology, others)
-
-    def _compacted(self, topics: list[str]) -> set[str]:
-        configs = self._client.describe_configs(topics) if topics else {}
-        return {topic for topic, config in configs.items() if config.get("cleanup.policy") == "compact"}
 
     def _input_partition(
         self, place: TopicPartition, position: int, end: int, *, compacted: bool

@@ -1,9 +1,15 @@
-"""The key pre-filter: skips records that cannot reach a re-key point with a requested key.
+"""The records that can be left out, when only some rows of a view are asked for.
 
-Most records of a log have other keys. To find that out, only the functions between a source and the re-key point must
-run. A chain of filters and maps is called directly, without the interpreter. A chain of expressions runs on columns,
-some thousand records at a time. Records that the pre-filter cannot decide, or on which a function fails, pass; the
-interpreter decides about them.
+Upwards from the view's output, as long as every operator keeps the key, a row is made only of records with its own key.
+The re-key points are the upper ends of that stretch: records with other keys can be dropped there. Operators above a
+re-key point run in full. Stream time is the exception: records of other keys advance it, and that closes windows.
+`sees_time` is true if an operator below a re-key point reads stream time; a caller that drops records must then check
+the result.
+
+The key pre-filter skips records that cannot reach a re-key point with a requested key. To find that out, only the
+functions between a source and the re-key point must run. A chain of filters and maps is called directly, without the
+interpreter. A chain of expressions runs on columns, some thousand records at a time. Records that the pre-filter cannot
+decide, or on which a function fails, pass; the interpreter decides about them.
 """
 
 from __future__ import annotations
@@ -15,21 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from suiro.errors import UsageError
 from suiro.lineage.inputs import InputRecord
-from suiro.streams.expressions.expression import Expression
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.serdes.block_forms import decode_rows
-from suiro.streams.topology.nodes import (
-    Filter,
-    Map,
-    MapValues,
-    Merge,
-    Node,
-    SelectKey,
-    Source,
-)
-from suiro.streams.topology.topology import Topology
+from suiro.streams.topology import nodes
+from suiro.streams.topology.nodes import Filter, Map, MapValues, Merge, Node, SelectKey, Source
+from suiro.streams.topology.topology import Topology, stores_of
 from suiro.streams.vectorised.stateless import Chain, Reason, check_input, read_chunk, types_of_input
 
 Way = Callable[[Any, Any], Any]
@@ -41,26 +38,119 @@ Checked = tuple[InputRecord, bool, tuple[Any, Any] | None]
 CHUNK = 5_000  # records that are looked at together
 CHUNK_BYTES = 16 * 1024 * 1024
 _GONE: Any = object()
+_KEEPS_WHAT_DECIDES = Source | Merge | MapValues
+"""What decides is the key, and whether there is one. Last on the way, these need not run."""
+_KEEPS_KEY = (
+    nodes.Branch
+    | nodes.Filter
+    | nodes.FlatMapValues
+    | nodes.ForeignKeyResolve
+    | nodes.MapValues
+    | nodes.MapBatches
+    | nodes.Merge
+    | nodes.Peek
+    | nodes.Repartition
+    | nodes.Sink
+    | nodes.Source
+    | nodes.StreamAggregate
+    | nodes.StreamGlobalTableJoin
+    | nodes.StreamStreamJoin
+    | nodes.StreamTableJoin
+    | nodes.Suppress
+    | nodes.TableAggregate
+    | nodes.TableFilter
+    | nodes.TableMapValues
+    | nodes.TableSource
+    | nodes.TableTableJoin
+    | nodes.ToStream
+)
+_WINDOWED = nodes.TimeWindowAggregate | nodes.SlidingAggregate | nodes.SessionAggregate
+"""They keep the key as a part of the windowed one, which further aggregations would group by another."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One function on the way. `decides`: the key, or whether there is one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RekeyPoints:
+    """`nodes`: names; none where nothing can be left out. `is_windowed`: the row's key has a window, the records' has
+    none. `above_is_stateless`: of the records that a row comes from, all pass a re-key point or fill a global table."""
 
-    change: Way
-    reads_key: bool = True
-    decides: bool = True
-    replaces_key: bool = False
+    nodes: frozenset[str] = frozenset()
+    is_windowed: bool = False
+    sees_time: bool = False
+    above_is_stateless: bool = False
+
+
+def rekey_points_of(topology: Topology, sink: str) -> RekeyPoints:
+    """`sink`: name of the node that writes the view's rows."""
+    below: dict[str, nodes.Node] = {}
+    tops: set[str] = set()
+    pending = [topology.node(sink)]
+    while pending:
+        node = pending.pop()
+        if node.name in below:
+            continue
+        below[node.name] = node
+        parents = [topology.node(name) for name in node.parents]
+        if not parents or isinstance(node.operator, nodes.GlobalTableSource):
+            tops.add(node.name)
+        for parent in parents:
+            if _keeps_key(parent):
+                pending.append(parent)
+            else:
+                tops.add(node.name)
+    windowed = [node for node in below.values() if isinstance(node.operator, _WINDOWED)]
+    above = _ancestors(topology, tops)
+    if len(windowed) > 1 or above & below.keys() or topology.node(sink).name in tops:
+        # A second window, or a path around the re-key points that joins below them: nothing can be dropped.
+        return RekeyPoints(sees_time=True)
+    stateful_above = any(_is_stateful(topology.node(name)) for name in above)
+    return RekeyPoints(
+        nodes=frozenset(tops),
+        is_windowed=bool(windowed),
+        sees_time=any(_sees_time(node) for node in below.values()),
+        above_is_stateless=not stateful_above,
+    )
+
+
+def _keeps_key(node: nodes.Node) -> bool:
+    operator = node.operator
+    if isinstance(operator, nodes.AsyncCall):
+        return operator.kind != "map"
+    return isinstance(operator, _KEEPS_KEY | _WINDOWED)
+
+
+def _is_stateful(node: nodes.Node) -> bool:
+    if isinstance(node.operator, nodes.Process):
+        return True  # it may remember what it likes
+    return bool(stores_of(node)) and not isinstance(node.operator, nodes.StreamGlobalTableJoin)
+
+
+def _ancestors(topology: Topology, names: set[str]) -> set[str]:
+    found: set[str] = set()
+    pending = [parent for name in names for parent in topology.node(name).parents]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending.extend(topology.node(name).parents)
+    return found
+
+
+def _sees_time(node: nodes.Node) -> bool:
+    match node.operator:
+        case nodes.TableSource(versioned=versioned) | nodes.StreamTableJoin(versioned=versioned):
+            return versioned
+        case nodes.Suppress() | nodes.StreamStreamJoin():
+            return True
+    return isinstance(node.operator, _WINDOWED)
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """All of them. `needs_key`: the one that the record has in the log. `chain`: None where columns cannot do it."""
+    """From a source to a re-key point. `chain`: None where columns cannot do it."""
 
     node: Node
     source: Source
     key_at_point: Way
-    needs_key: bool
     rekey_point: str
     chain: Chain | None
 
@@ -152,9 +242,8 @@ class KeyPrefilter:
         topic, key_bytes, value_bytes = record.topic, record.key, record.value
         try:
             for path in paths:
-                source, key = path.source, None
-                if path.needs_key and key_bytes is not None:
-                    key = source.key.deserialize(topic, key_bytes)
+                source = path.source
+                key = None if key_bytes is None else source.key.deserialize(topic, key_bytes)
                 value = None if value_bytes is None else source.value.deserialize(topic, value_bytes)
                 found = path.key_at_point(key, value)
                 if found is not _GONE and found is not None and self._is_wanted(found):
@@ -166,28 +255,29 @@ class KeyPrefilter:
 
 def _path(topology: Topology, start: Node, source: Source, points: Collection[str]) -> _Path | None:
     """None: not so simple."""
-    steps: list[_Step] = []
-    passed: list[str] = []
+    passed: list[Node] = []
     node = start
     while node.name not in points:
-        passed.append(node.name)
-        step = _step(node)
+        passed.append(node)
         children = topology.children(node.name)
-        if step is None or len(children) != 1:
+        if len(children) != 1:
+            return None
+        node = children[0][0]
+    names = [each.name for each in passed]
+    while passed and isinstance(passed[-1].operator, _KEEPS_WHAT_DECIDES):
+        passed.pop()
+    steps: list[Way] = []
+    for each in passed:
+        step = _step(each)
+        if step is None:
             return None
         steps.append(step)
-        node = children[0][0]
-    while steps and not steps[-1].decides:
-        steps.pop()
-    until = next((place for place, step in enumerate(steps) if step.replaces_key), None)
-    needs_key = until is None or any(step.reads_key for step in steps[: until + 1])
     return _Path(
         node=start,
         source=source,
-        key_at_point=_joined([step.change for step in steps]),
-        needs_key=needs_key,
+        key_at_point=_joined(steps),
         rekey_point=node.name,
-        chain=_chain(topology, start, passed, node.name),
+        chain=_chain(topology, start, names, node.name),
     )
 
 
@@ -203,40 +293,22 @@ def _chain(topology: Topology, start: Node, passed: Collection[str], rekey_point
     return chain
 
 
-def _step(node: Node) -> _Step | None:
+def _step(node: Node) -> Way | None:
     match node.operator:
         case Source() | Merge():
-            return _Step(lambda key, value: (key, value), reads_key=False, decides=False)
+            return lambda key, value: (key, value)
         case Filter(predicate=predicate, negated=negated):
             holds, wanted = callable_of(predicate, "key_value"), not negated
-            return _Step(
-                lambda key, value: (key, value) if bool(holds(key, value)) is wanted else _GONE,
-                reads_key=_reads_key(predicate),
-            )
+            return lambda key, value: (key, value) if bool(holds(key, value)) is wanted else _GONE
         case MapValues(mapper=mapper):
             change = callable_of(mapper, "value")
-            return _Step(lambda key, value: (key, change(value)), reads_key=False, decides=False)
+            return lambda key, value: (key, change(value))
         case SelectKey(mapper=mapper):
             choose = callable_of(mapper, "key_value")
-            return _Step(
-                lambda key, value: (choose(key, value), value),
-                reads_key=_reads_key(mapper),
-                replaces_key=True,
-            )
+            return lambda key, value: (choose(key, value), value)
         case Map(mapper=mapper):
-            return _Step(callable_of(mapper, "key_value"), replaces_key=True)
+            return callable_of(mapper, "key_value")
     return None
-
-
-def _reads_key(function: Any) -> bool:
-    """False for an expression of the value alone."""
-    if not isinstance(function, Expression):
-        return True
-    try:
-        function.as_callable("value")
-    except UsageError:
-        return True
-    return False
 
 
 def _joined(steps: list[Way]) -> Way:

@@ -78,7 +78,7 @@ def sources_of(link: Link, *, with_triggers: bool = False) -> set[Place]:
 
 
 class TracingInterpreter(Interpreter):
-    """`on_result(emitted, place, link)`: of every record to an output topic. `keep(node, record)`: whether a record
+    """`on_result(emitted, place, link)`: of every record to an output topic. `keep(key)`: whether a record
     goes into one of the nodes `kept_at`; others are left out there, as if they were not. `look(place, node, record)`:
     of every record that reaches a node, while the input record in hand is one of `looked_at`."""
 
@@ -88,7 +88,7 @@ class TracingInterpreter(Interpreter):
         *,
         on_result: Callable[[Emitted, Place | None, Link], None] = lambda emitted, place, link: None,
         kept_at: Collection[str] = (),
-        keep: Callable[[Node, Record], bool] | None = None,
+        keep: Callable[[Any], bool] | None = None,
         looked_at: Collection[Place] = (),
         look: Callable[[Place, Node, Record], None] | None = None,
         settings: TaskSettings | None = None,
@@ -97,7 +97,7 @@ class TracingInterpreter(Interpreter):
         self.place: Place | None = None
         self.was_kept = False
         """Whether the last record piped reached one of the nodes `kept_at`, and was kept there."""
-        self._frame = _Frame(Link(None), None)
+        self.frame = _Frame(Link(None), None)
         self._links: dict[int, Link] = {}  # by the number of a record in a queue
         self._on_result = on_result
         self._kept_at = frozenset(kept_at)
@@ -118,46 +118,43 @@ class TracingInterpreter(Interpreter):
 
     def rows(self, store: str) -> Iterator[tuple[Any, Any, Link | None]]:
         """Keys and values of a store, each with what its row was made of."""
-        frame = self._frame = _Frame(Link(None), None)
+        frame = self.frame = _Frame(Link(None), None)
         for key, value in self.store(store).all():
             yield key, value, frame.taken()
 
     def _begin(self, place: Place) -> None:
         self.place = place
         self.was_kept = False
-        self._frame = _Frame(Link(place), None)
+        self.frame = _Frame(Link(place), None)
 
     def end_of_batch(self) -> None:
         self.place = None
-        self._frame = _Frame(Link(None), None)
+        self.frame = _Frame(Link(None), None)
         super().end_of_batch()
 
     def _take(self, number: int, node: Node, record: Record, origin: Origin) -> None:
         # What came by a repartition has a link; a record of the input has the frame's.
-        before, link = self._frame, self._links.pop(number, None)
-        self._frame = before if link is None else _Frame(link, None)
+        before, link = self.frame, self._links.pop(number, None)
+        self.frame = before if link is None else _Frame(link, None)
         super()._take(number, node, record, origin)
-        self._frame = before
+        self.frame = before
 
     def emit(self, node: Node, record: Record) -> None:
         if isinstance(node.operator, Repartition):
-            if node.name in self._kept_at and not self._is_kept(node, record):
+            if node.name in self._kept_at and not self._is_kept(record):
                 return
             before = self._queued
             super().emit(node, record)
             if self._queued > before:
-                self._links[self._queued] = self._frame.result()
+                self._links[self._queued] = self.frame.result()
         else:
             super().emit(node, record)
 
     def _emitted(self, found: Emitted) -> None:
-        self._on_result(found, self.place, self._frame.result())
-
-    def read(self, link: Link) -> None:
-        self._frame.read(link)
+        self._on_result(found, self.place, self.frame.result())
 
     def wrote(self, store: str, before: bytes | None, after: bytes | None) -> Link:
-        frame = self._frame
+        frame = self.frame
         link = frame.row(is_removal=after is None)
         if isinstance(frame.operator, _AGGREGATES):
             link.change = (store, before, after)
@@ -167,50 +164,32 @@ class TracingInterpreter(Interpreter):
         return _TracedMap(self, name, _notes_absent(self.topology, name))
 
     def _around(self, node: Node, process: Processing) -> Processing:
-        if stores_of(node):
-            process = self._framed(node, process)
-        if self._look is not None:
-            process = self._looked(node, process)
-        if node.name in self._kept_at and not isinstance(node.operator, Repartition):
-            process = self._guarded(node, process)
-        return process
+        is_guarded = node.name in self._kept_at and not isinstance(node.operator, Repartition)
+        is_framed, look, places = bool(stores_of(node)), self._look, self._looked_at
+        if not is_guarded and not is_framed and look is None:
+            return process
 
-    def _framed(self, node: Node, process: Processing) -> Processing:
-        operator = node.operator
-
-        def framed(record: Record, port: int) -> None:
-            outer = self._frame
-            self._frame = _Frame(outer.result(), operator)
+        def observed(record: Record, port: int) -> None:
+            if is_guarded and not self._is_kept(record):
+                return
+            if look is not None and self.place is not None and self.place in places:
+                look(self.place, node, record)
+            if not is_framed:
+                process(record, port)
+                return
+            outer = self.frame
+            self.frame = _Frame(outer.result(), node.operator)
             try:
                 process(record, port)
             finally:
-                self._frame = outer
+                self.frame = outer
 
-        return framed
+        return observed
 
-    def _looked(self, node: Node, process: Processing) -> Processing:
-        look, places = self._look, self._looked_at
-        assert look is not None
-
-        def looked(record: Record, port: int) -> None:
-            if self.place is not None and self.place in places:
-                look(self.place, node, record)
-            process(record, port)
-
-        return looked
-
-    def _guarded(self, node: Node, process: Processing) -> Processing:
-        def guarded(record: Record, port: int) -> None:
-            if self._is_kept(node, record):
-                process(record, port)
-
-        return guarded
-
-    def _is_kept(self, node: Node, record: Record) -> bool:
-        if self._keep is None or self._keep(node, record):
-            self.was_kept = True
-            return True
-        return False
+    def _is_kept(self, record: Record) -> bool:
+        is_kept = self._keep is None or (record.key is not None and self._keep(record.key))
+        self.was_kept |= is_kept
+        return is_kept
 
 
 class _Frame:
@@ -275,7 +254,7 @@ class _TracedMap(OrderedMap):
         if value is not None or self._notes_absent:
             link = self._links.get(key)
             if link is not None:
-                self._tracer.read(link)
+                self._tracer.frame.read(link)
         return value
 
     def __contains__(self, key: bytes) -> bool:
@@ -296,7 +275,7 @@ class _TracedMap(OrderedMap):
         for key, value in super().range(first, last, reverse=reverse):
             link = self._links.get(key)
             if link is not None:
-                self._tracer.read(link)
+                self._tracer.frame.read(link)
             yield key, value
 
 

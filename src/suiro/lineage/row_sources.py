@@ -1,7 +1,7 @@
 """The input records of one row of a store: a topology replayed up to the ends of its input, within limits.
 
 Only nodes from which records reach the store run. Where a row can be made only of records with its own key, the others
-are skipped (`rekey_point`, `prefilter`). The records that are found are checked: alone, they must make the same row.
+are skipped (`prefilter`). The records that are found are checked: alone, they must make the same row.
 
 A replay that reaches a limit says which. Its row is then that of the input so far.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -18,12 +18,10 @@ from typing import Any
 from suiro.clock import Clock
 from suiro.errors import UsageError
 from suiro.lineage.inputs import InputRecord, Log, global_topics
-from suiro.lineage.prefilter import Checked, KeyPrefilter
-from suiro.lineage.provenance import Link, Place, TracingInterpreter, sources_of
-from suiro.lineage.rekey_point import RekeyPoints, rekey_points_of
+from suiro.lineage.prefilter import Checked, KeyPrefilter, RekeyPoints, rekey_points_of
+from suiro.lineage.provenance import Place, TracingInterpreter, sources_of
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Record
 from suiro.streams.topology.nodes import (
     GlobalTableSource,
     Node,
@@ -37,6 +35,8 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import Topology, stores_of
 
 LOOK_EVERY = 1_000  # records
+_NONE: Any = object()
+"""In place of the value of a row that there is not."""
 _KEYED = StreamAggregate | TableAggregate | TableSource
 """Their rows have the keys of the records that come to them."""
 _READERS = StreamTableJoin | TableTableJoin | StreamGlobalTableJoin
@@ -97,7 +97,8 @@ def sources_of_row(
     """`is_key`: of a record's key; `is_row`: of a key of the store, which has a window in some."""
     above = topology_above(topology, store)
     ends_ms = clock.monotonic_ms() + int(bounds.seconds * 1_000)
-    replay = _Replay(above, store, log, is_row, bounds, clock, settings, on_deserialization_error, ends_ms)
+    how: dict[str, Any] = {"settings": settings, "on_deserialization_error": on_deserialization_error}
+    replay = _Replay(above, store, log, is_row, bounds, clock, ends_ms, how)
     points = _rekey_points(above, store)
     found = replay.run(points, is_key)
     if points.nodes and not found.is_proven and found.stopped is None:
@@ -132,25 +133,15 @@ class _Replay:
     is_row: Callable[[Any], bool]
     bounds: Bounds
     clock: Clock
-    settings: TaskSettings | None
-    on_deserialization_error: str
     ends_ms: int
+    how: Mapping[str, Any]
+    """Further arguments of an interpreter."""
     stopped: str | None = None
     read: int = 0
 
     def run(self, points: RekeyPoints, is_key: Callable[[Any], bool]) -> RowSources:
         records: dict[Place, InputRecord] = {}
-
-        def keep(node: Node, record: Record) -> bool:
-            return record.key is not None and is_key(record.key)
-
-        interpreter = TracingInterpreter(
-            self.topology,
-            kept_at=points.nodes,
-            keep=keep,
-            settings=self.settings,
-            on_deserialization_error=self.on_deserialization_error,
-        )
+        interpreter = TracingInterpreter(self.topology, kept_at=points.nodes, keep=is_key, **self.how)
         read = self._bounded(self.log.read(self.topology))
         checked: Iterable[Checked] = zip(read, repeat(True), repeat(None))
         if points.nodes:
@@ -162,35 +153,27 @@ class _Replay:
                 if interpreter.was_kept or not points.nodes:
                     records[record.place] = record
         interpreter.end_of_batch()
-        row = self._row_of(interpreter)
+        rows = ((value, link) for key, value, link in interpreter.rows(self.store) if self.is_row(key))
+        value, link = next(rows, (_NONE, None))
         interpreter.close()
-        if row is None:
-            return self._found(None, ())
-        places = sources_of(row[2]) if row[2] is not None else set()
+        places = sources_of(link) if link is not None else set()
         named = tuple(record for place, record in records.items() if place in places)
         # Such a table reads its row before, only to see which of both is newer.
         is_of_one_record = all(isinstance(node.operator, TableSource) for node in _writers(self.topology, self.store))
-        if is_of_one_record and named and self._reproduces(row[1], named[-1:]):
+        if is_of_one_record and named and self._reproduces(value, named[-1:]):
             named = named[-1:]
-        return self._found(row, named)
-
-    def _found(self, row: tuple[Any, Any, Link | None] | None, records: tuple[InputRecord, ...]) -> RowSources:
+        found = value is not _NONE
         return RowSources(
-            found=row is not None,
-            value=None if row is None else row[1],
-            records=records,
+            found=found,
+            value=value if found else None,
+            records=named,
             read=self.read,
             stopped=self.stopped,
-            is_proven=row is not None and self._reproduces(row[1], records),
+            is_proven=found and self._reproduces(value, named),
         )
-
-    def _row_of(self, interpreter: TracingInterpreter) -> tuple[Any, Any, Link | None] | None:
-        return next((row for row in interpreter.rows(self.store) if self.is_row(row[0])), None)
 
     def _reproduces(self, value: Any, records: Iterable[InputRecord]) -> bool:
-        interpreter = Interpreter(
-            self.topology, settings=self.settings, on_deserialization_error=self.on_deserialization_error
-        )
+        interpreter = Interpreter(self.topology, **self.how)
         for record in records:
             record.pipe(interpreter)
             interpreter.outputs.clear()

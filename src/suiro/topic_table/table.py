@@ -10,6 +10,8 @@ Invariants:
 
 The condition `changed` guards the state and all public attributes, and is notified when one of them changes. The table
 holds one fetch response in memory in addition to the state.
+
+`one_compacted_partition` creates such a topic, and `require_compacted` checks that nothing in one expires.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 from uuid import UUID
 
-from suiro.client import EARLIEST, LATEST, Client, Fetched, TopicInfo
+from suiro.client import EARLIEST, LATEST, Client, Fetched, NewTopic, TopicInfo
 from suiro.clock import monotonic_s
-from suiro.errors import OffsetOutOfRangeError, TransientError, UnknownTopicError
+from suiro.errors import ConfigError, OffsetOutOfRangeError, TransientError, UnknownTopicError
 
 FETCH_WAIT_MS = 500
 FETCH_TIMEOUT_MS = 5_000
@@ -37,6 +39,9 @@ LOOK_S = 30.0
 
 S = TypeVar("S")
 R = TypeVar("R")
+
+BROKERS_DEFAULT = -1
+"""Replication factor: the default of the brokers."""
 
 logger = logging.getLogger(__name__)
 
@@ -276,3 +281,38 @@ class TopicTable(Generic[S, R]):
 
     def _end(self, part: Fetched) -> int:
         return part.last_stable_offset if self._read_committed else part.high_watermark
+
+
+def one_compacted_partition(
+    client: Client,
+    topic: str,
+    *,
+    why_one: str,
+    rows: str,
+    configs: Mapping[str, str] | None = None,
+    replication_factor: int = BROKERS_DEFAULT,
+) -> TopicInfo:
+    """Create the topic with `configs` if it does not exist, and return it.
+
+    Raises `ConfigError` if it has more partitions (`why_one` completes the message) or if `rows` would expire.
+    """
+    found = client.metadata([topic])
+    if topic not in found:
+        wanted = {"cleanup.policy": "compact", **(configs or {})}
+        client.create_topics([NewTopic(topic, 1, replication_factor, wanted)], exist_ok=True)
+        found = client.metadata([topic])
+    partitions = len(found[topic].partitions)
+    if partitions != 1:
+        raise ConfigError(f"topic {topic} has {partitions} partitions; {why_one}")
+    require_compacted(client, topic, f"{rows} in it would expire")
+    return found[topic]
+
+
+def require_compacted(client: Client, topic: str, loss: str) -> None:
+    """Raises `ConfigError` if records of the topic expire. `loss` completes the message."""
+    policy = client.describe_configs([topic])[topic].get("cleanup.policy") or ""
+    if "delete" in policy:
+        raise ConfigError(
+            f"topic {topic} has cleanup.policy={policy}: {loss}. Set it to compact: "
+            f"kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact"
+        )

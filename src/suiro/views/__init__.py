@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from suiro.views.control.server import Listen, serve
     from suiro.views.cuts import Cut, CutLog
     from suiro.views.definition import RowCodec, VersionSpec, ViewDefinition, topology_of, view
-    from suiro.views.serving.async_client import AsyncViews
-    from suiro.views.serving.client import Views
+    from suiro.views.serving.client import AsyncViews, Views
 
 __all__ = [
     "Adoption",
@@ -63,8 +62,7 @@ __getattr__ = on_first_use(
         "control.server": "Listen serve",
         "cuts": "Cut CutLog",
         "definition": "RowCodec VersionSpec ViewDefinition topology_of view",
-        "serving.async_client": "AsyncViews",
-        "serving.client": "Views",
+        "serving.client": "AsyncViews Views",
     },
     extras=dict.fromkeys(("control.adoption", "control.host", "control.server", "cuts"), "spark"),
 )

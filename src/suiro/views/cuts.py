@@ -132,24 +132,16 @@ class Cut:
 
 
 class CutLog:
-    """The committed cuts of one version, in order. Not thread-safe, because its client is not. `keeps`: collect them in
-    `cuts`."""
+    """The committed cuts of one version, in order. Not thread-safe, because its client is not."""
 
-    def __init__(self, client: Client, topic: str, *, keeps: bool = True) -> None:
+    def __init__(self, client: Client, topic: str) -> None:
         self._client = client
         self._topic = topic
-        self._keeps = keeps
         self._position: int | None = None
-        self._cuts: list[Cut] = []
-
-    @property
-    def cuts(self) -> list[Cut]:
-        """The cuts that `poll` has found, by number. Do not change the list."""
-        return self._cuts
 
     def poll(self, *, max_wait_ms: int = 0) -> list[Cut]:
-        """Returns all new cuts. Waits up to `max_wait_ms` for the first. Raises `UnknownTopicError` if the topic does
-        not exist: before the version's first start, and after it was retired."""
+        """Returns all new cuts by number. Waits up to `max_wait_ms` for the first. Raises `UnknownTopicError` if the
+        topic does not exist: before the version's first start, and after it was retired."""
         found: list[Cut] = []
         place = (self._topic, 0)
         if self._position is None:
@@ -167,9 +159,6 @@ class CutLog:
             self._position = max(before, following)
             if self._position >= fetched.last_stable_offset or self._position == before:
                 break
-        if self._keeps:
-            self._cuts += found
-            del self._cuts[:-KEYS]
         return found
 
 

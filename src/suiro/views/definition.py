@@ -26,8 +26,7 @@ from suiro.streams.dsl.registries import with_registry
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWindowedSerde
-from suiro.streams.topology.nodes import Repartition, Sink
-from suiro.views.arrival import by_arrival
+from suiro.streams.topology.nodes import Repartition, Sink, StreamGlobalTableJoin, StreamTableJoin
 
 Serve = Literal["sqlite", "postgres"]
 WINDOW_COLUMNS = ("window_start", "window_end")
@@ -100,9 +99,8 @@ class VersionSpec:
     `code`: the SHA-256 of the archive. `entry`: "app.py:function" in it. `inputs`: the source topics. `settings`: see
     `settings`. `leader_cuts_topic`: the cuts of the version beside which it is built, None for the first version.
     `journal_id`: the id of the topic in which it was deployed, which tells versions of different logs apart. It is
-    empty with a broker that has no topic ids. `by_arrival`: joins whose results depend on the order of arrival
-    (`arrival`). `internal_topics`: the changelogs and repartition topics that it writes. None: an earlier build, which
-    did not note them, deployed the version.
+    empty with a broker that has no topic ids. `by_arrival`: see the function. `internal_topics`: the changelogs and
+    repartition topics that it writes.
     """
 
     view: str
@@ -123,7 +121,7 @@ class VersionSpec:
     leader_cuts_topic: str | None = None
     journal_id: str = ""
     by_arrival: tuple[str, ...] = ()
-    internal_topics: tuple[str, ...] | None = None
+    internal_topics: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -185,9 +183,7 @@ class VersionSpec:
             )
         lists = {"key", "search", "inputs", "by_arrival", "internal_topics"}
         given: dict[str, Any] = {
-            name: tuple(item) if name in lists and item is not None else item
-            for name, item in value.items()
-            if name != "v"
+            name: tuple(item) if name in lists else item for name, item in value.items() if name != "v"
         }
         return cls(**given)
 
@@ -198,8 +194,9 @@ def topology_of(definition: ViewDefinition, output_topic: str) -> Topology:
     table = definition.build(builder)
     if not isinstance(table, KTable):
         raise TopologyError(
-            f"view {definition.name!r} returned {_kind(table)}; it must return its table, a KTable: the result of "
-            "count(), reduce(), aggregate(), of builder.table(...), or stream.to_table()"
+            f"view {definition.name!r} returned {'nothing' if table is None else f'a {type(table).__name__}'}; it must "
+            "return its table, a KTable: the result of count(), reduce(), aggregate(), of builder.table(...), or "
+            "stream.to_table()"
         )
     key, value = _settled_key(table.key), serdes.json if table.value in _OPEN else table.value
     for what, serde in (("keys", key), ("values", value)):
@@ -237,13 +234,13 @@ class RowCodec:
         assert isinstance(sink.topic, str)
         assert sink.key is not None
         assert sink.value is not None
-        self._topic, self._key, self._value = sink.topic, sink.key, sink.value
+        self.topic, self.key_serde, self._value = sink.topic, sink.key, sink.value
         self._is_windowed = isinstance(sink.key, TimeWindowedSerde | SessionWindowedSerde)
         plain = tuple(key)
         if self._is_windowed and plain[-2:] == WINDOW_COLUMNS:
             plain = plain[:-2]
         if not plain:
-            raise TopologyError(f"the key of {self._topic} has no columns but its window's; name those of its key too")
+            raise TopologyError(f"the key of {self.topic} has no columns but its window's; name those of its key too")
         self._names = plain
         self.key = plain + WINDOW_COLUMNS if self._is_windowed else plain
         """All key columns, including those of a window."""
@@ -257,14 +254,13 @@ class RowCodec:
             texts = [None if value is None else _as_object(value) for value in values]
         else:
             read = self._value.deserialize
-            texts = [None if value is None else _written(read(self._topic, value)) for value in values]
-        return [self._columns_of(key) for key in keys], texts
-
-    def _columns_of(self, key: bytes) -> tuple[Any, ...]:
-        found = self._key.deserialize(self._topic, key)
-        if not isinstance(found, Windowed):
-            return self._parts(found)
-        return (*self._parts(found.key), found.start, found.end)
+            texts = [None if value is None else _written(read(self.topic, value)) for value in values]
+        found = (self.key_serde.deserialize(self.topic, key) for key in keys)
+        columns = [
+            (*self._parts(key.key), key.start, key.end) if isinstance(key, Windowed) else self._parts(key)
+            for key in found
+        ]
+        return columns, texts
 
     def _parts(self, key: Any) -> tuple[Any, ...]:
         names = self._names
@@ -281,7 +277,7 @@ class RowCodec:
                 return (_plain(key),)
             has = f"one value, {key!r}"
         raise UsageError(
-            f"a key of {self._topic} has {has}, and the view says key=({', '.join(map(repr, names))}): name the parts "
+            f"a key of {self.topic} has {has}, and the view says key=({', '.join(map(repr, names))}): name the parts "
             "that the table's key has, one column for one value"
         )
 
@@ -341,5 +337,28 @@ def _plain(value: Any) -> Any:
             raise UsageError(f"a row holds a {type(value).__name__}, which JSON has no form for: {value!r}")
 
 
-def _kind(value: Any) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+def by_arrival(topology: Topology) -> tuple[str, ...]:
+    """Returns the names of the joins whose result depends on which of two records was processed first.
+
+    A stream record that joins a table takes the row that is there when it is processed. In live operation, that depends
+    on which record was written first; in a rebuild, on the timestamps. So two versions of the same code may differ in
+    such rows, and `compare` says so. A join with a versioned table and a grace period is none of them.
+    """
+    return tuple(
+        node.name
+        for node in topology.nodes
+        if isinstance(node.operator, StreamGlobalTableJoin)
+        or (isinstance(node.operator, StreamTableJoin) and not node.operator.grace_ms)
+    )
+
+
+def note_of(joins_by_version: dict[int, tuple[str, ...]]) -> str | None:
+    """Returns a note for a comparison that finds differences, or None without such joins."""
+    told = [f"version {number} by {', '.join(joins)}" for number, joins in joins_by_version.items() if joins]
+    if not told:
+        return None
+    return (
+        f"Some differences may come from the order of arrival and not from the code: {'; '.join(told)} joins each "
+        "record of a stream with the row that a table has at that moment, which in a rebuild is decided by timestamps. "
+        "A versioned table with grace=... makes it the same always."
+    )

@@ -3,7 +3,7 @@
 | name | meaning |
 |---|---|
 | `trigger` | the time between two micro-batches; default "500 milliseconds" |
-| `max.offsets.per.trigger` | about how many records a micro-batch has; default 1,000,000, or more (`stride`) |
+| `max.offsets.per.trigger` | about how many records a micro-batch has; default 1,000,000, or more (`pace`) |
 | `on.processing.error`, `on.deserialization.error` | "fail", "skip" or "dead-letter:TOPIC" |
 | `output.partitions` | the partitions of the output topic; default: as many as the widest input |
 | `jvm` | "shared" with the host's other versions, or "own"; a version with settings of a JVM always has its own |

@@ -206,13 +206,3 @@ def test_stopped_in_the_middle_of_a_cut_nothing_of_it_is_written(
     with pytest.raises(Stopped):
         until(applier, 0)
     assert store.cut is None
-
-
-def test_cuts_that_are_applied_are_not_kept(client: Client, spec: VersionSpec, store: Store) -> None:
-    """A day has 100,000 of them, each with an offset for each partition of the inputs."""
-    output = Output(client, spec, min_compaction_lag_ms=str(HOUR_MS))
-    for number in range(3):
-        output.write({UA: {"n": number}})
-    applier = Applier(spec, store, Json(), client, stopping=threading.Event())
-    assert until(applier, 2) == [0, 1, 2]
-    assert applier._log.cuts == []

@@ -10,8 +10,7 @@ import pytest
 from suiro.streams import Joined, Materialized, StreamsBuilder, serdes
 from suiro.streams_spark.plan import plan
 from suiro.views import view
-from suiro.views.arrival import by_arrival, note_of
-from suiro.views.definition import VersionSpec, topology_of
+from suiro.views.definition import VersionSpec, by_arrival, note_of, topology_of
 
 
 def streams(builder: StreamsBuilder) -> tuple[Any, Any]:
@@ -58,7 +57,7 @@ def test_joins_that_take_what_is_there(build: Callable[[StreamsBuilder], Any], c
     spec = VersionSpec.of(definition, 1, code="c", entry="app.py:f")
     assert len(spec.by_arrival) == count
     planned = plan(spec.topology_of(definition), spec.application_id, dict.fromkeys(spec.inputs, 1))
-    assert set(spec.internal_topics or ()) == {topic.name for topic in planned.internal_topics}
+    assert set(spec.internal_topics) == {topic.name for topic in planned.internal_topics}
     assert VersionSpec.from_json(spec.to_json()) == spec
 
 

@@ -19,7 +19,7 @@ from suiro.views.analysis.compare.values import Tolerance
 from suiro.views.control.journal import MAX_BATCH_BYTES
 from suiro.views.cuts import Cut
 from suiro.views.store import open_store
-from suiro.views.store.places import place_of
+from suiro.views.store.keys import place_of
 from suiro.views.store.rows import Digest, Row
 
 Rows = Mapping[tuple[Any, ...], Any]
@@ -106,10 +106,8 @@ def test_differences_by_column_and_by_pattern() -> None:
     assert kind.smallest == pytest.approx(0.5)
     assert kind.largest == pytest.approx(1.9)
     assert kind.largest_at == ("C14",)
-    assert [(each.name, each.rows) for each in found.patterns] == [
-        ("flights old > new, mean old < new", 14),
-        ("flights old > new, mean old < new, name differs", 1),
-    ]
+    both = ("flights", "old > new"), ("mean", "old < new")
+    assert [(each.columns, each.rows) for each in found.patterns] == [(both, 14), ((*both, ("name", "differs")), 1)]
     text = text_of(found)
     assert "mean     v1 < v2 in 15 rows, by 0.5 to 1.9, 1.2 on average" in text
     assert "flights  v1 > v2 in 15 rows, by 5 each" in text

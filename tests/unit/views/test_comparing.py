@@ -20,7 +20,7 @@ from suiro.clock import ManualClock, SystemClock
 from suiro.errors import TransientError, UsageError
 from suiro.views.control import comparing, isolated
 from suiro.views.control.comparing import Comparing
-from suiro.views.control.limit import Limit
+from suiro.views.control.isolated import Limit
 from suiro.views.control.running import HostEnvironment
 from suiro.views.definition import VersionSpec
 from suiro.views.state import Routing, Version, View
@@ -78,7 +78,7 @@ def test_offsets_that_never_come_are_named(compared: Comparing, stores: dict[int
     stores[1].apply(cut(0, inputs={("in", 0): 30}), [], [])
     stores[2].apply(cut(0, inputs={("in", 0): 20}), [], [])
     with pytest.raises(TransientError, match=r"version 2 lacks what version 1 has of in-0 from offset 20 to 30"):
-        compared.compare("flights", who="ada", timeout_s=0.4)
+        compared.compare("flights", who="ada", timeout_ms=400)
 
 
 def test_versions_that_read_nothing_in_common_are_not_waited_for(compared: Comparing, stores: dict[int, Store]) -> None:
@@ -92,6 +92,13 @@ def test_versions_that_read_nothing_in_common_are_not_waited_for(compared: Compa
 def meeting(stores: dict[int, Store]) -> None:
     for store in stores.values():
         store.apply(cut(0), [], [])
+
+
+def test_a_key_is_a_list_of_its_parts(compared: Comparing) -> None:
+    with pytest.raises(UsageError, match="each a list of its parts"):
+        compared.explain("flights", keys=["UA"])
+    with pytest.raises(UsageError, match=r"\['UA', 1, 2\] has 3"):
+        compared.explain("flights", keys=[["UA", 1, 2]])
 
 
 @contextmanager
@@ -124,7 +131,7 @@ def _all_turns_taken(compared: Comparing, monkeypatch: pytest.MonkeyPatch) -> It
 def test_who_waits_for_a_turn_waits_within_the_limit(compared: Comparing, monkeypatch: pytest.MonkeyPatch) -> None:
     with _all_turns_taken(compared, monkeypatch):
         with pytest.raises(TransientError, match=r"may take 0\.3 s; --timeout gives it longer\. Another comparison"):
-            compared.compare("flights", who="bob", timeout_s=0.3)
+            compared.compare("flights", who="bob", timeout_ms=300)
         gone = threading.Event()
         gone.set()
         with pytest.raises(TransientError, match="its caller has gone"):

@@ -18,13 +18,11 @@ from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.views.analysis.compare.values import Comparator, columns_of
 from suiro.views.analysis.explain import differences
-from suiro.views.analysis.explain.kinds import Effect
+from suiro.views.analysis.explain.kinds import Effect, traits_of
 from suiro.views.analysis.explain.path import shown
 from suiro.views.analysis.explain.replay import Side
-from suiro.views.analysis.explain.result import Explanation
+from suiro.views.analysis.explain.result import Explanation, effects_text, text_of
 from suiro.views.analysis.explain.rows import explain
-from suiro.views.analysis.explain.text import effects_text, text_of
-from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, topology_of, view
 
 Build = Callable[[Any], Any]

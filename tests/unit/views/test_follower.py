@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from support.view_output import spec_of
 from support.view_stores import cut
-from support.waiting import wait_until
+from support.waiting import is_running, wait_until
 
 from suiro.streams import KTable, StreamsBuilder, serdes
 from suiro.views import topology_of, view
 from suiro.views.cuts import Cut
+from suiro.views.pipeline import supervision
 from suiro.views.pipeline.applying import joined_topics
 from suiro.views.pipeline.follower import Follower
 from suiro.views.store import open_store
@@ -85,10 +86,10 @@ def test_what_the_store_has_at_the_start_is_seen(
         for one in (SETTLED, BEHIND_IN_A, BEHIND_IN_BOTH):
             store.apply(one, [], [])
 
-    def nothing(self: Any) -> None:
-        pass
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise OSError("no process")
 
-    monkeypatch.setattr(Follower, "_keep", nothing)
+    monkeypatch.setattr("suiro.views.pipeline.follower.process.start_command", refuses)
     follower.start()
     assert follower.cut == BEHIND_IN_BOTH
     assert follower.reflects({A: 9, B: 9})
@@ -102,7 +103,7 @@ def test_what_the_code_has_forked_keeps_no_child(
 ) -> None:
     """It has the pipe of the events, and the host waited for its end: to start the child again, or to stop."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("suiro.views.pipeline.follower.END_S", 0.1)
+    monkeypatch.setattr(supervision, "LAST_EVENT_S", 0.1)
     script = f"""echo '{{"event": "begun", "cut": null, "joined": null}}'; {forked} & exec cat > /dev/null"""
     monkeypatch.setattr("suiro.views.pipeline.follower.apart", lambda command: ["sh", "-c", script])
 
@@ -136,32 +137,43 @@ def test_without_room_for_a_thread_it_is_tried_again(follower: Follower, monkeyp
     script = """echo '{"event": "begun", "cut": null, "joined": null}'; exec cat > /dev/null"""
     monkeypatch.setattr("suiro.views.pipeline.follower.apart", lambda command: ["sh", "-c", script])
     start = threading.Thread.start
-    refused: list[int | None] = []
+    refused: list[int] = []
 
     def start_unless_first(thread: threading.Thread) -> None:
         if thread._target.__name__ == "_hear_all" and not refused:  # type: ignore[attr-defined]
-            refused.append(follower.pid)
+            refused.append(thread._target.__self__.pid)  # type: ignore[attr-defined]
             raise RuntimeError("can't start new thread")
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_unless_first)
     follower.start()
     wait_until(lambda: refused and follower.pid not in (None, *refused), what="another child")
+    assert not is_running(refused[0])
     follower.stop()
 
 
+@pytest.mark.parametrize(("error", "is_lasting"), [(PermissionError, True), (BlockingIOError, False)])
 def test_a_folder_that_it_may_not_use_is_a_lasting_failure(
-    follower: Follower, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: type[OSError], is_lasting: bool
 ) -> None:
-    """The version stayed in construction without end."""
+    """The version stayed in construction without end. Too many processes are no fault of the version."""
+    gave_up: list[str] = []
+    tried = threading.Semaphore(0)
+    follower = Follower(
+        spec_of("delays"), tmp_path, tmp_path, bootstrap_servers="none", gave_up=lambda why: bool(gave_up.append(why))
+    )
 
     def refuses(*_: Any, **__: Any) -> Any:
-        raise PermissionError(13, "Permission denied", str(tmp_path / "follower.log"))
+        tried.release()
+        raise error(13, "it is refused", str(tmp_path / "follower.log"))
 
     monkeypatch.setattr("suiro.views.pipeline.follower.process.start_command", refuses)
     monkeypatch.setattr("suiro.views.pipeline.follower.FIRST_PAUSE_S", 0.01)
     follower.start()
-    wait_until(lambda: follower.failures >= 3, what="three failures")
-    assert "follower.log" in str(follower.error)
+    for _ in range(3 if is_lasting else 5):
+        assert tried.acquire(timeout=20)
+    if is_lasting:
+        wait_until(lambda: gave_up, what="giving up")
+    assert [("follower.log" in why) for why in gave_up] == [True] * is_lasting
     follower.stop()
-    assert "Permission denied" in str(follower.error)
+    assert "it is refused" in str(follower.error)

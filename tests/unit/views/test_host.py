@@ -19,7 +19,7 @@ from suiro.testing import node
 from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
 from suiro.views.control.host import Host, HostConfig
-from suiro.views.pipeline.throttle import read_throttle
+from suiro.views.pipeline.pace import read_throttle
 from suiro.views.state import (
     ALL,
     ConcurrentChangeError,
@@ -79,7 +79,7 @@ def test_consumers_are_not_moved_to_what_is_being_built() -> None:
     alone = lifecycle.retire(shifted(), 1).view
     building = lifecycle.deploy(alone, key=("id",), spec={}).view
     with pytest.raises(UsageError, match=r"version 3 of view delays is still being built; group 'billing'"):
-        host_of(Log(building), 2).move_consumers("delays", "billing", 3)
+        host_of(Log(building), 2).move_consumers("delays", group="billing", version=3)
 
 
 def test_each_step_of_a_plan_allows_the_lag_that_was_asked_for() -> None:
@@ -87,7 +87,7 @@ def test_each_step_of_a_plan_allows_the_lag_that_was_asked_for() -> None:
     host: Any = object.__new__(Host)
     host._lag_of_candidate = lambda name: lambda now: 20_000
     host._changed = lambda view, decide, who: decide(lifecycle.rollback(shifted()).view)
-    plan = {"who": "ada", "largest_lag_ms": 60_000}
+    plan = {"who": "ada", "max_lag_ms": 60_000}
     begun = host.shift("delays", [100, ALL], **plan).view
     stored = View.from_json(json.loads(json.dumps(begun.to_json())))
     assert lifecycle.next_step(stored, lag_ms=20_000).view.routing.share == ALL

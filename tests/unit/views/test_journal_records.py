@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from suiro.protocol.records import Record
-from suiro.views.control.journal_doubts import doubt_of
 from suiro.views.control.journal_keys import Keys, Signer
 from suiro.views.control.journal_records import (
     HEAD_KEY,
@@ -20,6 +19,7 @@ from suiro.views.control.journal_records import (
     Known,
     apply,
     as_bytes,
+    doubt_of,
     mending_records,
     sealed,
 )

@@ -9,8 +9,7 @@ import pytest
 
 from suiro.errors import UsageError
 from suiro.views.control.isolated import _as_in_stores
-from suiro.views.store.key_text import key_of, key_of_values, parts_of
-from suiro.views.store.places import place_of
+from suiro.views.store.keys import key_of, key_of_values, parts_of, place_of
 
 TEXT, WHOLE, NUMBER = frozenset({"string"}), frozenset({"integer"}), frozenset({"number"})
 

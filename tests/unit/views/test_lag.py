@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from suiro.views.cuts import Cut
-from suiro.views.pipeline.lag import SeenCuts, lag_of
+from suiro.views.pipeline.progress import SeenCuts, lag_of
 
 
 def cut(*offsets: int, time_ms: int = 0, topic: str = "in") -> Cut:

@@ -12,7 +12,7 @@ from suiro.clock import ManualClock
 from suiro.errors import TransientError, UnknownTopicError
 from suiro.views.cuts import Cut
 from suiro.views.pipeline.leader import LOOK_FOR_TOPIC_MS, STILL_MS, Leader, Step, VersionPace
-from suiro.views.pipeline.throttle import write_throttle
+from suiro.views.pipeline.pace import ask_throttle
 
 A, B = ("a", 0), ("b", 0)
 
@@ -108,7 +108,7 @@ def test_a_pace_goes_to_the_process_that_plans(tmp_path: Path) -> None:
     begins, ends = {A: 0}, {A: 100}
     assert pace.allowance(begins, ends, 10, unlimited=()).max_offsets == 10
     assert pace.allowance(begins, ends, None, unlimited=()).ends == ends
-    write_throttle(tmp_path, 0)
+    ask_throttle(tmp_path, 0)
     assert pace.allowance(begins, ends, 10, unlimited=()).ends == begins
 
 

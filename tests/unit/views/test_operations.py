@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views import Listen, Views
+from suiro.views.control.comparing import Comparing
+from suiro.views.control.host import Host
 from suiro.views.control.operations import (
     COMPARING_THREADS,
     DECIDING_THREADS,
@@ -37,19 +40,22 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Told:
-    """A host that only listens: each call is noted; `error` is raised instead of an answer."""
+    """A host that only listens: each call is noted. `error` is raised instead of an answer. `answers`: by command."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
+        self.answers: dict[str, Any] = {}
         self.comparing = self
 
     def __getattr__(self, name: str) -> Any:
+        @wraps(getattr(Host, name, None) or getattr(Comparing, name))
         def call(*arguments: Any, **named: Any) -> Any:
             self.calls.append((name, arguments, named))
             if self.error is not None:
                 raise self.error
-            return {"view": "delays", "deployed": 2}
+            answer = self.answers.get(name)
+            return {"view": "delays", "deployed": 2} if answer is None else answer(*arguments, **named)
 
         return call
 
@@ -86,22 +92,26 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         "shift", ("delays", [50, 10_000]),
         {
             "who": "ada", "hold_ms": 5_000, "guards": RollbackConditions(errors=0.01, p99_ms=50),
-            "largest_lag_ms": LARGEST_LAG_MS,
+            "max_lag_ms": LARGEST_LAG_MS,
         },
     )  # fmt: skip
     views.retire("delays", 1, yes=True)
-    assert host.calls.pop() == ("retire", ("delays", 1), {"who": "ada", "confirmed": True, "last": False})
+    assert host.calls.pop() == ("retire", ("delays",), {"who": "ada", "version": 1, "yes": True, "last": False})
     views.rollback("delays")
     views.forward("delays", max_lag_ms=7)
     assert [call[0] for call in host.calls] == ["rollback", "forward"]
-    assert host.calls[1][2] == {"who": "ada", "largest_lag_ms": 7}
+    assert host.calls[1][2] == {"who": "ada", "max_lag_ms": 7}
     views.explain("delays", ["UA", 7])
     assert host.calls.pop()[2]["keys"] == [["UA", 7]]
     views.compare("delays", tolerances={"minutes": 0.5}, ignored=["note"], timeout_ms=1_500)
     named = host.calls.pop()[2]
-    assert (named["tolerances"], named["timeout_s"]) == ({"minutes": 0.5}, 1.5)
+    assert (named["tolerances"], named["timeout_ms"]) == ({"minutes": 0.5}, 1_500)
     views.throttle("delays", None)
-    assert host.calls.pop() == ("throttle", ("delays", None), {})
+    assert host.calls.pop() == ("throttle", ("delays",), {})
+    views.throttle("delays", 7)
+    assert host.calls.pop() == ("throttle", ("delays",), {"records_per_second": 7})
+    views.move_consumers("delays", "billing", 2)
+    assert host.calls.pop() == ("move_consumers", ("delays",), {"group": "billing", "version": 2})
 
 
 @pytest.mark.parametrize(
@@ -125,7 +135,8 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         ("shift", b'{"steps": [10], "hold": 5}', "there is no field 'hold'"),
         ("retire", b'{"version": "1"}', "'version' is \"1\"; expected int"),
         ("retire", b'{"version": true}', "'version' is true"),
-        ("explain", b'{"keys": ["UA"]}', "each a list of its parts"),
+        ("compare", b'{"tolerances": [], "timeout_ms": 5}', "'tolerances' is []; expected dict"),
+        ("compare", b'{"is_guard": true}', "there is no field 'is_guard'"),
         ("compare", b'{"timeout_ms": 0}', "'timeout_ms' is 0; expected milliseconds from 1"),
         ("explain", b'{"timeout_ms": 1' + b"0" * 400 + b"}", "expected milliseconds from 1"),
         ("", b'{"code": "%", "entry": "a.py:f"}', "not a zip in base64"),
@@ -176,7 +187,8 @@ def test_errors(url: str, views: Views, host: Told, error: Exception, status: in
 
 def test_values_that_utf_8_or_json_do_not_have_are_answered(views: Views, host: Told) -> None:
     """Rows have half of a surrogate pair, aggregates infinities. The answer was made, and could not be sent."""
-    host.compare = lambda *_, **__: {"half": "\ud800", "text": "\u00e9", "large": [float("inf")]}  # type: ignore[attr-defined]
+    found = {"half": "\ud800", "text": "\u00e9", "large": [float("inf")]}
+    host.answers["compare"] = lambda *_, **__: found
     assert views.compare("delays") == {"half": "\ud800", "text": "\u00e9", "large": [None]}
 
 
@@ -189,7 +201,7 @@ def test_what_nobody_waits_for_is_ended(host: Told, url: str) -> None:
         if gone.wait(60):
             ended.set()
 
-    host.compare = compare  # type: ignore[attr-defined]
+    host.answers["compare"] = compare
     address = url.removeprefix("http://").split(":")
     request = f"POST /views/delays/compare HTTP/1.1\r\nHost: {address[0]}\r\nContent-Length: 0\r\n\r\n"
     with ExitStack() as stack:

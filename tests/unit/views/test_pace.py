@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import UsageError
-from suiro.views.pipeline.pace import FILE, LIVE_LAG_MS, PAUSE_MS, InputLag, Pace, ask_throttle
-from suiro.views.pipeline.throttle import read_throttle
+from suiro.views.pipeline.pace import LIVE_LAG_MS, PAUSE_MS, THROTTLE, Pace, ask_throttle, read_throttle
+from suiro.views.pipeline.progress import InputLag
 
 
 def test_how_long_records_were_missing() -> None:
@@ -60,19 +60,22 @@ def test_a_throttle_that_no_pipeline_can_read_is_refused(rate: int, tmp_path: Pa
 
 
 def test_what_was_asked_for_is_written_whole(tmp_path: Path) -> None:
-    """A host that is killed in the middle of it finds what was asked for before; an empty file ended its next start."""
+    """A host that is killed in the middle of it finds what was asked for before."""
     ask_throttle(tmp_path, 500)
-    with (tmp_path / FILE).open() as before:
+    with (tmp_path / THROTTLE).open() as before:
         ask_throttle(tmp_path, 60)
         assert before.read() == "500\n"
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(FILE)] == [FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [THROTTLE]
 
 
-def test_an_empty_file_of_an_earlier_release_asks_for_nothing(tmp_path: Path) -> None:
-    """Its host was killed while it wrote the file."""
-    (tmp_path / FILE).touch()
-    Pace(tmp_path)
-    assert read_throttle(tmp_path) is None
+def test_what_is_asked_for_in_a_pause_applies_at_once(tmp_path: Path) -> None:
+    pace = Pace(tmp_path)
+    pace.tend(0, 0)
+    pace.tend(PAUSE_MS, LIVE_LAG_MS + 1)
+    assert read_throttle(tmp_path) == 0
+    ask_throttle(tmp_path, 60)
+    pace.tend(PAUSE_MS + 1, LIVE_LAG_MS + 1)
+    assert read_throttle(tmp_path) == 60
 
 
 def test_what_was_asked_for_comes_back(tmp_path: Path) -> None:

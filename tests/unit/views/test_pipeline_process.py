@@ -41,7 +41,7 @@ def test_it_failed_but_only_its_own_end_counts(ending: str, said: str, is_transi
 
 def test_what_the_code_has_forked_keeps_no_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a session of its own, it has the pipe of the events. The host could not stop the version."""
-    monkeypatch.setattr("suiro.views.pipeline.process.END_S", 0.1, raising=False)
+    monkeypatch.setattr("suiro.views.pipeline.supervision.LAST_EVENT_S", 0.1)
     script = "setsid sh -c 'echo $$ > alone; exec sleep 600' & exec sleep 600"
     pipeline = PipelineProcess(
         subprocess.Popen(

@@ -22,9 +22,8 @@ from suiro.errors import TransientError
 from suiro.foundation.http import Guard, HttpServer, Users, listen_on
 from suiro.views import Views
 from suiro.views.cuts import Cut
-from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.reads import routes
-from suiro.views.serving.served import Served
+from suiro.views.serving.served import ReadMetrics, Served
 from suiro.views.state import UnknownViewError
 from suiro.views.store import open_store
 from suiro.views.store.tables import Store
@@ -400,7 +399,6 @@ def test_durations_are_counted_within_a_twentieth() -> None:
     metrics.failed()
     found = metrics.snapshot() - before
     assert (found.reads, found.errors) == (1_001, 1)
-    assert found.quantile_ms(0.5) == pytest.approx(500, rel=0.06)
     assert found.p99_ms == pytest.approx(990, rel=0.06)
     later = metrics.snapshot()
     metrics.answered(0.0)

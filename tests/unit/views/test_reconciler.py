@@ -23,10 +23,9 @@ from suiro.views.control.reconciler import Reconciler, _CurrentShare
 from suiro.views.control.running import HostEnvironment
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.pace import ask_throttle
+from suiro.views.pipeline.pace import ask_throttle, read_throttle
 from suiro.views.pipeline.progress import Progress
-from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.serving.read_metrics import ReadMetrics
+from suiro.views.serving.served import ReadMetrics
 from suiro.views.state import (
     NO_CONDITIONS,
     Change,
@@ -97,11 +96,11 @@ class Running:
     pipeline: Any = None
     served: Any = None
     folder: Path = Path("views")
-    jvm_status: Any = None
+    jvm: Any = None
 
     def __post_init__(self) -> None:
         self.store = SimpleNamespace(newest_cuts=lambda: [] if self.cut is None else [self.cut])
-        self.follower = SimpleNamespace(error=None, pid=1, failures=0)
+        self.follower = SimpleNamespace(error=None, pid=1)
         self.pipeline = SimpleNamespace(status=lambda: {"state": "running", "error": None})
         self.served = SimpleNamespace(metrics=self.metrics)
 
@@ -235,20 +234,6 @@ def test_of_a_pipeline_that_is_down_no_input_lag_is_known(kept: Kept) -> None:
     wait_until(lambda: input_lag_ms() == 0, what="its lag")
     version.pipeline_status = None
     assert input_lag_ms() is None
-
-
-def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
-    """Its pipeline is well and says ready; readers would never see it."""
-    kept.two()
-    kept.journal.change("delays", lambda now: lifecycle.retire(now, 2), who="ada")
-    kept.journal.deploy()
-    follower = kept.version(3).follower
-    follower.error, follower.failures = FatalError("a key of delays.v3 has 2 items"), 2
-    threading.Event().wait(0.05)
-    assert kept.journal.now.version(3).state == "building"
-    follower.failures = 3
-    kept.ends_in("alone")
-    assert kept.journal.now.version(3).error == "its rows cannot be served: a key of delays.v3 has 2 items"
 
 
 LASTING = [
@@ -472,7 +457,7 @@ def test_a_version_that_cannot_be_freed_holds_up_nothing_else(kept: Kept, monkey
     (first,) = (one for one in kept.reconciler.status()["versions"] if one["version"] == 1)
     assert "no permission for the topic" in first["error"]
     monkeypatch.setattr(keeping, "FREE_AGAIN_MS", 0)
-    kept.reconciler._versions[1].free_again_ms = 0
+    kept.reconciler._versions[1].again_ms = 0
     wait_until(lambda: kept.journal.now.version(1).freed, what="freed in the end")
     assert refusals == [1, 1, 1]
 

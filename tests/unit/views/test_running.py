@@ -23,9 +23,9 @@ from suiro.views import view
 from suiro.views.control import running
 from suiro.views.control.host import CHECKS, LOCK
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion
-from suiro.views.control.shared_jvm import JVM_FOLDER
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.folder import SPEC
+from suiro.views.pipeline import SPEC
+from suiro.views.pipeline.shared_jvm import JVM_FOLDER
 from suiro.views.store import FILE_NAME
 from suiro.views.store.rows import StoreUnavailableError
 
@@ -85,6 +85,29 @@ def test_without_room_for_a_thread_nothing_stays_open(monkeypatch: pytest.Monkey
     with pytest.raises(RuntimeError, match="new thread"):
         RunningVersion(spec_of(), place_of(tmp_path), b"zip", gave_up=lambda error: False, is_beside=lambda: False)
     assert done == ["started", "stopped"]
+
+
+def test_a_version_whose_rows_cannot_be_served_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its pipeline is well and says ready; readers would never see it."""
+    gave_up: list[str] = []
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError("no right to the follower's log")
+
+    monkeypatch.setattr("suiro.views.pipeline.follower.process.start_command", refuse)
+    monkeypatch.setattr(running, "Supervisor", lambda *_, **__: SimpleNamespace(stop=lambda: None))
+    version = RunningVersion(
+        spec_of(),
+        place_of(tmp_path),
+        b"zip",
+        gave_up=lambda error: bool(gave_up.append(error)),
+        is_beside=lambda: False,
+    )
+    try:
+        wait_until(lambda: gave_up, what="giving up")
+        assert gave_up == ["its rows cannot be served: no right to the follower's log"]
+    finally:
+        version.stop()
 
 
 def test_postgres_without_an_address_is_not_just_any_postgres(tmp_path: Path) -> None:
@@ -157,7 +180,7 @@ def test_no_view_has_the_name_of_what_is_the_hosts(name: str) -> None:
 HOST = """
 import sys, threading
 from suiro.views.control.isolated import run_isolated
-from suiro.views.control.limit import Limit
+from suiro.views.control.isolated import Limit
 given = {"code_file": sys.argv[1], "entry": "app.py:f"}
 run_isolated("check", given, limit=Limit("it", stopping=threading.Event(), seconds=600))
 """

@@ -16,9 +16,8 @@ from support.waiting import wait_until
 
 from suiro.errors import FatalError
 from suiro.foundation import process
-from suiro.views.control import shared_jvm, supervision
-from suiro.views.control.shared_jvm import SharedJvm
-from suiro.views.pipeline.jvm_process import JvmProcess
+from suiro.views.pipeline import shared_jvm, supervision
+from suiro.views.pipeline.shared_jvm import JvmProcess, SharedJvm
 
 PROGRAM = """
 import json, os, sys

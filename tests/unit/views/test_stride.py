@@ -9,8 +9,7 @@ import pytest
 
 from suiro.clock import ManualClock
 from suiro.views.pipeline.leader import VersionPace
-from suiro.views.pipeline.stride import LONGEST_MS, TIMES_MAX, Stride
-from suiro.views.pipeline.throttle import write_throttle
+from suiro.views.pipeline.pace import LONGEST_MS, TIMES_MAX, Stride, ask_throttle
 from suiro.views.settings import MAX_OFFSETS_PER_TRIGGER, RunSettings
 
 A = ("a", 0)
@@ -101,7 +100,7 @@ def test_a_throttle_is_the_limit_where_there_is_one(tmp_path: Path) -> None:
     pace.allowance({A: 0}, {A: 10**9}, FIRST, unlimited=())
     clock.advance(100)
     assert pace.allowance({A: FIRST}, {A: 10**9}, FIRST, unlimited=()).max_offsets == 2 * FIRST
-    write_throttle(tmp_path, 100)
+    ask_throttle(tmp_path, 100)
     pace.allowance({A: FIRST}, {A: 10**9}, FIRST, unlimited=())
     clock.advance(5_000)
     assert pace.allowance({A: FIRST}, {A: 10**9}, FIRST, unlimited=()).max_offsets == 500

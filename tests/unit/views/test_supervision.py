@@ -11,16 +11,8 @@ import pytest
 from support.waiting import wait_until
 
 from suiro.errors import ConfigError
-from suiro.views.control import supervision
-from suiro.views.control.supervision import FAILURES, Supervisor
-
-
-@dataclass
-class Status:
-    state: str = "running"
-    error: str | None = None
-    is_transient: bool = False
-    is_of_record: bool = False
+from suiro.views.pipeline import supervision
+from suiro.views.pipeline.supervision import FAILURES, ChildStatus, Supervisor
 
 
 @dataclass
@@ -28,7 +20,7 @@ class Child:
     """Ends when the test says so."""
 
     pid: int
-    status: Status = field(default_factory=Status)
+    status: ChildStatus = field(default_factory=lambda: ChildStatus(state="running"))
     ended: threading.Event = field(default_factory=threading.Event)
     stopped: bool = False
 
@@ -37,7 +29,7 @@ class Child:
         return not self.ended.is_set()
 
     def end(self, error: str | None = None, *, is_transient: bool = False, is_of_record: bool = False) -> None:
-        self.status = Status(
+        self.status = ChildStatus(
             state="failed" if error else "ended",
             error=error,
             is_transient=is_transient,
@@ -100,7 +92,7 @@ def test_a_child_that_was_killed_is_started_again(runs: Runs) -> None:
 def test_a_child_that_has_failed_and_does_not_end_is_stopped(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision, "END_S", 0.001)
     supervisor = runs.supervisor()
-    runs.number(1).status = Status(state="failed", error="no memory")
+    runs.number(1).status = ChildStatus(state="failed", error="no memory")
     assert runs.number(2).is_alive
     assert runs.children[0].stopped
     assert supervisor.status()["restarts"] == 1
@@ -136,7 +128,9 @@ def test_who_serves_stops_at_a_record_that_always_fails(
     supervisor = runs.supervisor()
     said = "in: topic t, partition 0, offset 7: ValueError"
     states = []
-    monkeypatch.setattr(supervision.Backoff, "wait", lambda self, stopping: states.append(supervisor.status()["state"]))
+    monkeypatch.setattr(
+        supervision.process.Backoff, "wait", lambda self, stopping: states.append(supervisor.status()["state"])
+    )
     runs.number(1).end(said, is_of_record=True)
     runs.number(2).end("no broker answers", is_transient=True)
     for number in range(3, 3 + FAILURES):
@@ -175,7 +169,10 @@ def test_an_error_of_its_surroundings_does_not_count(runs: Runs) -> None:
     supervisor.stop()
 
 
-def test_a_start_for_which_the_disk_has_no_room_is_repeated(runs: Runs) -> None:
+@pytest.mark.parametrize(
+    "refused", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), RuntimeError("can't start new thread")]
+)
+def test_a_start_for_which_there_is_no_room_is_repeated(runs: Runs, refused: Exception) -> None:
     """A version that was being built had failed for good."""
     starts = 0
 
@@ -183,7 +180,7 @@ def test_a_start_for_which_the_disk_has_no_room_is_repeated(runs: Runs) -> None:
         nonlocal starts
         starts += 1
         if starts < 3 * FAILURES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise refused
         return runs.start()
 
     supervisor = Supervisor("v1", start, progress=lambda: None, gave_up=runs._give_up)

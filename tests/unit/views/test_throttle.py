@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import ConfigError
-from suiro.views.pipeline.throttle import SAVED_MS, Budget, read_throttle, write_throttle
+from suiro.views.pipeline.pace import SAVED_MS, Budget, ask_throttle, read_throttle
 
 
 def test_a_throttled_reader_takes_its_rate_over_time() -> None:
@@ -45,9 +45,9 @@ def test_zero_pauses() -> None:
 
 def test_the_file(tmp_path: Path) -> None:
     assert read_throttle(tmp_path) is None
-    write_throttle(tmp_path, 500)
+    ask_throttle(tmp_path, 500)
     assert read_throttle(tmp_path) == 500
-    write_throttle(tmp_path, None)
+    ask_throttle(tmp_path, None)
     assert read_throttle(tmp_path) is None
     (tmp_path / "throttle").write_text("fast")
     with pytest.raises(ConfigError, match="'fast'"):

@@ -12,7 +12,7 @@ from typing import Self
 
 from suiro.views.control.host import HostConfig, locked
 from suiro.views.control.journal import Journal
-from suiro.views.control.journal_doubts import SEEN_FILE
+from suiro.views.control.journal_records import SEEN_FILE
 from suiro.views.state import POSITIONS, position_of
 
 
@@ -21,27 +21,25 @@ class Adoption:
     only the signed ones."""
 
     def __init__(self, config: HostConfig, *, unsigned: bool) -> None:
-        self._config = config
         self._unsigned = unsigned
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
         with ExitStack() as stack:
-            stack.enter_context(locked(self._config.data))
+            stack.enter_context(locked(config.data))
             self._journal = Journal(
-                self._config.bootstrap_servers,
-                keys=self._config.keys,
-                seen=self._config.data / SEEN_FILE,
-                trust="all" if self._unsigned else "signed",
-                client_settings=self._config.client_settings,
+                config.bootstrap_servers,
+                keys=config.keys,
+                seen=config.data / SEEN_FILE,
+                trust="all" if unsigned else "signed",
+                client_settings=config.client_settings,
             )
             stack.callback(self._journal.stop)
             self._journal.start()
-            self._stack = stack.pop_all()
+            self._open = stack.pop_all()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._stack.close()
+        self._open.close()
 
     def lines(self) -> Iterator[str]:
         """Yields lines that show which code would run, and who deployed it."""

@@ -14,18 +14,16 @@ from typing import Any
 
 from suiro.clock import Clock
 from suiro.errors import UsageError
-from suiro.views.arrival import note_of
-from suiro.views.control.isolated import run_isolated
+from suiro.views.control.isolated import Limit, run_isolated
 from suiro.views.control.journal import Journal
-from suiro.views.control.limit import Limit
 from suiro.views.control.running import HostEnvironment
-from suiro.views.definition import VersionSpec
+from suiro.views.definition import VersionSpec, note_of
 from suiro.views.serving.served import Served
 from suiro.views.state import position_of
 
 COMMON_CUT_TIMEOUT_S = 30.0
 """The wait for a common cut that is as new as the served one. After that, any common cut will do."""
-TIMEOUT_S = 3_600.0
+TIMEOUT_MS = 3_600_000
 POLL_S = 0.1
 HEAVY_AT_ONCE = 2
 GUARDS_AT_ONCE = 6
@@ -90,20 +88,37 @@ class Comparing:
         who: str,
         old: int | None = None,
         new: int | None = None,
-        tolerances: Mapping[str, Any] | None = None,
-        ignored: Sequence[str] = (),
-        timeout_s: float = TIMEOUT_S,
+        tolerances: dict[str, Any] | None = None,
+        ignored: list[Any] | None = None,
+        timeout_ms: int = TIMEOUT_MS,
         gone: threading.Event | None = None,
-        is_guard: bool = False,
     ) -> dict[str, Any]:
         """Compares both versions at the newest offsets that both have, and keeps the result in the journal. `gone`: set
         once the caller does not wait for it any more."""
-        limit = self._limit("the comparison", timeout_s, gone)
-        sides = self._sides(view, old, new)
+        limit = self._limit("the comparison", timeout_ms, gone)
+        texts = [str(one) for one in ignored or ()]
+        return self._compared(view, self._sides(view, old, new), self._turns, limit, who, tolerances or {}, texts)
+
+    def difference(self, view: str, old: int, new: int, over: threading.Event) -> float:
+        """The share of rows that differ, for a guard. `over`: set once the guard needs it no more."""
+        limit = self._limit("the comparison", TIMEOUT_MS, over)
+        share: float = self._compared(view, self._sides(view, old, new), self._guards, limit, "host", {}, [])["share"]
+        return share
+
+    def _compared(
+        self,
+        view: str,
+        sides: Mapping[str, Any],
+        turns: _Turns,
+        limit: Limit,
+        who: str,
+        tolerances: Mapping[str, Any],
+        ignored: Sequence[str],
+    ) -> dict[str, Any]:
         self._wait_for_common_cut(view, sides, limit)
-        given = {**sides, "tolerances": dict(tolerances or {}), "ignored": list(ignored)}
-        with (self._guards if is_guard else self._turns).taken(limit):
-            found = run_isolated("compare", given, limit=limit)
+        asked = {"tolerances": dict(tolerances), "ignored": list(ignored)}
+        with turns.taken(limit):
+            found = run_isolated("compare", {**sides, **asked}, limit=limit)
         specs = [sides[side]["spec"] for side in ("old", "new")]
         note = note_of({spec["version"]: tuple(spec["by_arrival"]) for spec in specs})
         if note is not None and found["share"]:
@@ -115,38 +130,35 @@ class Comparing:
             "time_ms": self._clock.wall_ms(),
             "old": sides["old"]["spec"]["version"],
             "new": sides["new"]["spec"]["version"],
-            "tolerances": given["tolerances"],
-            "ignored": given["ignored"],
+            **asked,
             **found,
         }
         self._journal.keep_comparison(view, made["id"], made)
         return made
 
-    def difference(self, view: str, old: int, new: int, over: threading.Event) -> float:
-        """The share of rows that differ, for a guard. `over`: set once the guard needs it no more."""
-        share: float = self.compare(view, who="host", old=old, new=new, gone=over, is_guard=True)["share"]
-        return share
-
     def explain(
         self,
         view: str,
         *,
-        keys: Sequence[Sequence[Any]] = (),
+        keys: list[Any] | None = None,
         old: int | None = None,
         new: int | None = None,
         full: bool = False,
-        timeout_s: float = TIMEOUT_S,
+        timeout_ms: int = TIMEOUT_MS,
         gone: threading.Event | None = None,
     ) -> dict[str, Any]:
         """Explains why rows differ: the rows of these keys, or examples of each pattern of the last comparison."""
-        limit = self._limit("the explanation", timeout_s, gone)
+        limit = self._limit("the explanation", timeout_ms, gone)
         sides = self._sides(view, old, new)
         numbers = sides["old"]["spec"]["version"], sides["new"]["spec"]["version"]
         columns = sides["old"]["spec"]["key"]
+        keys = keys or []
         for key in keys:
+            if not isinstance(key, list):
+                raise UsageError('\'keys\' is a list of keys, each a list of its parts: [["UA", "2013-07-04"]]')
             if len(key) != len(columns):
                 raise UsageError(
-                    f"a key of view {view} is ({', '.join(columns)}), {len(columns)} parts; {list(key)} has {len(key)}"
+                    f"a key of view {view} is ({', '.join(columns)}), {len(columns)} parts; {key} has {len(key)}"
                 )
         kept = [one for one in self._journal.comparisons(view).values() if (one["old"], one["new"]) == numbers]
         last = kept[-1] if kept else None
@@ -157,7 +169,7 @@ class Comparing:
             )
         given = {
             **sides,
-            "keys": [list(key) for key in keys],
+            "keys": keys,
             "full": full,
             "comparison": None if last is None else last["result"],
             "tolerances": {} if last is None else last["tolerances"],
@@ -187,11 +199,11 @@ class Comparing:
         specs = [VersionSpec.from_json(version.spec) for version in versions]
         return {"old": self._environment.side(specs[0]), "new": self._environment.side(specs[1])}
 
-    def _limit(self, what: str, seconds: float, gone: threading.Event | None) -> Limit:
+    def _limit(self, what: str, timeout_ms: int, gone: threading.Event | None) -> Limit:
         return Limit(
             what,
             stopping=self._stopping,
-            seconds=seconds,
+            seconds=timeout_ms / 1000,
             gone=gone,
             longer="; --timeout gives it longer",
             clock=self._clock,

@@ -11,7 +11,6 @@ The group must have no members meanwhile, as for any reset of offsets. Its offse
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from suiro.client import LATEST, Client
@@ -24,34 +23,17 @@ from suiro.views.definition import VersionSpec
 HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """`old_cut`: the number of the cut that the group has consumed. `new_cut`: the number of the cut after which it
-    continues. None: the beginning. `is_exact`: nothing is delivered again."""
-
-    group: str
-    from_topic: str
-    to_topic: str
-    old_cut: int | None
-    new_cut: int | None
-    offsets: Mapping[int, int]
-    is_exact: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"offsets": {str(p): offset for p, offset in sorted(self.offsets.items())}}
-
-
-def move_group(client: Client, group: str, old: VersionSpec, new: VersionSpec) -> Moved:
-    """Moves the group from the output topic of `old` to that of `new`. Raises `UsageError` for a group that has
-    consumed nothing of the old topic, or has members."""
+def move_group(client: Client, group: str, old: VersionSpec, new: VersionSpec) -> dict[str, Any]:
+    """Moves the group from the output topic of `old` to that of `new`, and returns how, for JSON: among others the
+    number of the cut that it has consumed (`old_cut`), and of the one after which it continues (`new_cut`; None: the
+    beginning). With `is_exact`, nothing is delivered again. Raises `UsageError` for a group that has consumed nothing
+    of the old topic, or has members."""
     for spec in (old, new):
         require_topic(client, spec.output_topic)
     committed = _committed(client, group, old.output_topic)
     positions = {p: _next_record(client, old.output_topic, p, offset) for p, offset in committed.items()}
-    old_cuts, new_cuts = CutLog(client, old.cuts_topic), CutLog(client, new.cuts_topic)
-    old_cuts.poll()
-    new_cuts.poll()
-    old_cut, new_cut = matching_cuts(positions, old_cuts.cuts, new_cuts.cuts)
+    old_cuts, new_cuts = (CutLog(client, spec.cuts_topic).poll() for spec in (old, new))
+    old_cut, new_cut = matching_cuts(positions, old_cuts, new_cuts)
     count = len(client.metadata([new.output_topic])[new.output_topic].partitions)
     offsets = {p: 0 if new_cut is None else new_cut.outputs.get(p, 0) for p in range(count)}
     is_exact = (
@@ -72,15 +54,15 @@ def move_group(client: Client, group: str, old: VersionSpec, new: VersionSpec) -
                 f"with topic {new.output_topic!r}"
             ) from error
         raise
-    return Moved(
-        group=group,
-        from_topic=old.output_topic,
-        to_topic=new.output_topic,
-        old_cut=None if old_cut is None else old_cut.number,
-        new_cut=None if new_cut is None else new_cut.number,
-        offsets=offsets,
-        is_exact=is_exact,
-    )
+    return {
+        "group": group,
+        "from_topic": old.output_topic,
+        "to_topic": new.output_topic,
+        "old_cut": None if old_cut is None else old_cut.number,
+        "new_cut": None if new_cut is None else new_cut.number,
+        "offsets": {str(p): offset for p, offset in sorted(offsets.items())},
+        "is_exact": is_exact,
+    }
 
 
 def matching_cuts(

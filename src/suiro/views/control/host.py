@@ -29,18 +29,17 @@ from suiro.clock import SystemClock
 from suiro.errors import ConfigError, UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control.comparing import Comparing
-from suiro.views.control.isolated import run_isolated
+from suiro.views.control.isolated import Limit, run_isolated
 from suiro.views.control.journal import Journal
-from suiro.views.control.journal_doubts import SEEN_FILE
 from suiro.views.control.journal_keys import KEY_FILE, Keys
-from suiro.views.control.limit import Limit
+from suiro.views.control.journal_records import SEEN_FILE
 from suiro.views.control.reconciler import Reconciler
 from suiro.views.control.running import HostEnvironment
-from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import code_id
 from suiro.views.pipeline.inputs import check_names
 from suiro.views.pipeline.pace import ask_throttle, check_throttle
+from suiro.views.pipeline.shared_jvm import SharedJvm
 from suiro.views.serving.served import Served
 from suiro.views.state import (
     LARGEST_LAG_MS,
@@ -308,7 +307,7 @@ class Host:
         finally:
             code_file.unlink(missing_ok=True)
 
-    def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
+    def throttle(self, view: str, *, records_per_second: int | None = None) -> dict[str, Any]:
         """Limits the version that is being built, from its next micro-batch on. 0 pauses it, None is no limit."""
         state = self._journal.view(view)
         building = [version for version in state.versions if version.state == "building"]
@@ -325,7 +324,7 @@ class Host:
         who: str,
         hold_ms: int = 0,
         guards: RollbackConditions = NO_CONDITIONS,
-        largest_lag_ms: int = LARGEST_LAG_MS,
+        max_lag_ms: int = LARGEST_LAG_MS,
     ) -> dict[str, Any]:
         """`steps`: in basis points. The host takes several steps one after the other. It rolls back if a condition of
         `guards` is broken."""
@@ -333,18 +332,13 @@ class Host:
             raise UsageError("a shift has at least one step; give a percentage, or several")
         plan = None
         if len(steps) > 1 or hold_ms:
-            plan = RolloutPlan(steps=tuple(steps), hold_ms=hold_ms, largest_lag_ms=largest_lag_ms)
+            plan = RolloutPlan(steps=tuple(steps), hold_ms=hold_ms, largest_lag_ms=max_lag_ms)
 
         lag_ms = self._lag_of_candidate(view)
 
         def decide(now: View) -> Change:
             return lifecycle.shift(
-                now,
-                steps[0],
-                lag_ms=lag_ms(now),
-                guards=guards,
-                guide=plan,
-                largest_lag_ms=largest_lag_ms,
+                now, steps[0], lag_ms=lag_ms(now), guards=guards, guide=plan, largest_lag_ms=max_lag_ms
             )
 
         return self._changed(view, decide, who)
@@ -352,48 +346,42 @@ class Host:
     def rollback(self, view: str, *, who: str) -> dict[str, Any]:
         return self._changed(view, lifecycle.rollback, who)
 
-    def forward(self, view: str, *, who: str, largest_lag_ms: int = LARGEST_LAG_MS) -> dict[str, Any]:
+    def forward(self, view: str, *, who: str, max_lag_ms: int = LARGEST_LAG_MS) -> dict[str, Any]:
         lag_ms = self._lag_of_candidate(view)
         return self._changed(
             view,
-            lambda now: lifecycle.forward(now, lag_ms=lag_ms(now), largest_lag_ms=largest_lag_ms),
+            lambda now: lifecycle.forward(now, lag_ms=lag_ms(now), largest_lag_ms=max_lag_ms),
             who,
         )
 
-    def retire(self, view: str, number: int, *, who: str, confirmed: bool, last: bool = False) -> dict[str, Any]:
-        if not confirmed:
+    def retire(self, view: str, *, who: str, version: int, yes: bool = False, last: bool = False) -> dict[str, Any]:
+        if not yes:
             raise UsageError(
-                f"retiring version {number} of view {view} deletes its topics and its store, and nothing brings them "
+                f"retiring version {version} of view {view} deletes its topics and its store, and nothing brings them "
                 'back; say so: --yes, or "yes": true'
             )
-        return self._changed(view, lambda now: lifecycle.retire(now, number, last=last), who)
+        return self._changed(view, lambda now: lifecycle.retire(now, version, last=last), who)
 
-    def move_consumers(self, view: str, group: str, number: int) -> dict[str, Any]:
+    def move_consumers(self, view: str, *, group: str, version: int) -> dict[str, Any]:
         """Moves a consumer group from the other version's output topic to the matching offsets of this version's."""
         from suiro.views.control.consumers import move_group
 
         state = self._journal.view(view)
-        target = state.version(number)
-        others = [version for version in state.live if version.number != number]
+        target = state.version(version)
+        others = [one for one in state.live if one.number != version]
         if not target.lives or not others:
             raise UsageError(
                 f"consumers are moved between two versions that live; of view {view} there are: "
-                + (", ".join(str(version.number) for version in state.live) or "none")
+                + (", ".join(str(one.number) for one in state.live) or "none")
             )
         if target.state == "building":
             raise UsageError(
-                f"version {number} of view {view} is still being built; group {group!r} would go back in time with it, "
-                f"and be told again what it has had. Wait until it is ready: suiro view status {view}"
+                f"version {version} of view {view} is still being built; group {group!r} would go back in time with "
+                f"it, and be told again what it has had. Wait until it is ready: suiro view status {view}"
             )
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
             moved = move_group(client, group, VersionSpec.from_json(others[0].spec), VersionSpec.from_json(target.spec))
-        return {
-            "view": view,
-            "group": group,
-            "from": others[0].number,
-            "to": number,
-            "moved": moved.to_json(),
-        }
+        return {"view": view, "group": group, "from": others[0].number, "to": version, "moved": moved}
 
     def _changed(self, view: str, decide: Any, who: str) -> dict[str, Any]:
         self._journal.view(view)

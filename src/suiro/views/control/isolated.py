@@ -1,4 +1,4 @@
-"""Runs user code and long tasks in a separate process: the check of a deploy, compare, explain.
+"""Runs user code and long tasks in a separate process, within limits: the check of a deploy, compare, explain.
 
 The host answers reads, and user code must not stop, slow or crash it. So the host starts `python -m
 suiro.views.control.isolated` for each task, writes one JSON object to it, and reads one (`foundation.process`).
@@ -7,6 +7,7 @@ Output of user code goes to standard error, and so to the host's log.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import os
@@ -20,18 +21,69 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from suiro.clock import sleep_s
+from suiro.client import Client
+from suiro.clock import Clock, SystemClock, sleep_s
+from suiro.errors import TransientError
 from suiro.foundation import process
 from suiro.foundation.process import answer, answered
-from suiro.views.control.limit import Limit
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
+from suiro.views.definition import RowCodec, VersionSpec
+from suiro.views.settings import RunSettings
+from suiro.views.store import open_store
 from suiro.views.store.json_text import encodable
 
 LOOK_S = 0.5
 POLL_S = 0.1
 END_S = 5.0
 """The wait for the end of the answer, once its processes were killed. One in a session of its own may still have it."""
+
+
+class Limit:
+    """Begins when it is created. `what`: the name of the task in the error, "the comparison". Thread-safe."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        stopping: threading.Event,
+        seconds: float,
+        gone: threading.Event | None = None,
+        longer: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        """`stopping`: set when the host ends. `gone`: set when nobody waits for the answer any more. `longer`: the end
+        of the message, which says how to get more time."""
+        self._what = what
+        self._stopping = stopping
+        self.seconds = seconds
+        self._gone = gone
+        self._longer = longer
+        self._clock = clock or SystemClock()
+        self._begun_ms = self._clock.monotonic_ms()
+
+    @property
+    def is_over(self) -> bool:
+        return self._why() is not None
+
+    def check(self, detail: str = "") -> None:
+        """Raises `TransientError` once it is over. `detail`: the end of the message."""
+        why = self._why()
+        if why is not None:
+            raise TransientError(f"{self._what} was ended after {self.elapsed_s:.0f} s: {why}{detail}")
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self._clock.monotonic_ms() - self._begun_ms) / 1000
+
+    def _why(self) -> str | None:
+        if self._stopping.is_set():
+            return "the host ends"
+        if self._gone is not None and self._gone.is_set():
+            return "its caller has gone"
+        if self.elapsed_s > self.seconds:
+            return f"it may take {self.seconds:g} s{self._longer}"
+        return None
 
 
 def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
@@ -69,10 +121,7 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
 def _check(given: Mapping[str, Any]) -> Any:
     """Loads the code, builds the topology, checks settings and inputs, and returns the version's spec. `versions`: for
     each view the next number and the spec of the serving version."""
-    from suiro.client import Client
     from suiro.streams import KafkaStreams
-    from suiro.views.definition import VersionSpec
-    from suiro.views.settings import RunSettings
 
     definition = _loaded(given["code_file"], given["entry"])
     known = given["versions"].get(definition.name, {"next": 1, "leader": None})
@@ -121,29 +170,17 @@ def _compare(given: Mapping[str, Any]) -> Any:
 
 
 def _explain(given: Mapping[str, Any]) -> Any:
-    from suiro.views.analysis.explain.text import text_of
-
-    # A replay keeps its objects until the process ends. Garbage collection among millions of them took a third of the
-    # time, and did not lower the peak of memory.
-    gc.disable()
-    found = _explained(given)
-    if isinstance(found, list):
-        return {
-            "explanations": [one.to_json() for one in found],
-            "text": encodable("\n\n".join(text_of(one, full=given["full"]) for one in found)),
-        }
-    return {**found.to_json(), "text": encodable(found.text())}
-
-
-def _explained(given: Mapping[str, Any]) -> Any:
     """Explains `keys`, or a few examples of each pattern of the `comparison`."""
-    from suiro.client import Client
     from suiro.lineage import Inputs
     from suiro.views.analysis.compare.comparison import Comparison
     from suiro.views.analysis.compare.values import Comparator
     from suiro.views.analysis.explain.differences import explain_differences
+    from suiro.views.analysis.explain.result import text_of
     from suiro.views.analysis.explain.rows import explain
 
+    # A replay keeps its objects until the process ends. Garbage collection among millions of them took a third of the
+    # time, and did not lower the peak of memory.
+    gc.disable()
     comparison = None if given["comparison"] is None else Comparison.from_json(given["comparison"])
     keys = [tuple(key) for key in given["keys"]]
     with _held(given["old"]) as old, _held(given["new"]) as new:
@@ -157,8 +194,13 @@ def _explained(given: Mapping[str, Any]) -> Any:
     with Client(given["bootstrap_servers"], settings=given["client_settings"]) as client:
         log = Inputs(client, {**old_cut.inputs, **new_cut.inputs})
         if comparison is not None and not keys:
-            return explain_differences(comparison, *sides, log)
-        return explain(keys, *sides, log, Comparator.of(given["tolerances"], given["ignored"]))
+            found = explain_differences(comparison, *sides, log)
+            return {**dataclasses.asdict(found), "text": encodable(found.text())}
+        explanations = explain(keys, *sides, log, Comparator.of(given["tolerances"], given["ignored"]))
+    return {
+        "explanations": [one.to_json() for one in explanations],
+        "text": encodable("\n\n".join(text_of(one, full=given["full"]) for one in explanations)),
+    }
 
 
 def _loaded(code_file: str, entry: str) -> Any:
@@ -169,8 +211,6 @@ def _loaded(code_file: str, entry: str) -> Any:
 
 @contextmanager
 def _held(side: Mapping[str, Any]) -> Iterator[Any]:
-    from suiro.views.definition import VersionSpec
-    from suiro.views.store import open_store
 
     with open_store(VersionSpec.from_json(side["spec"]), side["location"]) as store, store.held(is_long=True):
         yield store
@@ -186,20 +226,26 @@ def _common(old: Any, new: Any) -> tuple[Cut, Cut]:
 
 
 def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut: Cut) -> Any:
-    from suiro.views.analysis.explain.replay import RowKey
-    from suiro.views.analysis.explain.rows import side_of
-    from suiro.views.definition import VersionSpec
+    from suiro.streams.operators.context import TaskSettings
+    from suiro.views.analysis.explain.replay import RowKey, Side
 
     spec = VersionSpec.from_json(side["spec"])
-    definition = _loaded(side["code_file"], spec.entry)
-    topology = spec.topology_of(definition)
+    topology = spec.topology_of(_loaded(side["code_file"], spec.entry))
     rows = {RowKey(key): store.get(key, as_of=cut.number).row for key in keys}
-    return side_of(spec, topology, {key: None if row is None else row.value for key, row in rows.items()})
+    settings = RunSettings.parse(spec.settings)
+    return Side(
+        version=spec.version,
+        topology=topology,
+        codec=RowCodec(topology, spec.key),
+        rows={key: None if row is None else row.value for key, row in rows.items()},
+        settings=TaskSettings(on_processing_error=settings.on_processing_error, application_id=spec.application_id),
+        on_deserialization_error=settings.on_deserialization_error,
+    )
 
 
 def _as_in_stores(keys: list[tuple[Any, ...]], old: Any, new: Any) -> list[tuple[Any, ...]]:
     """Converts the parts of keys, typed or in JSON, to the types that they have in either store."""
-    from suiro.views.store.key_text import key_of_values
+    from suiro.views.store.keys import key_of_values
 
     types = tuple(a | b for a, b in zip(old.key_types(), new.key_types(), strict=True))
     return [key_of_values(key, old.spec.key, types) for key in keys]

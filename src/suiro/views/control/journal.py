@@ -40,7 +40,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -60,25 +60,23 @@ from suiro.foundation.parts import in_parts
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
-from suiro.views.control.journal_doubts import (
-    JournalNotTrustedError,
-    Seen,
-    doubt_of,
-    said_of,
-)
 from suiro.views.control.journal_keys import Keys, Signer
 from suiro.views.control.journal_records import (
     HOST_KEY,
     SIGNATURE,
+    JournalNotTrustedError,
     JournalRecord,
     Known,
+    Seen,
     apply,
     as_bytes,
     code_key,
     comparison_record,
+    doubt_of,
     event_records,
     forgetting_records,
     mending_records,
+    said_of,
     sealed,
 )
 from suiro.views.state import Change, ConcurrentChangeError, UnknownViewError, View
@@ -102,6 +100,8 @@ KEPT_COMPARISONS = 20
 
 Trust = Literal["whole", "signed", "all"]
 """The records to trust: signed ones if none is missing; signed ones in any case; all records."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +170,18 @@ class Journal:
         """Raises `ConfigError` if the topic cannot be used for decisions, and `JournalNotTrustedError` if its records
         are not those that hosts with these keys wrote."""
         with self._writing:
-            self._ensure_topic()
+            found = one_compacted_partition(
+                self._writer,
+                self.topic,
+                why_one=(
+                    "what is decided about views is in one, because its order counts. Delete the topic if it is not "
+                    "ours"
+                ),
+                rows="views",
+                configs=CONFIGS,
+                replication_factor=self._replication_factor,
+            )
+            self.topic_id = found.topic_id
             self._table.start()
             self._catch_up()
 
@@ -179,19 +190,6 @@ class Journal:
         if self._mender is not None:
             self._mender.join(TIMEOUT_MS / 1000)
         self._writer.close()
-
-    def _ensure_topic(self) -> None:
-        found = one_compacted_partition(
-            self._writer,
-            self.topic,
-            why_one=(
-                "what is decided about views is in one, because its order counts. Delete the topic if it is not ours"
-            ),
-            rows="views",
-            configs=CONFIGS,
-            replication_factor=self._replication_factor,
-        )
-        self.topic_id = found.topic_id
 
     def _require(self, found: TopicInfo | None) -> None:
         """Raises `JournalGoneError`."""
@@ -276,66 +274,60 @@ class Journal:
                     f"({sha256[:12]}); keep large files out of the folder that it imports from"
                 )
         event_id = uuid.uuid4().hex
-        with self._writing:
-            for _ in range(TRIES):
-                producer = self._taken_over()
-                with self._read_on:
-                    view = self._known.views.get(name) or View(name=name)
-                    written = any(event["id"] == event_id for event in self._known.history.get(name, {}).values())
-                if written:
-                    return view  # an earlier attempt was committed, and its answer was lost
-                if expected_revision not in (None, view.revision):
-                    raise ConcurrentChangeError(
-                        f"somebody else changed view {name} at the same moment, and nothing of this change was made; "
-                        f"look how it stands (suiro view status {name}), then repeat it if it is still wanted"
-                    )
-                expected_revision = view.revision
-                change = decide(view)
-                if change.event is None:
-                    return change.view
-                with self._read_on:
-                    records = forgetting_records(self._known, change.view)
-                records += [(code_key(name, sha), code) for sha, code in (codes or {}).items()]
-                records += event_records(
-                    change.view, change.event, event_id=event_id, who=who, time_ms=self._clock.wall_ms()
+        revision = expected_revision
+
+        def made() -> tuple[View, list[JournalRecord] | None]:
+            nonlocal revision
+            view = self._known.views.get(name) or View(name=name)
+            if any(event["id"] == event_id for event in self._known.history.get(name, {}).values()):
+                return view, None  # an earlier attempt was committed, and its answer was lost
+            if revision not in (None, view.revision):
+                raise ConcurrentChangeError(
+                    f"somebody else changed view {name} at the same moment, and nothing of this change was made; "
+                    f"look how it stands (suiro view status {name}), then repeat it if it is still wanted"
                 )
-                if self._write(producer, records):
-                    return change.view
-        raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
+            revision = view.revision
+            change = decide(view)
+            if change.event is None:
+                return change.view, None
+            records = forgetting_records(self._known, change.view)
+            records += [(code_key(name, sha), code) for sha, code in (codes or {}).items()]
+            records += event_records(
+                change.view, change.event, event_id=event_id, who=who, time_ms=self._clock.wall_ms()
+            )
+            return change.view, records
+
+        return self._committed(made, f"view {name} is changed by others all the time; repeat this later")
 
     def keep_comparison(self, name: str, comparison_id: str, result: Mapping[str, Any]) -> None:
         """Keeps the result, and deletes the oldest ones."""
-        with self._writing:
-            for _ in range(TRIES):
-                producer = self._taken_over()
-                kept = self.comparisons(name)
-                if comparison_id in kept:
-                    return
-                old = list(kept)[: max(0, len(kept) + 1 - KEPT_COMPARISONS)]
-                records: list[JournalRecord] = [comparison_record(name, one, None) for one in old]
-                if self._write(producer, [*records, comparison_record(name, comparison_id, result)]):
-                    return
-        raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
+
+        def made() -> tuple[None, list[JournalRecord] | None]:
+            kept = self._known.comparisons.get(name, {})
+            if comparison_id in kept:
+                return None, None
+            old = list(kept)[: max(0, len(kept) + 1 - KEPT_COMPARISONS)]
+            records = [comparison_record(name, one, None) for one in old]
+            return None, [*records, comparison_record(name, comparison_id, result)]
+
+        self._committed(made, f"view {name} is changed by others all the time; repeat this later")
 
     def take_over(self, host: Mapping[str, Any]) -> None:
         """From now on this host serves. An earlier host reads that, changes nothing more, and ends. Signs again what an
         older key has signed, and from now on repairs records that others overwrite."""
-        with self._writing:
-            with self._read_on:
-                key_id = self._known.head_key
-            if key_id is not None and key_id != self.keys.id:
-                # An earlier host may still run with only the older key, and must trust this record.
-                producer = self._taken_over()
-                self._write(producer, [(HOST_KEY, as_bytes(host))], keys=self.keys.signing_with(key_id))
-            for _ in range(TRIES):
-                producer = self._taken_over(timeout_ms=LONG_TRANSACTION_TIMEOUT_MS)
-                with self._read_on:
-                    records = self._again(self._known.signed_by_others(self.keys.id))
-                count = len(records)
-                if self._write(producer, [*records, (HOST_KEY, as_bytes(host))]):
-                    break
-            else:
-                raise ConcurrentChangeError("other hosts take these views over at the same moment; start one host only")
+        busy = "other hosts take these views over at the same moment; start one host only"
+        record = HOST_KEY, as_bytes(host)
+        with self._read_on:
+            key_id = self._known.head_key
+        if key_id is not None and key_id != self.keys.id:
+            # An earlier host may still run with only the older key, and must trust this record.
+            self._committed(lambda: (None, [record]), busy, keys=self.keys.signing_with(key_id))
+
+        def made() -> tuple[int, list[JournalRecord]]:
+            again = self._again(self._known.signed_by_others(self.keys.id))
+            return len(again), [*again, record]
+
+        count = self._committed(made, busy, is_long=True)
         with self._read_on:
             self._host = dict(host)
         if count:
@@ -348,15 +340,12 @@ class Journal:
 
     def adopt(self) -> None:
         """Signs everything that is known with the host's key, in one transaction. From now on it is decided."""
-        with self._writing:
-            for _ in range(TRIES):
-                producer = self._taken_over(timeout_ms=LONG_TRANSACTION_TIMEOUT_MS)
-                with self._read_on:
-                    records = self._again(list(self._known.live))
-                    records += [one for one in mending_records(self._known) if one[1] is None]
-                if self._write(producer, records):
-                    return
-        raise ConcurrentChangeError("a host works on this topic; stop it, and repeat this")
+
+        def made() -> tuple[None, list[JournalRecord]]:
+            deletions = [one for one in mending_records(self._known) if one[1] is None]
+            return None, self._again(list(self._known.live)) + deletions
+
+        self._committed(made, "a host works on this topic; stop it, and repeat this", is_long=True)
 
     def _again(self, keys: Sequence[str]) -> list[JournalRecord]:
         return [(key, self._known.live[key].value) for key in keys]
@@ -364,6 +353,11 @@ class Journal:
     def _mend(self) -> None:
         """Writes our records again if others wrote a record with the same key, because compaction would keep theirs.
         Pauses each time, so that others cannot keep the host busy."""
+
+        def mended() -> tuple[int, list[JournalRecord]]:
+            records = mending_records(self._known)
+            return len(records), records
+
         while True:
             with self._read_on:
                 self._read_on.wait_for(
@@ -372,17 +366,32 @@ class Journal:
                 if self._table.is_stopping or self._is_over():
                     return
             try:
-                with self._writing:
-                    producer = self._taken_over(timeout_ms=LONG_TRANSACTION_TIMEOUT_MS)
-                    with self._read_on:
-                        records = mending_records(self._known)
-                    if self._write(producer, records):
-                        logger.warning("%d records of topic %s were written again", len(records), self.topic)
+                count = self._committed(mended, "others write it", is_long=True)
+                logger.warning("%d records of topic %s were written again", count, self.topic)
             except SuiroError as error:
                 logger.warning("writing records of topic %s again: %s", self.topic, error)
             self._table.pause(MEND_PAUSE_S)
 
-    def _taken_over(self, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> TransactionalProducer:
+    def _committed(
+        self,
+        made: Callable[[], tuple[T, Sequence[JournalRecord] | None]],
+        busy: str,
+        *,
+        is_long: bool = False,
+        keys: Keys | None = None,
+    ) -> T:
+        """Takes the topic over, and writes the records that `made` returns with its result, unless they are None. Again
+        if others write meanwhile, and in the end raises `ConcurrentChangeError` (`busy`)."""
+        with self._writing:
+            for _ in range(TRIES):
+                producer = self._taken_over(LONG_TRANSACTION_TIMEOUT_MS if is_long else TRANSACTION_TIMEOUT_MS)
+                with self._read_on:
+                    result, records = made()
+                if records is None or self._write(producer, records, keys or self.keys):
+                    return result
+        raise ConcurrentChangeError(busy)
+
+    def _taken_over(self, timeout_ms: int) -> TransactionalProducer:
         """Fences all others who write under this id, and reads everything that they wrote."""
         self._require(self._writer.metadata([self.topic]).get(self.topic))
         producer = self._writer.transaction(f"suiro-views/{self.topic}", timeout_ms=timeout_ms)
@@ -399,9 +408,7 @@ class Journal:
         """Whether this host has served, and another one does now."""
         return self._host is not None and self._known.host != self._host
 
-    def _write(
-        self, producer: TransactionalProducer, records: Sequence[JournalRecord], *, keys: Keys | None = None
-    ) -> bool:
+    def _write(self, producer: TransactionalProducer, records: Sequence[JournalRecord], keys: Keys) -> bool:
         """Writes one transaction. Returns False if it was not committed, or if that is unknown."""
         target = (self.topic, PARTITION)
         end = self._writer.list_offsets({target: LATEST}, timeout_ms=TIMEOUT_MS)[target].offset
@@ -410,10 +417,9 @@ class Journal:
         try:
             producer.add_partitions([target])
             for part in in_parts(made, _size_of, max_size=MAX_BATCH_BYTES):
-                (landed,) = producer.produce(
-                    [TransactionalBatch(self.topic, PARTITION, _encoded(part), len(part))],
-                    timeout_ms=TIMEOUT_MS,
-                )
+                batch = encode_batch([replace(record, offset=at) for at, record in enumerate(part)])
+                batches = [TransactionalBatch(self.topic, PARTITION, batch, len(part))]
+                (landed,) = producer.produce(batches, timeout_ms=TIMEOUT_MS)
                 if landed != part[0].offset:
                     logger.info("somebody wrote to %s at the same moment; this is written again", self.topic)
                     producer.end(commit=False, timeout_ms=TIMEOUT_MS)
@@ -427,8 +433,8 @@ class Journal:
             self._seen.note(str(self.topic_id or ""), made[-1].offset)
         return True
 
-    def _signer(self, keys: Keys | None = None) -> Signer:
-        return Signer(keys=keys or self.keys, topic=self.topic, topic_id=str(self.topic_id or ""))
+    def _signer(self, keys: Keys) -> Signer:
+        return Signer(keys=keys, topic=self.topic, topic_id=str(self.topic_id or ""))
 
     def _catch_up(self) -> None:
         """Returns once everything that is in the topic now is read, including open transactions, which end soon or are
@@ -457,7 +463,7 @@ class Journal:
         return Known()
 
     def _apply(self, known: Known, partition: int, rows: pa.RecordBatch) -> None:
-        signer = None if self._trust == "all" else self._signer()
+        signer = None if self._trust == "all" else self._signer(self.keys)
         columns = (rows.column(name).to_pylist() for name in ("offset", "key", "value", "headers"))
         refused = 0
         with self._read_on:
@@ -492,11 +498,6 @@ class Journal:
 
 def _size_of(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + RECORD_BYTES
-
-
-def _encoded(part: Sequence[Record]) -> bytes:
-    """Returns one record batch, whose offsets are relative to the first."""
-    return encode_batch([replace(record, offset=at) for at, record in enumerate(part)])
 
 
 def _decode(part: Fetched, position: int) -> tuple[pa.RecordBatch, int]:

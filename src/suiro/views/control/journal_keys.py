@@ -42,7 +42,9 @@ class Keys:
 
     @classmethod
     def of(cls, *given: bytes, where: str = "memory") -> Keys:
-        return cls(secrets={_id_of(secret): secret for secret in given}, where=where)
+        # The id identifies a key, and reveals nothing about it.
+        ids = (hmac.digest(secret, b"suiro views key id", "sha256").hex()[:_KEY_ID_DIGITS] for secret in given)
+        return cls(secrets=dict(zip(ids, given, strict=True)), where=where)
 
     @classmethod
     def read(cls, path: Path) -> Keys:
@@ -132,8 +134,3 @@ def key_id_of(signature: bytes) -> str | None:
     if len(parts) != 3 or parts[0] != SCHEME or not _KEY_ID.fullmatch(parts[1]):
         return None
     return parts[1].decode()
-
-
-def _id_of(secret: bytes) -> str:
-    """Identifies a key, and reveals nothing about it."""
-    return hmac.digest(secret, b"suiro views key id", "sha256").hex()[:_KEY_ID_DIGITS]

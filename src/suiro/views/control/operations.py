@@ -35,9 +35,11 @@ import dataclasses
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from inspect import Parameter, signature
+from types import UnionType
+from typing import Any, get_args, get_origin
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
@@ -51,7 +53,6 @@ from suiro.foundation.files import is_of_the_disk
 from suiro.foundation.http import ROUTING_ERRORS, Guard, Origins, Role, Users, not_allowed, watching_client
 from suiro.foundation.metrics import CONTENT_TYPE, family, render
 from suiro.foundation.nesting import MAX_VALUES, has_too_many_values
-from suiro.views.control.comparing import TIMEOUT_S
 from suiro.views.control.host import Host
 from suiro.views.control.journal import MAX_CODE_BYTES
 from suiro.views.serving.answers import error_answer, json_answer
@@ -67,8 +68,6 @@ LONG_THREADS = 8
 """For deploys, moves of consumers, and decisions that read a lag first: separate, so that a rollback never waits for
 them."""
 COMPARING_THREADS = 8  # for comparisons and explanations, most of which wait for their turn
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -87,46 +86,10 @@ def application(host: Host, users: Users | None = None) -> ASGIApp:
     )
 
 
-class _Body:
-    """The fields of a request's JSON object. `done` refuses fields that no one took."""
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self._data = dict(data)
-
-    def take(self, name: str, kind: type[T] | tuple[type[T], ...], default: T | None = None) -> T | None:
-        value = self._data.pop(name, None)
-        if value is None:
-            return default
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            kinds = kind if isinstance(kind, tuple) else (kind,)
-            raise UsageError(
-                f"{name!r} is {json.dumps(value)[:80]}; expected {' or '.join(each.__name__ for each in kinds)}"
-            )
-        return value
-
-    def need(self, name: str, kind: type[T]) -> T:
-        value = self.take(name, kind)
-        if value is None:
-            raise UsageError(f"{name!r} is missing")
-        return value
-
-    def done(self) -> None:
-        if self._data:
-            raise UsageError(f"there is no field {', '.join(map(repr, sorted(self._data)))} in this request")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """A command for a view. `gone` is set once nobody waits for the answer any more."""
-
-    view: str
-    body: _Body
-    who: str
-    gone: threading.Event
-
-
-Command = Callable[[_Asked], Any]
-"""Returns the answer. A change is completed although its caller has gone; comparisons and explanations end."""
+Command = Callable[..., Any]
+"""Gets the view, if the path has one. Its keyword parameters are the fields of the request's JSON object, `who`, and
+`gone`, which is set once nobody waits for the answer any more. Returns the answer. A change is completed although its
+caller has gone; comparisons and explanations end."""
 
 
 class _Operations:
@@ -149,13 +112,13 @@ class _Operations:
         commands: dict[str, tuple[Role, Command, ThreadPoolExecutor]] = {
             "/views": (Role.ADMIN, self._deploy, self._long),
             "/views/{view}/shift": (Role.OPERATOR, self._shift, self._long),
-            "/views/{view}/rollback": (Role.OPERATOR, self._rollback, self._deciding),
-            "/views/{view}/forward": (Role.OPERATOR, self._forward, self._long),
-            "/views/{view}/retire": (Role.ADMIN, self._retire, self._deciding),
-            "/views/{view}/throttle": (Role.OPERATOR, self._throttle, self._deciding),
-            "/views/{view}/consumers": (Role.OPERATOR, self._consumers, self._long),
-            "/views/{view}/compare": (Role.VIEWER, self._compare, self._comparing),
-            "/views/{view}/explain": (Role.VIEWER, self._explain, self._comparing),
+            "/views/{view}/rollback": (Role.OPERATOR, host.rollback, self._deciding),
+            "/views/{view}/forward": (Role.OPERATOR, host.forward, self._long),
+            "/views/{view}/retire": (Role.ADMIN, host.retire, self._deciding),
+            "/views/{view}/throttle": (Role.OPERATOR, host.throttle, self._deciding),
+            "/views/{view}/consumers": (Role.OPERATOR, host.move_consumers, self._long),
+            "/views/{view}/compare": (Role.VIEWER, host.comparing.compare, self._comparing),
+            "/views/{view}/explain": (Role.VIEWER, host.comparing.explain, self._comparing),
         }
         return [
             *(Route(path, self._look(look), methods=["GET"]) for path, look in looks.items()),
@@ -213,42 +176,50 @@ class _Operations:
                     raise UsageError(f"the request's body is not JSON: {error}") from None
                 if not isinstance(data, dict):
                     raise UsageError("the request's body is not a JSON object")
-                body = _Body(data)
-                said = body.take("who", str)
-                return command(_Asked(request.path_params.get("view", ""), body, user or said or peer, gone))
+                said = _taken(data, "who", str)
+                return command(*request.path_params.values(), **_named(command, data, user or said or peer, gone))
 
             async with watching_client(request.receive, gone):
                 return await _answer(threads, run)
 
         return answer
 
-    def _deploy(self, asked: _Asked) -> Any:
-        body = asked.body
+    def _deploy(
+        self,
+        *,
+        who: str,
+        code: str,
+        entry: str,
+        settings: dict[str, Any] | None = None,
+        registry: str | None = None,
+        throttle: int | None = None,
+    ) -> Any:
         try:
-            code = base64.b64decode(body.need("code", str), validate=True)
+            archive = base64.b64decode(code, validate=True)
         except binascii.Error:
             raise UsageError("'code' is not a zip in base64") from None
-        entry = body.need("entry", str)
-        settings = {name: str(value) for name, value in (body.take("settings", dict) or {}).items()}
-        registry, throttle = body.take("registry", str), body.take("throttle", int)
-        body.done()
+        texts = {name: str(value) for name, value in (settings or {}).items()}
         return self._host.deploy(
-            code, entry, who=asked.who, settings=settings, schema_registry_url=registry, throttle=throttle
+            archive, entry, who=who, settings=texts, schema_registry_url=registry, throttle=throttle
         )
 
-    def _shift(self, asked: _Asked) -> Any:
-        body = asked.body
-        percents = body.need("steps", list)
-        hold_ms, largest_lag_ms = _time(body, "hold_ms", 0), _time(body, "max_lag_ms", LARGEST_LAG_MS)
-        given = body.take("guards", dict) or {}
-        body.done()
-        steps = []
-        for percent in percents:
+    def _shift(
+        self,
+        view: str,
+        *,
+        who: str,
+        steps: list[Any],
+        hold_ms: int = 0,
+        guards: dict[str, Any] | None = None,
+        max_lag_ms: int = LARGEST_LAG_MS,
+    ) -> Any:
+        shares = []
+        for percent in steps:
             if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 < percent <= 100:
                 raise UsageError(f"'steps' are percents, more than 0 and at most 100, not {percent!r}")
-            steps.append(max(1, round(percent * 100)))
+            shares.append(max(1, round(percent * 100)))
         known = [item.name for item in dataclasses.fields(RollbackConditions)]
-        for name, value in given.items():
+        for name, value in (guards or {}).items():
             if (
                 name not in known
                 or isinstance(value, bool)
@@ -259,79 +230,40 @@ class _Operations:
                     f"guard {name!r}: {str(value)[:40]}; guards are {', '.join(known)}: times from 0 to "
                     f"{LONGEST_MS:,} ms, and shares from 0 to 1"
                 )
-        return self._host.shift(
-            asked.view,
-            steps,
-            who=asked.who,
-            hold_ms=hold_ms,
-            guards=RollbackConditions(**given),
-            largest_lag_ms=largest_lag_ms,
-        )
-
-    def _rollback(self, asked: _Asked) -> Any:
-        return self._host.rollback(asked.view, who=asked.who)
-
-    def _forward(self, asked: _Asked) -> Any:
-        largest_lag_ms = _time(asked.body, "max_lag_ms", LARGEST_LAG_MS)
-        asked.body.done()
-        return self._host.forward(asked.view, who=asked.who, largest_lag_ms=largest_lag_ms)
-
-    def _retire(self, asked: _Asked) -> Any:
-        body = asked.body
-        number, confirmed, last = body.need("version", int), body.take("yes", bool), body.take("last", bool)
-        body.done()
-        return self._host.retire(asked.view, number, who=asked.who, confirmed=bool(confirmed), last=bool(last))
-
-    def _throttle(self, asked: _Asked) -> Any:
-        limit = asked.body.take("records_per_second", int)
-        asked.body.done()
-        return self._host.throttle(asked.view, limit)
-
-    def _compare(self, asked: _Asked) -> Any:
-        body = asked.body
-        old, new = body.take("old", int), body.take("new", int)
-        tolerances, ignored = body.take("tolerances", dict), body.take("ignored", list)
-        timeout_s = _timeout_s(body)
-        body.done()
-        return self._host.comparing.compare(
-            asked.view,
-            who=asked.who,
-            old=old,
-            new=new,
-            tolerances=tolerances,
-            ignored=[str(one) for one in ignored or ()],
-            timeout_s=timeout_s,
-            gone=asked.gone,
-        )
-
-    def _explain(self, asked: _Asked) -> Any:
-        body = asked.body
-        keys, full = body.take("keys", list) or [], body.take("full", bool)
-        old, new = body.take("old", int), body.take("new", int)
-        timeout_s = _timeout_s(body)
-        body.done()
-        if not all(isinstance(key, list) for key in keys):
-            raise UsageError('\'keys\' is a list of keys, each a list of its parts: [["UA", "2013-07-04"]]')
-        return self._host.comparing.explain(
-            asked.view, keys=keys, old=old, new=new, full=bool(full), timeout_s=timeout_s, gone=asked.gone
-        )
-
-    def _consumers(self, asked: _Asked) -> Any:
-        group, number = asked.body.need("group", str), asked.body.need("version", int)
-        asked.body.done()
-        return self._host.move_consumers(asked.view, group, number)
+        conditions = RollbackConditions(**(guards or {}))
+        return self._host.shift(view, shares, who=who, hold_ms=hold_ms, guards=conditions, max_lag_ms=max_lag_ms)
 
 
-def _time(body: _Body, name: str, default: int, *, least: int = 0) -> int:
-    time_ms = body.take(name, int, default)
-    assert time_ms is not None
-    if not least <= time_ms <= LONGEST_MS:
-        raise UsageError(f"{name!r} is {str(time_ms)[:40]}; expected milliseconds from {least} to {LONGEST_MS:,}")
-    return time_ms
+def _named(command: Command, data: dict[str, Any], who: str, gone: threading.Event) -> dict[str, Any]:
+    """Returns the arguments of a command. A field with null is as left out. Raises `UsageError` for a field that is
+    missing or unknown, or has another type, and for a time out of range."""
+    found: dict[str, Any] = {}
+    for name, parameter in signature(command, eval_str=True).parameters.items():
+        if parameter.kind is not Parameter.KEYWORD_ONLY:
+            continue
+        if name in ("who", "gone"):
+            found[name] = who if name == "who" else gone
+            continue
+        kind = parameter.annotation
+        kind = get_args(kind)[0] if isinstance(kind, UnionType) else kind  # of `int | None`
+        value = _taken(data, name, get_origin(kind) or kind)
+        if value is not None:
+            found[name] = value
+        elif parameter.default is Parameter.empty:
+            raise UsageError(f"{name!r} is missing")
+        least = 1 if name == "timeout_ms" else 0
+        if name.endswith("_ms") and value is not None and not least <= value <= LONGEST_MS:
+            raise UsageError(f"{name!r} is {str(value)[:40]}; expected milliseconds from {least} to {LONGEST_MS:,}")
+    if data:
+        raise UsageError(f"there is no field {', '.join(map(repr, sorted(data)))} in this request")
+    return found
 
 
-def _timeout_s(body: _Body) -> float:
-    return _time(body, "timeout_ms", int(TIMEOUT_S * 1000), least=1) / 1000
+def _taken(data: dict[str, Any], name: str, kind: type) -> Any:
+    value = data.pop(name, None)
+    if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
+        raise UsageError(f"{name!r} is {json.dumps(value)[:80]}; expected {kind.__name__}")
+    return value
 
 
 def _user(request: Request) -> str | None:

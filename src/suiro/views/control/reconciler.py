@@ -21,11 +21,10 @@ from suiro.foundation.process import Backoff
 from suiro.views.control import lifecycle, rollback_conditions
 from suiro.views.control.journal import Journal
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion, free
-from suiro.views.control.supervision import FAILURES
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.lag import SeenCuts, lag_of
-from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
-from suiro.views.pipeline.throttle import read_throttle
+from suiro.views.pipeline.pace import Pace, ask_throttle, read_throttle
+from suiro.views.pipeline.progress import InputLag, SeenCuts, lag_of
+from suiro.views.pipeline.supervision import FAILURES
 from suiro.views.state import (
     NO_CONDITIONS,
     RefusedChangeError,
@@ -80,15 +79,14 @@ class _CurrentShare:
 @dataclass(slots=True)
 class _Tended:
     """The actual state of a version. `error`: why it cannot be opened, or freed. `failures`: how often in a row that
-    was a lasting error. `failed`: why it was given up, which could not be noted yet. `begin_again_ms`, `free_again_ms`:
-    when to try again to open, and to free it. `lag`: the last that was read, and when."""
+    was a lasting error. `failed`: why it was given up, which could not be noted yet. `again_ms`: when to
+    try again to open it, or to free it. `lag`: the last that was read, and when."""
 
     running: RunningVersion | None = None
     error: str | None = None
     failures: int = 0
-    begin_again_ms: int = 0
+    again_ms: int = 0
     failed: str | None = None
-    free_again_ms: int = 0
     seen_cuts: SeenCuts = field(default_factory=SeenCuts)
     input_lag: InputLag | None = None
     pace: Pace | None = None
@@ -195,10 +193,7 @@ class Reconciler:
             "version": version.number,
             "state": version.state,
             "error": version.error,
-            "fingerprint": version.spec.get("fingerprint"),
-            "entry": version.spec.get("entry"),
-            "inputs": version.spec.get("inputs"),
-            "output_topic": version.spec.get("output_topic"),
+            **{name: version.spec.get(name) for name in ("fingerprint", "entry", "inputs", "output_topic")},
             "key": list(version.key),
         }
         known = self._versions.get(version.number) or _Tended()
@@ -207,7 +202,7 @@ class Reconciler:
             return said | {"error": known.error}  # why its data is still there
         if running is None:
             return said | {"error": version.error or known.error}
-        cut, pipeline, jvm = running.cut, running.pipeline.status(), running.jvm_status
+        cut, pipeline, jvm = running.cut, running.pipeline.status(), running.jvm and running.jvm.status()
         status = running.pipeline_status
         progress = None if status is None else status.progress
         return said | {
@@ -221,7 +216,7 @@ class Reconciler:
             "pipeline": pipeline,
             "shared_jvm": jvm,
             "follower_pid": running.follower.pid,
-            "follower_error": None if running.follower.error is None else str(running.follower.error),
+            "follower_error": running.follower.error,
             "folder": str(running.folder),
             "error": version.error or pipeline["error"] or (jvm and jvm["error"]),
         }
@@ -278,7 +273,7 @@ class Reconciler:
             if version.state != "retired" or version.freed:
                 continue
             known = self._known(number)
-            if known.running is not None or now_ms < known.free_again_ms:
+            if known.running is not None or now_ms < known.again_ms:
                 continue
             try:
                 free(VersionSpec.from_json(version.spec), self._environment)
@@ -286,7 +281,7 @@ class Reconciler:
                 said = f"what the version had cannot be deleted: {error}"
                 if known.error != said:
                     logger.error("version %d of view %s: %s", number, self.name, said)
-                known.error, known.free_again_ms = said, now_ms + FREE_AGAIN_MS
+                known.error, known.again_ms = said, now_ms + FREE_AGAIN_MS
                 continue
             self._journal.change(self.name, partial(lifecycle.freed, number=number), who=WHO)
             self._versions.pop(number)
@@ -301,7 +296,7 @@ class Reconciler:
 
     def _begin(self, version: Version) -> None:
         known, now_ms = self._known(version.number), self._clock.monotonic_ms()
-        if now_ms < known.begin_again_ms:
+        if now_ms < known.again_ms:
             return
         try:
             spec = VersionSpec.from_json(version.spec)
@@ -321,7 +316,7 @@ class Reconciler:
             known.error = said
             is_lasting = isinstance(error, LASTING)
             known.failures = known.failures + 1 if is_lasting else 0
-            known.begin_again_ms = now_ms + BEGIN_AGAIN_MS if is_lasting else 0
+            known.again_ms = now_ms + BEGIN_AGAIN_MS if is_lasting else 0
             if version.state == "building" and known.failures >= FAILURES:
                 self._gave_up(version.number, said)
             return
@@ -345,7 +340,7 @@ class Reconciler:
 
     def _tend_readiness(self, view: View) -> None:
         """Marks a version as ready when its pipeline is, and the store has the pipeline's cut. Marks it as failed if
-        the store cannot take its rows, which the pipeline does not notice."""
+        that could not be noted before."""
         for version in view.live:
             known = self._known(version.number)
             running, failed = known.running, known.failed
@@ -354,9 +349,6 @@ class Reconciler:
             if failed is not None:
                 known.failed = None
                 self._gave_up(version.number, failed)
-                continue
-            if running.follower.failures >= FAILURES:
-                self._gave_up(version.number, f"its rows cannot be served: {running.follower.error}")
                 continue
             status = running.pipeline_status
             if status is None or status.state != "ready":

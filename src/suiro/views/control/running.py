@@ -20,16 +20,15 @@ from suiro.errors import ConfigError
 from suiro.foundation import process
 from suiro.foundation.files import replace_file
 from suiro.spark import can_share_jvm
-from suiro.views.control.shared_jvm import SharedJvm
-from suiro.views.control.supervision import Supervisor
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.folder import LOG, SPEC
+from suiro.views.pipeline import LOG, SPEC
 from suiro.views.pipeline.follower import CODE_NAME, LOG_NAME, Follower
 from suiro.views.pipeline.inputs import own_topics
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
-from suiro.views.serving.read_metrics import ReadMetrics
-from suiro.views.serving.served import Served
+from suiro.views.pipeline.shared_jvm import SharedJvm
+from suiro.views.pipeline.supervision import Supervisor
+from suiro.views.serving.served import ReadMetrics, Served
 from suiro.views.settings import RunSettings
 from suiro.views.store import open_store
 from suiro.views.store.rows import (
@@ -124,21 +123,22 @@ class RunningVersion:
         if not code_file.exists() or code_file.read_bytes() != code:
             replace_file(code_file, code)
         location = environment.location(spec)
-        self._jvm = environment.jvm_of(spec)
+        self.jvm = environment.jvm_of(spec)
         self.follower = Follower(
             spec,
             self.folder,
             location,
             bootstrap_servers=environment.bootstrap_servers,
             client_settings=environment.client_settings,
+            gave_up=lambda error: gave_up(f"its rows cannot be served: {error}"),
         )
         with contextlib.ExitStack() as stack:
             self.store: Store = stack.enter_context(open_store(spec, location))
             self.follower.start()
             stack.callback(self.follower.stop)
-            if self._jvm is not None:
-                self._jvm.enter()
-                stack.callback(self._jvm.exit, spec.application_id, self.folder)
+            if self.jvm is not None:
+                self.jvm.enter()
+                stack.callback(self.jvm.exit, spec.application_id, self.folder)
             self.pipeline = Supervisor(
                 f"{spec.view}.v{spec.version}",
                 lambda: PipelineProcess.start(
@@ -148,7 +148,7 @@ class RunningVersion:
                     bootstrap_servers=environment.bootstrap_servers,
                     client_settings=environment.client_settings,
                     nice=NICE if is_beside() else 0,
-                    jvm=self._jvm,
+                    jvm=self.jvm,
                 ),
                 progress=lambda: None if self.cut is None else self.cut.number,
                 gave_up=gave_up,
@@ -168,17 +168,12 @@ class RunningVersion:
         child = self.pipeline.child
         return child.status if child is not None and child.is_alive else None
 
-    @property
-    def jvm_status(self) -> dict[str, Any] | None:
-        """The status of the shared JVM; None if it has its own."""
-        return None if self._jvm is None else self._jvm.status()
-
     def limit_logs(self) -> None:
         """Limits the logs: output of the user's code for each record would fill the disk."""
         for name in (LOG, LOG_NAME):
             process.limit_log(self.folder / name)
-        if self._jvm is not None:
-            self._jvm.limit_log()
+        if self.jvm is not None:
+            self.jvm.limit_log()
 
     def stop(self) -> None:
         """Returns once its processes have ended."""

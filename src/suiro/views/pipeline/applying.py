@@ -71,7 +71,7 @@ class Applier:
         self._codec = codec
         self._client = client
         self._clock = clock or SystemClock()
-        self._log = CutLog(client, spec.cuts_topic, keeps=False)
+        self._log = CutLog(client, spec.cuts_topic)
         self._pending: deque[Cut] = deque()
         self._stopping = stopping
         self._pruned_ms = 0

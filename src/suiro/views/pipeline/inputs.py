@@ -23,20 +23,10 @@ class NameTakenError(UsageError):
     """A topic or a group with the version's name exists: of somebody else, or of a view that the log does not know."""
 
 
-INTERNAL_TOPICS = ("-changelog", "-repartition")
-"""The ends of the names of an application's internal topics."""
-
-
 def own_topics(client: Client, spec: VersionSpec) -> list[str]:
-    """Returns the topics that exist of those that the version writes. For a version of an earlier build, also those of
-    other applications whose ids begin with the version's."""
-    own = {spec.output_topic, spec.cuts_topic, *(spec.internal_topics or ())}
-    is_old, prefix = spec.internal_topics is None, f"{spec.application_id}-"
-    return [
-        name
-        for name in client.metadata()
-        if name in own or (is_old and name.startswith(prefix) and name.endswith(INTERNAL_TOPICS))
-    ]
+    """Returns the topics that exist of those that the version writes."""
+    own = {spec.output_topic, spec.cuts_topic, *spec.internal_topics}
+    return [name for name in client.metadata() if name in own]
 
 
 def check_names(client: Client, spec: VersionSpec) -> None:
@@ -65,8 +55,8 @@ def check_inputs(
             f"view {spec.view!r} reads topic {', '.join(map(repr, missing))}, which does not exist; create it first",
             "UNKNOWN_TOPIC_OR_PARTITION",
         )
-    if _says_where_to_begin(spec.settings):
-        return
+    if any(name.lower().startswith("starting") for name in spec.settings):
+        return  # it says where to begin
     places = [(topic, item.partition) for topic, info in found.items() for item in info.partitions]
     starts = client.list_offsets(dict.fromkeys(places, EARLIEST))
     late = {place: item.offset for place, item in sorted(starts.items()) if item.offset > processed.get(place, 0)}
@@ -83,7 +73,3 @@ def check_inputs(
             "retention (or DeleteRecords) removed. Keep more of it (retention.ms=-1, or remote.storage.enable=true), "
             "read a compacted topic, or say that the rest is enough: the setting startingOffsets=earliest"
         )
-
-
-def _says_where_to_begin(settings: Mapping[str, str]) -> bool:
-    return any(name.lower().startswith("starting") for name in settings)

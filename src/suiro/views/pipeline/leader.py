@@ -25,8 +25,7 @@ from suiro.clock import Clock, SystemClock
 from suiro.errors import TransientError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Allowance, evenly_limited, least_of
-from suiro.views.pipeline.stride import Stride
-from suiro.views.pipeline.throttle import Budget, read_throttle
+from suiro.views.pipeline.pace import Budget, Stride, read_throttle
 
 if TYPE_CHECKING:
     from suiro.views.cuts import Cut
@@ -163,7 +162,7 @@ class VersionPace:
     """The `suiro.spark.Pace` of one version: its throttle or its stride, then its leader. Picklable without its state,
     which stays in the process that plans.
 
-    `takes_more`: micro-batches of a long backlog may be larger than the limit (`stride`).
+    `takes_more`: micro-batches of a long backlog may be larger than the limit (`pace`).
     """
 
     def __init__(
@@ -224,7 +223,7 @@ class VersionPace:
             from suiro.views.cuts import CutLog
 
             client = Client(self._given["bootstrap_servers"], settings=self._given["settings"])
-            log = CutLog(client, self._given["leader_cuts_topic"], keeps=False)
+            log = CutLog(client, self._given["leader_cuts_topic"])
             self._leader = Leader(log.poll, self._clock)
         return self._leader
 

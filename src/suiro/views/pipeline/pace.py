@@ -1,28 +1,34 @@
-"""The pace of a build: the throttle that an operator has set, and pauses while the live version falls behind.
+"""How fast a version is built: its throttle, pauses while the live version falls behind, the size of micro-batches.
 
-The live version has priority. If it has lacked input records for longer than `LIVE_LAG_MS`, the version that is being
-built is paused for `PAUSE_MS`. Then it runs for at least as long, so that it makes progress even on a slow machine. The
-operator's throttle is in a separate file, so a host that is killed during a pause leaves no pause behind.
+- An operator's throttle is a file of the version's folder, which its planner reads repeatedly. Without the file there
+  is no limit. 0 pauses. The budget grows with time and shrinks by the records that are read. The planner reads nothing
+  until the budget is enough for a micro-batch of `WORTH_MS`. The budget is limited to `SAVED_MS`.
+- The live version has priority. If it has lacked input records for longer than `LIVE_LAG_MS`, the version that is being
+  built is paused for `PAUSE_MS`. Then it runs for at least as long, so that it makes progress even on a slow machine.
+- The size of micro-batches for a long backlog doubles as long as a micro-batch stays short. A micro-batch has a fixed
+  cost: Spark's planning, a task for each partition, a transaction, and an update of nearly every key in the output and
+  in the store. A few large micro-batches rebuild a view with a fraction of the work. The limit is their duration: it
+  grows with the memory that their records need, and a throttle or a pause takes effect only after the current one.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from pathlib import Path
 
-from suiro.errors import UsageError
+from suiro.errors import ConfigError, UsageError
 from suiro.foundation.files import replace_file
-from suiro.views.pipeline.throttle import write_throttle
+from suiro.numerals import natural
 
-LIVE_LAG_MS = 10_000
-PAUSE_MS = 20_000
-FILE = "throttle.asked"
+THROTTLE, PAUSED = "throttle", "paused"
+"""Files. A version is paused while the second one exists."""
 RATE_MAX = 10**12
 """A pipeline fails at a throttle that it cannot read, such as one of more than 64 bits."""
-
-_files = threading.Lock()
-"""Held while both files change: an operator and a reconciler may write at the same time."""
+WORTH_MS = 500
+SAVED_MS = 5_000
+LIVE_LAG_MS = 10_000
+PAUSE_MS = 20_000
+LONGEST_MS = 5_000
+TIMES_MAX = 8
 
 
 def check_throttle(records_per_second: int | None) -> None:
@@ -32,42 +38,59 @@ def check_throttle(records_per_second: int | None) -> None:
 
 
 def ask_throttle(folder: Path, records_per_second: int | None) -> None:
-    """Sets the operator's throttle from the next micro-batch on. 0 pauses, None is no limit."""
+    """Sets the operator's throttle from the next micro-batch on, also during a pause. 0 pauses, None is no limit."""
     check_throttle(records_per_second)
     folder.mkdir(parents=True, exist_ok=True)
-    with _files:
-        write_throttle(folder, records_per_second)
-        asked = folder / FILE
-        if records_per_second is None:
-            asked.unlink(missing_ok=True)
-        else:
-            replace_file(asked, f"{records_per_second}\n", sync=False)
+    if records_per_second is None:
+        (folder / THROTTLE).unlink(missing_ok=True)
+    else:
+        replace_file(folder / THROTTLE, f"{records_per_second}\n", sync=False)
+    (folder / PAUSED).unlink(missing_ok=True)
 
 
-class InputLag:
-    """Measures for how long a version has lacked records of its inputs. The caller passes the times."""
+def read_throttle(folder: Path) -> int | None:
+    """Returns the records per second, None without a limit. Raises `ConfigError` if the file has no number."""
+    if (folder / PAUSED).exists():
+        return 0
+    path = folder / THROTTLE
+    try:
+        text = path.read_text().strip()
+    except FileNotFoundError:
+        return None
+    rate = natural(text)
+    if rate is None:
+        raise ConfigError(f"{path} says {text[:40]!r}; it holds a number of records a second, or is not there")
+    return rate
+
+
+class Budget:
+    """The number of records that one planner may read now."""
 
     def __init__(self) -> None:
-        self._ends: deque[tuple[int, int]] = deque()  # the time since which the inputs have so many records
-        self.ms = 0
+        self._saved = 0.0
+        self._looked_ms: int | None = None
+        self._read_until = 0
 
-    def note(self, now_ms: int, done: int, total: int) -> None:
-        """Notes how many of the `total` input records are in the output now."""
-        if not self._ends or self._ends[-1][1] != total:
-            self._ends.append((now_ms, total))
-        while self._ends and self._ends[0][1] <= done:
-            self._ends.popleft()
-        self.ms = now_ms - self._ends[0][0] if self._ends else 0
+    def allowed(self, rate: int, now_ms: int, position: int, available: int) -> int:
+        """Returns how many records may be read now, at most; 0: not yet. `available`: the records that could be read.
+        `position`: the number of records ever read from all partitions; its growth since the last call was spent."""
+        if self._looked_ms is not None:
+            self._saved += rate * (now_ms - self._looked_ms) / 1000
+            self._saved -= max(0, position - self._read_until)
+        self._saved = min(self._saved, rate * SAVED_MS / 1000)
+        self._looked_ms, self._read_until = now_ms, position
+        worth = min(available, max(1, rate * WORTH_MS // 1000))
+        return int(self._saved) if available and self._saved >= worth else 0
 
 
 class Pace:
     """Pauses the version in `folder` while it is built. After a restart of the host it is not paused."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._paused = folder / PAUSED
+        self._paused.unlink(missing_ok=True)
         self._since_ms: int | None = None  # of the pause, or of the run
         self.is_paused = False
-        self._apply()
 
     def tend(self, now_ms: int, live_lag_ms: int) -> None:
         if self._since_ms is None:
@@ -77,15 +100,29 @@ class Pace:
         wanted = not self.is_paused and live_lag_ms > LIVE_LAG_MS
         if wanted != self.is_paused:
             self.is_paused, self._since_ms = wanted, now_ms
-            self._apply()
+            if wanted:
+                self._paused.touch()
+            else:
+                self._paused.unlink(missing_ok=True)
 
-    def _apply(self) -> None:
-        """Writes the throttle when a pause begins or ends, and never between: then the operator's applies at once."""
-        if self.is_paused:
-            write_throttle(self._folder, 0)
-            return
-        asked = self._folder / FILE
-        with _files:
-            # Earlier releases left an empty file when they were killed.
-            text = asked.read_text() if asked.exists() else ""
-            write_throttle(self._folder, int(text) if text else None)
+
+class Stride:
+    """The size for one planner. The caller passes the times."""
+
+    def __init__(self, first: int) -> None:
+        """`first`: the smallest limit."""
+        self._first = first
+        self._limit = first
+        self._planned: tuple[int, int] | None = None  # when, and where the micro-batch began
+
+    def limit(self, now_ms: int, position: int) -> int:
+        """Returns the limit of the next micro-batch. `position`: the number of records ever read from all partitions.
+        If it has grown since the last call, a micro-batch has ended."""
+        if self._planned is not None:
+            took_ms, read = now_ms - self._planned[0], position - self._planned[1]
+            if read > 0 and took_ms > LONGEST_MS:
+                self._limit = max(self._first, self._limit // 2)
+            elif read > 0 and took_ms * 2 * self._limit <= LONGEST_MS * read:  # twice the limit would take this long
+                self._limit = min(self._limit * 2, self._first * TIMES_MAX)
+        self._planned = now_ms, position
+        return self._limit

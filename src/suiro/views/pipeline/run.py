@@ -28,6 +28,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,8 +49,8 @@ from suiro.streams_spark.rebuild import begins_anew
 from suiro.telemetry import Column, Dataset, traces_to
 from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.definition import VersionSpec
+from suiro.views.pipeline import CODE, LOCK, LOG, SPEC, STATE
 from suiro.views.pipeline.archive import definition_in, split_entry
-from suiro.views.pipeline.folder import CODE, LOCK, LOG, SPEC, STATE
 from suiro.views.pipeline.inputs import check_inputs
 from suiro.views.pipeline.leader import VersionPace
 from suiro.views.pipeline.progress import Arrival, Speed
@@ -70,6 +71,8 @@ KEPT_UNCOMPACTED_MS = 3_600_000
 CUTS_SEGMENT_BYTES = 8 * 1024 * 1024
 
 Say = Callable[..., None]
+Answers = queue.SimpleQueue[Mapping[str, Any]]
+"""What the host says about the JVM that its versions share."""
 
 
 def main(folder: Path) -> int:
@@ -77,8 +80,8 @@ def main(folder: Path) -> int:
     stopping = Stopping()
     told = lines_of_stdin()
     where = json.loads(next(told))
-    jvm = _SharedJvm(stopping) if where["shares_jvm"] else None
-    threading.Thread(target=_until_input_ends, args=(told, stopping, jvm), daemon=True).start()
+    answers: Answers = queue.SimpleQueue()
+    threading.Thread(target=_until_input_ends, args=(told, stopping, answers), daemon=True).start()
     try:
         spec = VersionSpec.from_json(json.loads((folder / SPEC).read_text(encoding="utf-8")))
         with _alone(folder, stopping):
@@ -87,10 +90,14 @@ def main(folder: Path) -> int:
                 return 0
             settings = RunSettings.parse(spec.settings)
             early = java_started_early(master=settings.master, settings=settings.spark, topologies_only=True)
-            with early if jvm is None else contextlib.nullcontext():
-                _run(spec, settings, folder, where, stopping, say, jvm)
+            with contextlib.nullcontext() if where["shares_jvm"] else early:
+                _run(spec, settings, folder, where, stopping, say, answers)
     except Exception as error:  # noqa: BLE001 - a user's code raises anything; the host gets it
-        has_lost_jvm = jvm is not None and jvm.is_gone
+        has_lost_jvm = False
+        if where["shares_jvm"]:
+            from suiro.spark import is_jvm_gone
+
+            has_lost_jvm = is_jvm_gone()
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
         say(
             "failed",
@@ -114,7 +121,7 @@ def _run(
     where: Mapping[str, Any],
     stopping: Stopping,
     say: Say,
-    jvm: _SharedJvm | None,
+    answers: Answers,
 ) -> None:
     bootstrap_servers, client_settings = where["bootstrap_servers"], where["client_settings"]
     topology = spec.topology_of(_definition(spec, folder / CODE))
@@ -123,7 +130,7 @@ def _run(
         Client(bootstrap_servers, settings=client_settings) as committing,
     ):
         make_topics(client, spec, settings)
-        shared = None if jvm is None else jvm.session(settings, folder)
+        shared = _shared_session(answers, stopping, settings, folder) if where["shares_jvm"] else None
         if stopping.is_set():
             return
         state_dir = folder / STATE
@@ -131,7 +138,12 @@ def _run(
         if is_new:
             # As at the deploy. Retention may have removed records since, and a state without them has other rows. What
             # a version without state has processed, it does not need again.
-            check_inputs(client, spec, processed={} if topology.stores else _processed(client, spec))
+            processed: dict[TopicPartition, int] = {}
+            if not topology.stores:
+                # An open transaction, of a process that was killed, may commit larger ones.
+                offsets = client.offset_fetch(spec.application_id, None, require_stable=False)
+                processed = {place: item.offset for place, item in offsets.items() if item is not None}
+            check_inputs(client, spec, processed=processed)
         traces = traces_to(None, "suiro-views")
         streams = KafkaStreams(
             topology,
@@ -156,7 +168,10 @@ def _run(
                 takes_more=settings.takes_more,
             ),
         )
-        with lineage_report(streams, name=spec.view, table=_table(spec)):
+        # The table that readers see, for OpenLineage (OPENLINEAGE_URL of the host).
+        columns = tuple(Column(name=name) for name in spec.key)
+        table = Dataset(namespace="suiro-views", name=spec.view, columns=columns)
+        with lineage_report(streams, name=spec.view, table=table):
             try:
                 streams.start()
                 say("running")
@@ -172,18 +187,6 @@ def _run(
                     traces.close()
 
 
-def _processed(client: Client, spec: VersionSpec) -> dict[TopicPartition, int]:
-    # An open transaction, of a process that was killed, may commit larger ones.
-    found = client.offset_fetch(spec.application_id, None, require_stable=False)
-    return {place: item.offset for place, item in found.items() if item is not None}
-
-
-def _table(spec: VersionSpec) -> Dataset:
-    """The table that readers see, for OpenLineage (OPENLINEAGE_URL of the host)."""
-    columns = tuple(Column(name=name) for name in spec.key)
-    return Dataset(namespace="suiro-views", name=spec.view, columns=columns)
-
-
 class _Watch:
     """Reports the version's progress, and once that it has caught up."""
 
@@ -192,7 +195,7 @@ class _Watch:
         self._spec = spec
         self._say = say
         self._clock = SystemClock()
-        self._cuts = CutLog(client, spec.cuts_topic, keeps=False)
+        self._cuts = CutLog(client, spec.cuts_topic)
         self._newest: Cut | None = last_cut(client, spec.cuts_topic)
         self._speed: Speed | None = None
         self._arrival: Arrival | None = Arrival()
@@ -213,14 +216,7 @@ class _Watch:
         reached = dict(cut.inputs) if cut is not None else {}
         reached |= {place: max(offset, reached.get(place, 0)) for place, offset in position.items()}
         progress = self._speed.progress(now, reached, ends)
-        self._say(
-            "progress",
-            done=progress.done,
-            total=progress.total,
-            rate=round(progress.rate, 1),
-            left_s=progress.left_s,
-            cut=None if cut is None else cut.number,
-        )
+        self._say("progress", progress=asdict(progress), cut=None if cut is None else cut.number)
         if self._arrival is None or cut is None:
             return
         if self._arrival.is_there(now, cut.inputs, self._target(ends)):
@@ -310,41 +306,23 @@ def _position(streams: KafkaStreams) -> Mapping[TopicPartition, int]:
     return {} if value is None else Positions.from_json(value).offsets
 
 
-class _SharedJvm:
-    """The JVM that this version uses together with others of its host."""
+def _shared_session(answers: Answers, stopping: Stopping, settings: RunSettings, folder: Path) -> SparkSession | None:
+    """Waits until this version may join the JVM of its host. Returns None if the process must stop before."""
+    from suiro.spark import session_on_shared_jvm
 
-    def __init__(self, stopping: Stopping) -> None:
-        self.told: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
-        self._stopping = stopping
-        self._is_used = False
-
-    def session(self, settings: RunSettings, folder: Path) -> SparkSession | None:
-        """Waits until it may join the JVM. Returns None if the process must stop before."""
-        while not self._stopping.is_set():
-            with contextlib.suppress(queue.Empty):
-                told = self.told.get(timeout=LOOK_S)
-                if "error" in told:
-                    raise FatalError(told["error"])
-                from suiro.spark import session_on_shared_jvm
-
-                port, secret = told["port"], told["secret"]
-                self._is_used = True
-                return session_on_shared_jvm(port, secret, settings=settings.spark, folder=folder, log=folder / LOG)
-        return None
-
-    @property
-    def is_gone(self) -> bool:
-        if not self._is_used:
-            return False
-        from suiro.spark import is_jvm_gone
-
-        return is_jvm_gone()
+    while not stopping.is_set():
+        with contextlib.suppress(queue.Empty):
+            told = answers.get(timeout=LOOK_S)
+            if "error" in told:
+                raise FatalError(told["error"])
+            port, secret = told["port"], told["secret"]
+            return session_on_shared_jvm(port, secret, settings=settings.spark, folder=folder, log=folder / LOG)
+    return None
 
 
-def _until_input_ends(told: Iterator[bytes], stopping: Stopping, jvm: _SharedJvm | None) -> None:
+def _until_input_ends(told: Iterator[bytes], stopping: Stopping, answers: Answers) -> None:
     for line in told:
-        if jvm is not None:
-            jvm.told.put(json.loads(line))
+        answers.put(json.loads(line))
     stopping.set()
     # The host is gone, and the next one may be starting. Spark gets a moment to end in order.
     threading.Timer(10.0, os._exit, args=[1]).start()

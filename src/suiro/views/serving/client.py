@@ -1,17 +1,24 @@
-"""`Views`: reads and manages views through a host, from Python.
+"""`Views`: reads and manages views through a host, from Python. `AsyncViews`: reads them from asyncio programs.
 
     views = Views("http://127.0.0.1:8085", caller="booking-service")
     views.get("carrier_delays", "UA", "2013-07-04")
 
+    async with AsyncViews("http://127.0.0.1:8085", caller="booking-service") as views:
+        await views.get("carrier_delays", "UA", "2013-07-04")
+        async for change in views.changes("carrier_delays"):
+            ...
+
 A read is retried while the host cannot be reached or answers "try again": a restart of the host costs a reader time,
 not an error. A command is not retried: it may have been executed although the answer was lost. Look at the status
-first.
+first. Commands are for people and scripts, so only `Views` has them. `requests` has the requests and answers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Self
 
@@ -283,3 +290,75 @@ class Views:
                 f"what is asked for cannot be said in JSON ({error}): NaN and infinity are no numbers there"
             ) from None
         return said(answer)
+
+
+class AsyncViews:
+    """`caller` is as for `Views`. Use it in one event loop, and close it there."""
+
+    def __init__(self, url: str | None = None, *, caller: str | None = None, timeout_s: float = READ_TIMEOUT_S) -> None:
+        self.url, login, headers = host_of(url, caller)
+        self._timeout_s = timeout_s
+        self._http = httpx.AsyncClient(base_url=self.url, auth=login, headers=headers, timeout=timeout_s)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def get(self, view: str, *key: Any, **options: Any) -> dict[str, Any]:
+        """As `Views.get`."""
+        answer: dict[str, Any] = await self._read(row_path(view, key), options)
+        return answer
+
+    async def rows(self, view: str, **options: Any) -> dict[str, Any]:
+        """As `Views.rows`."""
+        answer: dict[str, Any] = await self._read(f"/views/{segment(view)}/rows", options)
+        return answer
+
+    async def changes(
+        self, view: str, *, after: str | int | None = None, **options: Any
+    ) -> AsyncIterator[dict[str, Any]]:
+        """As `Views.changes`. If you leave the loop early, close the iterator (`contextlib.aclosing`), which closes the
+        connection. A task that is cancelled does so by itself."""
+        following = Following(view, options, after, self._timeout_s)
+        while True:
+            try:
+                async with self._http.stream(**following.request()) as answer:
+                    if not answer.is_success:
+                        await answer.aread()
+                    following.begin(answer)
+                    async with aclosing(answer.aiter_lines()) as lines:  # type: ignore[type-var]
+                        async for line in lines:
+                            if (event := following.event(line)) is not None:
+                                yield event
+            except (httpx.RequestError, TransientError):
+                await asyncio.sleep(following.pause_s())
+
+    async def topic(self, view: str, **options: Any) -> dict[str, Any]:
+        """As `Views.topic`."""
+        answer: dict[str, Any] = await self._read(f"/views/{segment(view)}/topic", options)
+        return answer
+
+    async def views(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await self._read("/views", {})
+        return found
+
+    async def status(self, view: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._read(f"/views/{segment(view)}", {})
+        return found
+
+    async def _read(self, path: str, options: Mapping[str, Any]) -> Any:
+        attempts = Attempts(self.url, self._timeout_s)
+        while True:
+            answer: httpx.Response | httpx.RequestError
+            try:
+                answer = await self._http.get(path, params=params_of(options))
+            except httpx.RequestError as error:
+                answer = error
+            if isinstance(answer, httpx.Response) and attempts.is_last(answer):
+                return said(answer)
+            await asyncio.sleep(attempts.pause_s(answer))

@@ -41,13 +41,22 @@ from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import HttpLimits, is_let_in, requests_of_one
 from suiro.numerals import natural
 from suiro.views.cuts import Cut
-from suiro.views.serving.answers import WaitedError, error_answer, json_answer
-from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
+from suiro.views.serving.answers import (
+    PageToken,
+    WaitedError,
+    as_of,
+    error_answer,
+    head_text,
+    json_answer,
+    offsets_of,
+    row_text,
+    rows_text,
+)
 from suiro.views.serving.served import Served, waking
-from suiro.views.serving.subscriptions import Subscription, event_id
+from suiro.views.serving.subscriptions import changes_of, event_id
 from suiro.views.state import UnknownViewError
-from suiro.views.store.conditions import DEFAULT_LIMIT, Condition
-from suiro.views.store.key_text import key_of, parts_of
+from suiro.views.store.conditions import DEFAULT_LIMIT
+from suiro.views.store.keys import key_of, parts_of
 from suiro.views.store.tables import Store
 
 READING_THREADS = 8
@@ -172,8 +181,11 @@ class _Reads:
                 return self._router.version(served.spec.view, served.spec.version)
             return self._router.serving(served.spec.view, caller)
 
-        subscription = Subscription(served, after, follows, self._for_subscription)
-        return _Events(_while_let_in(request.scope, subscription.events()), self._end_subscription)
+        def ended() -> None:
+            self._subscribers -= 1
+
+        events = changes_of(served, after, follows, self._for_subscription)
+        return _Events(_while_let_in(request.scope, events), ended)
 
     async def topic(self, request: Request) -> Response:
         try:
@@ -183,9 +195,6 @@ class _Reads:
             return error_answer(error)
         spec = served.spec
         return json_answer({"view": spec.view, "version": spec.version, "topic": spec.output_topic})
-
-    def _end_subscription(self) -> None:
-        self._subscribers -= 1
 
     async def _answered(
         self,
@@ -281,7 +290,7 @@ def _page(served: Served, request: Request, question: _Question, token: PageToke
         first=key("from"),
         last=key("to"),
         prefix=key("prefix"),
-        where=[Condition.parse(text) for text in question.all("where")],
+        where=question.all("where"),
         search=question.text("search"),
         limit=question.number("limit", DEFAULT_LIMIT),
         after=None if token is None else token.place,

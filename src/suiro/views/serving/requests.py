@@ -1,4 +1,4 @@
-"""The requests of readers, and the meaning of the host's answers, for `client` and `async_client`."""
+"""The requests of readers, and the meaning of the host's answers, for `client`."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ def host_of(url: str | None, caller: str | None) -> tuple[str, tuple[str, str] |
     except (httpx.InvalidURL, ValueError) as error:
         named = url.rpartition("@")[2]  # without a password
         raise UsageError(f"{named[:200]!r} is no URL of a host of views: {error}") from None
-    if given.scheme not in ("http", "https"):
-        raise UsageError(f"{url.rpartition('@')[2][:200]!r} is no URL of a host of views: expected http://HOST:PORT")
     login = (given.username, given.password) if given.userinfo else None
     return str(given.copy_with(userinfo=b"")), login, {} if caller is None else {"Suiro-Caller": caller}
 

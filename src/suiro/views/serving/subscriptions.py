@@ -14,6 +14,7 @@ reader then gets the whole state from `rows?as_of=cut:N&version=V`, and continue
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -21,7 +22,7 @@ from typing import Any
 
 from suiro.errors import SuiroError, UsageError
 from suiro.views.cuts import Cut
-from suiro.views.serving.reading import changes_text, head_text
+from suiro.views.serving.answers import head_text, rows_text
 from suiro.views.serving.served import Served, waking
 from suiro.views.store.rows import CutGoneError
 
@@ -40,72 +41,63 @@ def event_id(text: str, served: Served) -> int | None:
     return int(match[2]) if match[1] is None or int(match[1]) == served.spec.version else None
 
 
-class Subscription:
-    """`follows()` returns the version that answers the caller now, and raises `SuiroError` if there is none. `read`
-    runs a function in a thread."""
+Follows = Callable[[], Served]
+"""Returns the version that answers the caller now, and raises `SuiroError` if there is none."""
+Read = Callable[..., Awaitable[Any]]
+"""Runs a function in a thread."""
 
-    def __init__(
-        self,
-        served: Served,
-        after: int | None,
-        follows: Callable[[], Served],
-        read: Callable[..., Awaitable[Any]],
-    ) -> None:
-        self._served = served
-        self._after = after
-        self._follows = follows
-        self._read = read
 
-    async def events(self) -> AsyncGenerator[str, None]:
-        """Ends when no version answers the caller any more. A reader that connects again gets the reason."""
-        try:
-            while True:
-                async for event in self._of_version():
-                    yield event
-                self._served, self._after = self._follows(), None
-        except SuiroError as error:
-            yield f": {str(error).splitlines()[0]}\n\n"
+async def changes_of(served: Served, after: int | None, follows: Follows, read: Read) -> AsyncGenerator[str, None]:
+    """Yields events, after the cut `after`. Ends when no version answers the caller any more. A reader that connects
+    again gets the reason."""
+    try:
+        while True:
+            async for event in _of_version(served, after, follows, read):
+                yield event
+            served, after = follows(), None
+    except SuiroError as error:
+        yield f": {str(error).splitlines()[0]}\n\n"
 
-    async def _of_version(self) -> AsyncIterator[str]:
-        changed = asyncio.Event()
-        served = self._served
-        stop_listening = served.follower.listen(waking(changed))
-        start, silent = b"", 0
-        try:
-            while self._is_callers():
-                changed.clear()
-                if self._after is None:
-                    newest: Cut = await self._read(served.store.newest)
-                    self._after, start = newest.number, b""
-                    yield self._event(newest, (), {"reset": True}, has_id=True)
-                try:
-                    found = await self._read(served.store.changes, self._after, NO_END, start)
-                except CutGoneError:
-                    self._after = None
-                    continue
-                if found is not None:
-                    cut, changes, rest = found
-                    part = {"part": "last" if rest is None else "more"}
-                    yield self._event(cut, changes, part, has_id=rest is None)
-                    self._after, start = (cut.number, b"") if rest is None else (self._after, rest)
-                    silent = 0
-                    continue
-                # A waiting reader does not read the store, because there may be a thousand of them.
-                while not changed.is_set() and self._is_callers():
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(changed.wait(), LOOK_AGAIN_S)
-                        break
-                    silent += 1
-                    if silent % KEEP_ALIVE_LOOKS == 0:
-                        yield ": nothing new\n\n"
-        finally:
-            stop_listening()
 
-    def _is_callers(self) -> bool:
-        return self._follows().spec.version == self._served.spec.version
+async def _of_version(served: Served, after: int | None, follows: Follows, read: Read) -> AsyncIterator[str]:
+    def is_callers() -> bool:
+        return follows().spec.version == served.spec.version
 
-    def _event(self, cut: Cut, changes: Any, more: Mapping[str, object], *, has_id: bool) -> str:
-        served = self._served
-        data = head_text(served.spec, cut) + changes_text(served.spec.key, changes, more)
-        name = f"id: {served.spec.version}.{cut.number}\n" if has_id else ""
-        return f"{name}data: {data}\n\n"
+    changed = asyncio.Event()
+    stop_listening = served.follower.listen(waking(changed))
+    start, silent = b"", 0
+    try:
+        while is_callers():
+            changed.clear()
+            if after is None:
+                newest: Cut = await read(served.store.newest)
+                after, start = newest.number, b""
+                yield _event(served, newest, (), {"reset": True}, has_id=True)
+            try:
+                found = await read(served.store.changes, after, NO_END, start)
+            except CutGoneError:
+                after = None
+                continue
+            if found is not None:
+                cut, changes, rest = found
+                yield _event(served, cut, changes, {"part": "last" if rest is None else "more"}, has_id=rest is None)
+                after, start = (cut.number, b"") if rest is None else (after, rest)
+                silent = 0
+                continue
+            # A waiting reader does not read the store, because there may be a thousand of them.
+            while not changed.is_set() and is_callers():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), LOOK_AGAIN_S)
+                    break
+                silent += 1
+                if silent % KEEP_ALIVE_LOOKS == 0:
+                    yield ": nothing new\n\n"
+    finally:
+        stop_listening()
+
+
+def _event(served: Served, cut: Cut, changes: Any, more: Mapping[str, object], *, has_id: bool) -> str:
+    rest = "".join(f",{json.dumps(field)}:{json.dumps(value)}" for field, value in more.items())
+    data = f'{head_text(served.spec, cut)},"changes":{rows_text(served.spec.key, changes)}{rest}}}'
+    name = f"id: {served.spec.version}.{cut.number}\n" if has_id else ""
+    return f"{name}data: {data}\n\n"

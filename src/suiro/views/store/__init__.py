@@ -1,7 +1,7 @@
 """The rows of a version, in a SQLite file or in Postgres, with the cut that they reflect and a history of cuts.
 
 - `tables`: the store. `sqlite`, `postgres`: the connections and statements that differ.
-- `places`: the order of keys. `key_text`: keys in a path. `conditions`: the queries of readers.
+- `keys`: the order of keys, and keys in a path. `conditions`: those of readers.
 - `json_text`: the JSON of rows. `rows`: the values that a store takes and gives.
 - `meeting`: the common cuts of two stores.
 

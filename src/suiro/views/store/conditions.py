@@ -1,4 +1,4 @@
-"""Queries of readers: a range of keys or a prefix, and conditions on columns, with the same meaning in every store.
+"""Conditions of readers on columns, and words that they search, with the same meaning in every store.
 
 A condition has a column of the key or of the value (`delay`, or `gate.letter` of a nested object), an operator and a
 value. It matches only if the column's value has the same type: `delay:gt:10` matches no text. `ne` is the opposite of
@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from suiro.errors import UsageError
 from suiro.views.store.json_text import words_in
-from suiro.views.store.places import AFTER_ALL, after, place_of, prefix_of
 
-OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "prefix")
+SIGNS = {"eq": "=", "ne": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+"""In SQL. `ne` is the opposite of `eq`."""
+OPERATORS = (*SIGNS, "prefix")
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 MAX_CONDITIONS = 16
@@ -59,67 +58,24 @@ class Condition:
         return cls(column, operator, value if operator == "prefix" else _scalar(value))
 
 
-@dataclass(frozen=True, slots=True)
-class SearchWord:
-    word: str
-    is_prefix: bool = False
+SearchWord = tuple[str, bool]
+"""A word, and whether it stands for all that begin with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Rows from the place `start` up to `end`, not included, that fulfil all conditions and have all words."""
-
-    start: bytes = b""
-    end: bytes = AFTER_ALL
-    where: tuple[Condition, ...] = ()
-    words: tuple[SearchWord, ...] = ()
-    limit: int = DEFAULT_LIMIT
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        first: Sequence[Any] | None = None,
-        last: Sequence[Any] | None = None,
-        prefix: Sequence[Any] | None = None,
-        where: Sequence[Condition] = (),
-        search: str | None = None,
-        limit: int = DEFAULT_LIMIT,
-        after_place: bytes | None = None,
-    ) -> Query:
-        """`first` and `last` are included, and may be the first parts of a key. `prefix` is the first parts of a key,
-        and optionally the beginning of the next one if it is text."""
-        if not 1 <= limit <= MAX_LIMIT:
-            raise UsageError(f"limit={limit}: between 1 and {MAX_LIMIT:,}")
-        if len(where) > MAX_CONDITIONS:
-            raise UsageError(f"{len(where)} conditions; the most is {MAX_CONDITIONS}")
-        start, end = b"", AFTER_ALL
-        if first is not None:
-            start = place_of(first)
-        if last is not None:
-            end = after(place_of(last))
-        if prefix is not None:
-            begins = prefix_of(prefix)
-            start, end = max(start, begins), min(end, after(begins))
-        if after_place is not None:
-            start = max(start, after_place + b"\x00")  # the next larger bytes
-        return cls(start, end, tuple(where), _words(search), limit)
-
-
-def _words(search: str | None) -> tuple[SearchWord, ...]:
+def words_to_find(search: str | None) -> list[SearchWord]:
     """Rows must have all words. `delay*` stands for every word that begins with `delay`."""
     if search is None:
-        return ()
+        return []
     found: list[SearchWord] = []
     for part in search.split():
         words = words_in(part)
         is_prefix = part.endswith("*")
-        found += [SearchWord(word, is_prefix and number == len(words)) for number, word in enumerate(words, 1)]
+        found += [(word, is_prefix and number == len(words)) for number, word in enumerate(words, 1)]
     if not found:
         raise UsageError(f"search={search!r} has no word: letters or digits")
     if len(found) > MAX_WORDS:
         raise UsageError(f"search has {len(found)} words; the most is {MAX_WORDS}")
-    return tuple(found)
+    return found
 
 
 def _scalar(text: str) -> str | int | float | bool | None:

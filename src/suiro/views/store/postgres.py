@@ -13,14 +13,14 @@ import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 from psycopg import sql
 
 from suiro.errors import ConfigError, UsageError
 from suiro.foundation.postgres_network import network_parameters
-from suiro.views.store.conditions import Condition, SearchWord
+from suiro.views.store.conditions import SIGNS, Condition, SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (
     Prepared,
@@ -29,7 +29,7 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import FEW_ROWS, FORMAT_VERSION, PAGE_CHARS, Store
+from suiro.views.store.tables import FEW_ROWS, FORMAT_VERSION, PAGE_CHARS, Compared, Store
 
 if TYPE_CHECKING:
     from suiro.views.definition import VersionSpec
@@ -117,6 +117,7 @@ _FULL = (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory, psycopg.errors.Con
 class PostgresStore(Store):
     looks_up_at_once = False
     database_error = psycopg.Error
+    json_types: ClassVar = {str: "'string'", int: "'number'", float: "'number'", bool: "'boolean'"}
     row_lock = " FOR UPDATE"
 
     def __init__(self, spec: VersionSpec, dsn: str) -> None:
@@ -275,40 +276,23 @@ class PostgresStore(Store):
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
         self.close()
 
-    def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
-        steps = [str(step) for step in path]
+    def _comparison(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> Compared:
         json = f"{_READABLE.replace('TEXT', text)}::json"
-        kind, item = f"json_typeof({json} #> ?)", f"({json} #>> ?)"
-        value, operator = condition.value, condition.operator
-        if value is None:
-            same = f"coalesce({kind}, 'null') = 'null'"
-            return (same if operator == "eq" else f"NOT ({same})"), [steps]
-        if isinstance(value, bool):
-            same = f"CASE WHEN {kind} = 'boolean' THEN {item} = ? ELSE false END"
-            return (same if operator == "eq" else f"NOT ({same})"), [
-                steps,
-                steps,
-                "true" if value else "false",
-            ]
-        # CASE: Postgres evaluates the operands of AND in any order, and only numbers can be cast.
+        kind, item, at = f"json_typeof({json} #> ?)", f"({json} #>> ?)", [str(step) for step in path]
+        value, sign = condition.value, SIGNS.get(condition.operator)
+        if sign is None:
+            return kind, f"starts_with({item}, ?)", at, [value]
         if isinstance(value, str):
-            if operator == "prefix":
-                return f"CASE WHEN {kind} = 'string' THEN starts_with({item}, ?) ELSE false END", [
-                    steps,
-                    steps,
-                    value,
-                ]
-            compared = f'{item} COLLATE "C" {_SIGNS[operator]} ?'
-            holds = f"CASE WHEN {kind} = 'string' THEN {compared} ELSE false END"
-            parameter: Any = value
-        else:
-            holds = f"CASE WHEN {kind} = 'number' THEN {item}::numeric {_SIGNS[operator]} ?::numeric ELSE false END"
-            parameter = repr(value)
-        return (f"NOT ({holds})" if operator == "ne" else holds), [steps, steps, parameter]
+            return kind, f'{item} COLLATE "C" {sign} ?', at, [value]
+        if isinstance(value, bool):
+            return kind, f"{item} {sign} ?", at, ["true" if value else "false"]
+        return kind, f"{item}::numeric {sign} ?::numeric", at, [repr(value)]
 
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
         # Words are letters and digits, so that the quotes hold.
-        return "words @@ ?::tsquery", [" & ".join(f"'{w.word}'" + (":*" if w.is_prefix else "") for w in words)]
+        return "words @@ ?::tsquery", [
+            " & ".join(f"'{word}'" + (":*" if is_prefix else "") for word, is_prefix in words)
+        ]
 
 
 _HEX = "[0-9a-fA-F]"
@@ -324,7 +308,6 @@ _READABLE = (
 """JSON that Postgres can read. It refuses the whole text if a string in it has the character NUL or half of a surrogate
 pair. \\x01 stands for an escaped backslash meanwhile, and \\x02 for the backslash of a whole pair: JSON has no control
 characters."""
-_SIGNS = {"eq": "=", "ne": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def schema_of(spec: VersionSpec) -> str:

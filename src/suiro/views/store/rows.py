@@ -10,7 +10,7 @@ from typing import Any
 from suiro.errors import FatalError, TransientError, UsageError
 from suiro.views.cuts import Cut
 from suiro.views.store.json_text import canonical, encodable, row_hash, servable, words_of
-from suiro.views.store.places import place_of
+from suiro.views.store.keys import JSON_TYPES, KeyTypes, place_of
 
 ALL_BITS = (1 << 64) - 1
 
@@ -96,10 +96,6 @@ class Digest:
         return cls(rows, total & ALL_BITS)
 
 
-KeyTypes = tuple[frozenset[str], ...]
-"""For each column of the key, the types that its values have had. They decide how a part of a path is read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Rows of a cut, each key once, ready to be written."""
@@ -107,9 +103,6 @@ class Prepared:
     upserts: list[tuple[bytes, int, str, str, list[str]]]  # place, hash, key as JSON, value, words
     deletes: list[bytes]
     types: KeyTypes
-
-
-JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def prepare(
@@ -140,16 +133,13 @@ def prepare(
         except (ValueError, RecursionError) as error:
             raise UsageError(f"key {key!r:.200}: the value is no JSON: {error}; it begins {text[:80]!r}") from None
         words = words_of(search, dict(zip(columns, key, strict=True)), value) if search else []
-        upserts.append((place, digest, _key_text(key), text, words))
+        written = canonical([None if isinstance(part, float) and part - part != 0 else part for part in key])
+        upserts.append((place, digest, written, text, words))
     return Prepared(
         upserts,
         deletes,
         tuple(frozenset(JSON_TYPES.get(kind, "nested") for kind in kinds) for kinds in types),
     )
-
-
-def _key_text(key: tuple[Any, ...]) -> str:
-    return canonical([None if isinstance(part, float) and part - part != 0 else part for part in key])
 
 
 def key_from(text: str) -> tuple[Any, ...]:

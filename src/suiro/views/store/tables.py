@@ -29,14 +29,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
-from suiro.views.store.conditions import DEFAULT_LIMIT, Condition, Query, SearchWord
-from suiro.views.store.places import AFTER_ALL, place_of
+from suiro.views.store.conditions import (
+    DEFAULT_LIMIT,
+    MAX_CONDITIONS,
+    MAX_LIMIT,
+    Condition,
+    SearchWord,
+    words_to_find,
+)
+from suiro.views.store.keys import AFTER_ALL, KeyTypes, place_of, range_of
 from suiro.views.store.rows import (
     Change,
     CutGoneError,
     Digest,
     Found,
-    KeyTypes,
     NoCutError,
     Page,
     Prepared,
@@ -64,6 +70,9 @@ IDLE_READERS = 16
 Batch = tuple[Sequence[tuple[Any, ...]], Sequence[str | None]]
 """Keys and their values, None for deleted ones, in the order of the log."""
 
+Compared = tuple[str, str, Any, list[Any]]
+"""SQL for a value's type, and for its comparison; the parameter for its path, which both have; the other parameters."""
+
 CUTS = "SELECT number, cut FROM cuts"
 LIVE = "SELECT key, columns, value, hash FROM rows WHERE key >= ? AND key < ? AND since <= ?"
 PAST = "SELECT key, columns, value, hash FROM history WHERE key >= ? AND key < ? AND since <= ? AND until > ?"
@@ -89,6 +98,8 @@ class Store(ABC):
     """Whether a look-up by key is faster than handing it to another thread, because no other process answers it."""
     database_error: ClassVar[type[Exception]]
     """The base of the driver's errors."""
+    json_types: ClassVar[Mapping[type, str]]
+    """The names that the database has for the types of JSON, in SQL."""
     row_lock: ClassVar[str]
     """The clause that locks the row of `meta` until the transaction ends."""
 
@@ -204,32 +215,30 @@ class Store(ABC):
         first: Sequence[Any] | None = None,
         last: Sequence[Any] | None = None,
         prefix: Sequence[Any] | None = None,
-        where: Sequence[Condition | str] = (),
+        where: Sequence[str] = (),
         search: str | None = None,
         limit: int = DEFAULT_LIMIT,
         after: bytes | None = None,
         as_of: int | None = None,
     ) -> Page:
         """Returns rows by key. `first` and `last` are included, and may be the first parts of a key. `prefix` is the
-        first parts of a key, and optionally the beginning of the next one. `search` finds rows with all of its
-        words."""
-        query = Query.of(
-            first=first,
-            last=last,
-            prefix=prefix,
-            where=[Condition.parse(item) if isinstance(item, str) else item for item in where],
-            search=search,
-            limit=limit,
-            after_place=after,
-        )
-        if query.words and not self.spec.search:
+        first parts of a key, and optionally the beginning of the next one. `where`: `Condition`s as text. `search`
+        finds rows with all of its words."""
+        if not 1 <= limit <= MAX_LIMIT:
+            raise UsageError(f"limit={limit}: between 1 and {MAX_LIMIT:,}")
+        if len(where) > MAX_CONDITIONS:
+            raise UsageError(f"{len(where)} conditions; the most is {MAX_CONDITIONS}")
+        conditions = [Condition.parse(text) for text in where]
+        words = words_to_find(search)
+        if words and not self.spec.search:
             raise UsageError(
                 f"view {self.spec.view!r} has no words to search: name columns with @view(..., search=(...))"
             )
+        places = range_of(first, last, prefix, after)
         with self._reading(limited=True) as read:
             cut = self._cut(read, as_of)
-            statement, parameters = self._selection(query, cut.number, with_past=as_of is not None)
-            found, more = read.page(query.limit, statement, *parameters)
+            statement, parameters = self._selection(places, cut.number, conditions, words, with_past=as_of is not None)
+            found, more = read.page(limit, f"{statement} LIMIT ?", *parameters, limit + 1)
         rows = [_row(*one) for one in found]
         return Page(cut, rows, rows[-1].place if more else None)
 
@@ -290,10 +299,9 @@ class Store(ABC):
 
     def bucket_rows(self, bucket: int, bounds: Sequence[bytes], as_of: int) -> list[Row]:
         """The rows of one bucket by key."""
-        start, end = _ranges(bounds)[bucket]
         with self._reading() as read:
             number = self._cut(read, as_of).number
-            statement, parameters = self._selection(Query(start, end, limit=-1), number, with_past=True)
+            statement, parameters = self._selection(_ranges(bounds)[bucket], number, with_past=True)
             return [_row(*found) for found in read(statement, *parameters)]
 
     def apply(self, cut: Cut, keys: Sequence[tuple[Any, ...]], values: Sequence[str | None]) -> bool:
@@ -312,7 +320,8 @@ class Store(ABC):
             self._begin_cut(connection, cut.number, anew)
             for batch in batches:
                 prepared = prepare(*batch, columns=self.spec.key, search=self.spec.search)
-                types = merged_types(types, prepared)
+                both = zip(json.loads(types), prepared.types, strict=True)
+                types = json.dumps([sorted({*kinds, *new}) for kinds, new in both])
                 self._write(connection, cut.number, prepared, anew)
             if anew:
                 self._delete_unmet(connection, cut.number)
@@ -436,32 +445,43 @@ class Store(ABC):
         """Deletes these rows of `changes`, and the values in `history` that they ended."""
 
     @abstractmethod
+    def _comparison(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> Compared:
+        """For the value at the path, in the column `text` of JSON."""
+
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
-        """SQL that is true if the value at the path, in the column `text` of JSON, fulfils the condition."""
+        """SQL that is true if the value at the path fulfils the condition."""
+        kind, compared, at, values = self._comparison(condition, text, path)
+        if condition.value is None:
+            holds, parameters = f"coalesce({kind}, 'null') = 'null'", [at]
+        else:
+            # CASE: Postgres evaluates the operands of AND in any order, and only numbers can be cast.
+            kinds = self.json_types[type(condition.value)]
+            holds, parameters = f"CASE WHEN {kind} IN ({kinds}) THEN {compared} ELSE false END", [at, at, *values]
+        return (f"NOT ({holds})" if condition.operator == "ne" else holds), parameters
 
     @abstractmethod
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
         """SQL that is true for a row that has all words."""
 
-    def _selection(self, query: Query, number: int, *, with_past: bool) -> tuple[str, list[Any]]:
-        conditions = ""
-        values: list[Any] = []
-        for condition in query.where:
-            place = _of_key(condition, self.spec.key)
-            target = ("value", condition.path) if place is None else ("columns", place)
-            sql, more = self._holds(condition, *target)
-            conditions, values = f"{conditions} AND {sql}", [*values, *more]
-        if query.words:
-            sql, more = self._has_words(query.words)
-            conditions, values = f"{conditions} AND {sql}", [*values, *more]
-        statement, parameters = LIVE + conditions, [query.start, query.end, number, *values]
+    def _selection(
+        self,
+        places: tuple[bytes, bytes],
+        number: int,
+        conditions: Sequence[Condition] = (),
+        words: Sequence[SearchWord] = (),
+        *,
+        with_past: bool,
+    ) -> tuple[str, list[Any]]:
+        """Rows as of cut `number` that fulfil all conditions and have all words."""
+        sql = [self._holds(one, *_where(one, self.spec.key)) for one in conditions]
+        sql += [self._has_words(words)] if words else []
+        more = "".join(f" AND {text}" for text, _ in sql)
+        values = [value for _, parameters in sql for value in parameters]
+        statement, parameters = LIVE + more, [*places, number, *values]
         if with_past:
-            statement = f"{statement} UNION ALL {PAST}{conditions}"
-            parameters += [query.start, query.end, number, number, *values]
-        statement += " ORDER BY key"
-        if query.limit >= 0:
-            statement, parameters = f"{statement} LIMIT ?", [*parameters, query.limit + 1]
-        return statement, parameters
+            statement = f"{statement} UNION ALL {PAST}{more}"
+            parameters += [*places, number, number, *values]
+        return f"{statement} ORDER BY key", parameters
 
     def _newest_of(self, read: Callable[..., list[tuple[Any, ...]]]) -> Iterator[Cut]:
         before = NO_END
@@ -532,22 +552,16 @@ class Store(ABC):
         return json.dumps(owner | ({"log": spec.journal_id} if spec.journal_id else {}))
 
 
-def merged_types(text: str, prepared: Prepared) -> str:
-    """Returns the types in `meta`, and those of the rows that are written."""
-    both = zip(json.loads(text), prepared.types, strict=True)
-    return json.dumps([sorted({*kinds, *new}) for kinds, new in both])
-
-
 def _row(place: bytes, columns: str, value: str, digest: int) -> Row:
     return Row(bytes(place), key_from(columns), value, digest)
 
 
-def _of_key(condition: Condition, columns: tuple[str, ...]) -> tuple[str | int, ...] | None:
-    """Where the column is in the key's JSON array, if it is of the key."""
+def _where(condition: Condition, columns: tuple[str, ...]) -> tuple[str, tuple[str | int, ...]]:
+    """Returns the column of JSON that has the condition's value, and the value's path there. A key is an array."""
     head, *rest = condition.path
     if condition.column in columns:
-        return (columns.index(condition.column),)
-    return (columns.index(head), *rest) if head in columns else None
+        return "columns", (columns.index(condition.column),)
+    return ("columns", (columns.index(head), *rest)) if head in columns else ("value", condition.path)
 
 
 def _ranges(bounds: Sequence[bytes]) -> list[tuple[bytes, bytes]]:

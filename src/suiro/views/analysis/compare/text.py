@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from suiro.foundation.types import TopicPartition
-from suiro.views.analysis.compare.comparison import Comparison, OnlyThere
-from suiro.views.analysis.compare.tally import ColumnDifferences, Kind, Pattern
+from suiro.views.analysis.compare.comparison import ColumnDifferences, Comparison, Kind, OnlyThere, Pattern
 from suiro.views.cuts import Cut
 
 PATTERNS_SHOWN = 8

@@ -94,15 +94,14 @@ class Comparator:
         found = []
         for column in sorted(old.keys() | new.keys()):
             left, right = old.get(column, ABSENT), new.get(column, ABSENT)
-            if left is right or self._is_ignored(column):
+            if left is right:
+                continue
+            if self.ignored and any(column == name or column.startswith(f"{name}.") for name in self.ignored):
                 continue
             difference = self._difference(column, left, right)
             if difference is not None:
                 found.append(difference)
         return found
-
-    def _is_ignored(self, column: str) -> bool:
-        return bool(self.ignored) and any(column == name or column.startswith(f"{name}.") for name in self.ignored)
 
     def _difference(self, column: str, old: Any, new: Any) -> Difference | None:
         if is_same(old, new):

@@ -7,17 +7,15 @@ versions diverge at the same kind of record have the same cause.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from suiro.lineage import Log
 from suiro.views.analysis.compare.comparison import PATTERNS_EXPLAINED, Comparison
 from suiro.views.analysis.compare.text import key_text, rows_text, share_text
 from suiro.views.analysis.compare.values import Comparator
 from suiro.views.analysis.explain.replay import Key, Side
-from suiro.views.analysis.explain.result import Explanation
+from suiro.views.analysis.explain.result import Explanation, place_text
 from suiro.views.analysis.explain.rows import explain
-from suiro.views.analysis.explain.text import place_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +54,6 @@ class Explained:
             lines += [f"    {key_text(self.key_names, key)}: from {where} on" for key, where in cause.examples]
         lines += [f"  not explained: {key_text(self.key_names, key)}: {why}" for key, why in self.unexplained]
         return "\n".join(lines)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def explain_differences(comparison: Comparison, old: Side, new: Side, log: Log) -> Explained:
@@ -117,14 +112,11 @@ def _cause(found: Explanation) -> str:
     who = f"records of {kind.topic}"
     if kind.traits:
         who += f" with {' and '.join(trait.text for trait in kind.traits)}"
-    old_does, new_does = (_does(effects) for effects in (kind.old, kind.new))
+    old_does, new_does = (
+        ", ".join(f"{each.column} {each.what}" for each in effects) or "leaves the row as it is"
+        for effects in (kind.old, kind.new)
+    )
     return f"{who}: {old} {old_does}; {new} {new_does}"
-
-
-def _does(effects: Any) -> str:
-    if not effects:
-        return "leaves the row as it is"
-    return ", ".join(f"{each.column} {each.what}" for each in effects)
 
 
 def _where(found: Explanation) -> str:

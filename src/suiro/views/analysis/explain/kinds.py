@@ -1,23 +1,27 @@
-"""Groups the records of a key by their effect on the row in both versions.
+"""Groups the records of a key by their effect on the row in both versions, and finds the traits of a group.
 
 The effect of a record in one version is the row before and after it, column by column. The growth of a count or a sum
 depends on the record only, so the two versions can be compared. The growth of a mean depends on the row: once the rows
 differ, the mean changes differently with every record. So only columns count in which equal changes occur again after
 the first difference.
+
+A trait is a field by which records differ from others: it is null, always the same, or beyond a bound.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from suiro.lineage import Place
-from suiro.views.analysis.compare.values import ABSENT, Columns, is_number, is_same
+from suiro.views.analysis.compare.values import ABSENT, Columns, flattened, is_number, is_same, shortened
 
 CHANCE = 0.02
 """The share of records by which the means of two versions may happen to change equally."""
+TRAITS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +65,12 @@ class Group:
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sorted:
-    """`alike`: records with the same effect in both versions. `read`: records without an effect of their own, which
-    were read when others changed the row, such as the rows of a table."""
-
-    alike: tuple[Place, ...]
-    read: tuple[Place, ...]
-    groups: tuple[Group, ...]
-
-
-def sort_records(places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]) -> Sorted:
-    """`places` in the order of the input."""
+def sort_records(
+    places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]
+) -> tuple[list[Group], list[Place], list[Place]]:
+    """Returns the groups, the largest first; records with the same effect in both versions; and records without an
+    effect of their own, which were read when others changed the row, such as the rows of a table. `places`: in the
+    order of the input."""
     read = [place for place in places if place not in old and place not in new]
     acted = [place for place in places if place in old or place in new]
     columns = _distinguishing(acted, old, new)
@@ -94,11 +92,8 @@ def sort_records(places: Sequence[Place], old: Mapping[Place, RowEffect], new: M
         for (topic, old_signs, new_signs), members in found.items()
     ]
     apart = set(parted)
-    return Sorted(
-        alike=tuple(place for place in acted if place not in apart),
-        read=tuple(read),
-        groups=tuple(sorted(groups, key=lambda group: -len(group.places))),
-    )
+    groups.sort(key=lambda group: -len(group.places))
+    return groups, [place for place in acted if place not in apart], read
 
 
 def _distinguishing(
@@ -193,3 +188,64 @@ def _effects(signs: tuple[tuple[str, str], ...], row_effects: Sequence[RowEffect
             )
         )
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trait:
+    """A property of all records of a group, and of `others` of the other records."""
+
+    text: str
+    others: int
+
+
+def traits_of(values: Sequence[Any], others: Sequence[Any]) -> tuple[Trait, ...]:
+    """Returns the traits that the fewest other records have, none that all others have. `values`: as the source's serde
+    reads them."""
+    if not values:
+        return ()
+    inside = [flattened(value) for value in values]
+    outside = [flattened(value) for value in others]
+    found = []
+    for field in dict.fromkeys(name for each in inside[:200] for name in each):
+        trait = _trait(
+            field, [each.get(field, ABSENT) for each in inside], [each.get(field, ABSENT) for each in outside]
+        )
+        if trait is not None and (not outside or trait.others < len(outside)):
+            found.append(trait)
+    for field in dict.fromkeys(name for each in outside[:200] for name in each):
+        if all(field not in each for each in inside):
+            count = sum(field not in each for each in outside)
+            if count < len(outside):
+                found.append(Trait(text=f"{field} is not there", others=count))
+    found.sort(key=lambda trait: trait.others)
+    if not found or (outside and found[0].others * 2 > len(outside)):
+        return ()
+    # Traits of many others say little beside traits of few.
+    limit = max(found[0].others * 2, len(outside) // 100)
+    return tuple(trait for trait in found if trait.others <= limit)[:TRAITS_MAX]
+
+
+def _trait(field: str, inside: Sequence[Any], outside: Sequence[Any]) -> Trait | None:
+    first = inside[0]
+    if all(is_same(value, first) for value in inside):
+        if len(inside) == 1 and first is not None and not isinstance(first, bool):
+            return None  # a single record has the same value everywhere
+        count = sum(is_same(value, first) for value in outside)
+        name = "null" if first is None else json.dumps(shortened(first), ensure_ascii=False, default=str)
+        return Trait(text=f"{field} {name}" if first is None else f"{field} = {name}", others=count)
+    if not outside or not all(is_number(value) for value in inside):
+        return None
+    numbers = [value for value in outside if is_number(value)]
+    if not numbers:
+        return None
+    low, high = min(inside), max(inside)
+    if low > max(numbers):
+        return Trait(text=f"{field} >= {_figure(low)}", others=0)
+    if high < min(numbers):
+        return Trait(text=f"{field} <= {_figure(high)}", others=0)
+    return None
+
+
+def _figure(number: float) -> str:
+    """Formats all digits, because the sentence may be false for a rounded bound."""
+    return repr(number).removesuffix(".0")

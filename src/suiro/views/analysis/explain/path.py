@@ -13,7 +13,7 @@ from uuid import UUID
 from suiro.lineage import InputRecord, Place, TracingInterpreter
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.records import Change, Record, Windowed
-from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, Source
+from suiro.streams.topology.nodes import Node, Repartition, Sink, Source
 from suiro.views.analysis.compare.values import shortened
 from suiro.views.analysis.explain.replay import Side
 
@@ -39,10 +39,6 @@ class Path:
     stops: tuple[Stop, ...] = ()
     dropped: tuple[str, ...] = ()
     """The reasons for which operators dropped something of it: "late", "null key"..."""
-
-    @property
-    def ends(self) -> tuple[Stop, ...]:
-        return tuple(stop for stop in self.stops if not stop.goes_on)
 
 
 def paths_of(side: Side, places: Collection[Place], records: Iterable[InputRecord]) -> dict[Place, Path]:
@@ -125,11 +121,11 @@ def function_of(node: Node) -> str | None:
         if isinstance(function, Expression):
             return function.describe()
         if callable(function):
-            return _place_of(function, is_supplier=isinstance(operator, Process))
+            return _place_of(function)
     return None
 
 
-def _place_of(function: Callable[..., Any], *, is_supplier: bool) -> str | None:
+def _place_of(function: Callable[..., Any]) -> str | None:
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     code = getattr(function, "__code__", None)

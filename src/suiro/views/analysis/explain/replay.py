@@ -27,12 +27,10 @@ from suiro.lineage import (
 )
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Record, Windowed
-from suiro.streams.serdes import natural
-from suiro.streams.topology.nodes import Node, Sink
+from suiro.streams.records import Windowed
 from suiro.streams.topology.topology import Topology
 from suiro.views.definition import RowCodec
-from suiro.views.store.places import place_of
+from suiro.views.store.keys import place_of
 
 OUTPUT = "view-output"
 """The name of the node that writes a view's rows."""
@@ -72,13 +70,6 @@ class Side:
     rows: Mapping[Key, str | None] = field(default_factory=dict)
     settings: TaskSettings | None = None
     on_deserialization_error: str = "fail"
-
-    @property
-    def output_topic(self) -> str:
-        sink = self.topology.node(OUTPUT).operator
-        assert isinstance(sink, Sink)
-        assert isinstance(sink.topic, str)
-        return sink.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +125,14 @@ def replay(
     points = wanted.points
     found = Replay(
         side=side,
-        traced={key: Traced() for key in keys},
+        traced=wanted.traced,
         is_filtered=bool(points.nodes),
         sees_time=points.sees_time,
         is_pure=bool(points.nodes) and points.above_is_stateless and not points.sees_time,
     )
     interpreter = TracingInterpreter(
         side.topology,
-        on_result=_Tracer(side.output_topic, wanted, found).on_result,
+        on_result=wanted.on_result,
         kept_at=points.nodes,
         keep=wanted.is_wanted,
         settings=side.settings,
@@ -200,40 +191,6 @@ def _too_much(side: Side, count: int) -> UsageError:
     )
 
 
-class _Tracer:
-    """Records the results of the keys in `Replay.traced`."""
-
-    def __init__(self, topic: str, wanted: _Wanted, found: Replay) -> None:
-        self._topic = topic
-        self._wanted = wanted
-        self._found = found
-        self._of_key: dict[bytes, Traced | None] = {}
-
-    def on_result(self, emitted: Emitted, place: Place | None, link: Link) -> None:
-        if emitted.topic != self._topic or emitted.key is None:
-            return
-        traced = self._traced(emitted.key)
-        if traced is None:
-            return
-        state = _state_of(link)
-        if traced.steps and place is not None and traced.steps[-1].place == place:
-            before = traced.steps[-1].state
-            if state is not None and before is not None and state[0] == before[0]:
-                state = (state[0], before[1], state[2])
-            traced.steps[-1] = Step(place, emitted.value, state)
-        else:
-            traced.steps.append(Step(place, emitted.value, state))
-        traced.last = link
-
-    def _traced(self, key_bytes: bytes) -> Traced | None:
-        if key_bytes not in self._of_key:
-            key = self._wanted.of_bytes(key_bytes)
-            traced = self._of_key[key_bytes] = None if key is None else self._found.traced[key]
-            if traced is not None:
-                traced.key_bytes = key_bytes
-        return self._of_key[key_bytes]
-
-
 def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputRecord]) -> bool:
     """Whether these records alone, in the version's order, make this row."""
     found: bytes | None = None
@@ -245,7 +202,7 @@ def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputR
     def look() -> None:
         nonlocal found
         for emitted in interpreter.outputs:
-            if emitted.topic != side.output_topic or emitted.key is None:
+            if emitted.topic != side.codec.topic or emitted.key is None:
                 continue
             if emitted.key not in is_wanted:
                 (columns,), _ = side.codec.decode([emitted.key], [None])
@@ -264,16 +221,15 @@ def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputR
 
 
 class _Wanted:
-    """Selects the records of the requested keys."""
+    """Selects the records of the requested keys, and records their results in `traced`."""
 
     def __init__(self, side: Side, keys: Sequence[Key], points: RekeyPoints) -> None:
         self._side = side
         self._by_place = {place_of(key): key for key in keys}
+        self.traced = {key: Traced() for key in keys}
+        self._of_key: dict[bytes, Traced | None] = {}
         self._known: dict[Any, tuple[Key, ...]] = {}
         self.passed: set[Key] = set()
-        sink = side.topology.node(OUTPUT).operator
-        assert isinstance(sink, Sink)
-        self._serde = sink.key or natural
         self._windows: list[tuple[int, int]] = []
         if points.is_windowed:
             windows = [key[-2:] for key in keys]
@@ -283,14 +239,33 @@ class _Wanted:
                 points = RekeyPoints(sees_time=True)
         self.points = points
 
+    def on_result(self, emitted: Emitted, place: Place | None, link: Link) -> None:
+        key_bytes = emitted.key
+        if emitted.topic != self._side.codec.topic or key_bytes is None:
+            return
+        if key_bytes not in self._of_key:
+            key = self.of_bytes(key_bytes)
+            self._of_key[key_bytes] = None if key is None else self.traced[key]
+        traced = self._of_key[key_bytes]
+        if traced is None:
+            return
+        traced.key_bytes = key_bytes
+        state = _state_of(link)
+        if traced.steps and place is not None and traced.steps[-1].place == place:
+            before = traced.steps[-1].state
+            if state is not None and before is not None and state[0] == before[0]:
+                state = (state[0], before[1], state[2])
+            traced.steps[-1] = Step(place, emitted.value, state)
+        else:
+            traced.steps.append(Step(place, emitted.value, state))
+        traced.last = link
+
     def of_bytes(self, key: bytes) -> Key | None:
         (columns,), _ = self._side.codec.decode([key], [None])
         return self._by_place.get(place_of(columns))
 
-    def is_wanted(self, node: Node, record: Record) -> bool:
-        if record.key is None:
-            return False
-        found = self._found(record.key)
+    def is_wanted(self, key: Any) -> bool:
+        found = self._found(key)
         self.passed.update(found)
         return bool(found)
 
@@ -310,12 +285,9 @@ class _Wanted:
             return found
 
     def _keys_of(self, key: Any) -> tuple[Key, ...]:
-        topic = self._side.output_topic
-        if self._windows:
-            written = [self._serde.serialize(topic, Windowed(key, *window)) for window in self._windows]
-        else:
-            written = [self._serde.serialize(topic, key)]
-        found = (self.of_bytes(each) for each in written)
+        codec = self._side.codec
+        written = [Windowed(key, *window) for window in self._windows] or [key]
+        found = (self.of_bytes(codec.key_serde.serialize(codec.topic, each)) for each in written)
         return tuple(each for each in found if each is not None)
 
 

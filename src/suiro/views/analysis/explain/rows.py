@@ -12,38 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from suiro.lineage import InputRecord, Log, Place, source_of
-from suiro.streams.operators.context import TaskSettings
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.topology.nodes import Source
-from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.compare.values import ABSENT, Columns, Comparator, columns_of, is_number, plain
-from suiro.views.analysis.explain.kinds import Group, RowEffect, Sorted, sort_records
+from suiro.views.analysis.explain.kinds import Group, RowEffect, sort_records, traits_of
 from suiro.views.analysis.explain.path import Path, Stop, parted, paths_of, shown
 from suiro.views.analysis.explain.replay import Key, Replay, RowKey, Side, Traced, replay, reproduces
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
-from suiro.views.analysis.explain.traits import traits_of
-from suiro.views.definition import RowCodec, VersionSpec
 
 EXAMPLES = 3
 KINDS = 6
 TRAITS_LOOK_AT = 100_000
 PATH_RECORDS_MAX = 2_000
 COLUMNS_SHOWN = 6
-
-
-def side_of(spec: VersionSpec, topology: Topology, rows: Mapping[Key, str | None] | None = None) -> Side:
-    """`topology`: from `spec.topology_of`. `rows`: the rows in the version's store, as of the cut."""
-    return Side(
-        version=spec.version,
-        topology=topology,
-        codec=RowCodec(topology, spec.key),
-        rows=rows or {},
-        settings=TaskSettings(
-            on_processing_error=spec.settings.get("on.processing.error", "fail"),
-            application_id=spec.application_id,
-        ),
-        on_deserialization_error=spec.settings.get("on.deserialization.error", "fail"),
-    )
 
 
 def explain(keys: Sequence[Key], old: Side, new: Side, log: Log, comparator: Comparator) -> list[Explanation]:
@@ -104,10 +85,10 @@ class _Case:
             self._row_effects(self._old, set(named), rows_after[0]),
             self._row_effects(self._new, set(named), rows_after[1]),
         )
-        sides = sort_records(named, *row_effects)
+        groups, alike, read = sort_records(named, *row_effects)
         first = self._parting(named, rows_after) if differences else None
         numbers = {place: number for number, place in enumerate(named, 1)}
-        chosen = list(dict.fromkeys(p for group in sides.groups[:KINDS] for p in group.places[:EXAMPLES]))
+        chosen = list(dict.fromkeys(p for group in groups[:KINDS] for p in group.places[:EXAMPLES]))
         if first is not None and first not in chosen:
             chosen.append(first)
         paths = [self._paths(run, chosen, named) for run in self._runs]
@@ -124,12 +105,12 @@ class _Case:
             named=tuple(named),
             old_records=len(old.sources() & set(named)),
             new_records=len(new.sources() & set(named)),
-            alike=len(sides.alike),
-            read=len(sides.read),
+            alike=len(alike),
+            read=len(read),
             parting=None if first is None else decided[first],
-            kind_of_parting=next((n for n, group in enumerate(sides.groups[:KINDS]) if first in group.places), None),
-            kinds=tuple(self._kind(group, sides, decided) for group in sides.groups[:KINDS]),
-            kinds_left_out=sum(len(group.places) for group in sides.groups[KINDS:]),
+            kind_of_parting=next((n for n, group in enumerate(groups[:KINDS]) if first in group.places), None),
+            kinds=tuple(self._kind(group, groups, alike, decided) for group in groups[:KINDS]),
+            kinds_left_out=sum(len(group.places) for group in groups[KINDS:]),
             is_proven=is_proven,
             matches_store=self._matches_store(rows),
             records_read=max(self._old.read, self._new.read),
@@ -258,22 +239,23 @@ class _Case:
         record = self._records[place]
         old_path, new_path = (side.get(place, Path()) for side in paths)
         old_at, new_at = parted(old_path, new_path)
-        key, value = self._read(record)
         return Decided(
             place=place,
             timestamp=record.timestamp,
-            key=key,
-            value=value,
+            key=shown(self._decoded(record, "key", record.key)),
+            value=shown(self._value(place)),
             number=number,
             old=_turn(row_effects[0].get(place), old_at, old_path),
             new=_turn(row_effects[1].get(place), new_at, new_path),
         )
 
-    def _kind(self, group: Group, sides: Sorted, decided: Mapping[Place, Decided]) -> Kind:
+    def _kind(
+        self, group: Group, groups: Sequence[Group], alike: Sequence[Place], decided: Mapping[Place, Decided]
+    ) -> Kind:
         inside = set(group.places)
         others = [
             place
-            for place in (*sides.alike, *(p for other in sides.groups for p in other.places))
+            for place in (*alike, *(p for other in groups for p in other.places))
             if place[0] == group.topic and place not in inside
         ]
         traits = traits_of(
@@ -303,9 +285,6 @@ class _Case:
     def _value(self, place: Place) -> Any:
         record = self._records[place]
         return self._decoded(record, "value", record.value)
-
-    def _read(self, record: InputRecord) -> tuple[Any, Any]:
-        return shown(self._decoded(record, "key", record.key)), shown(self._value(record.place))
 
     def _decoded(self, record: InputRecord, part: str, data: bytes | None) -> Any:
         if data is None:
