@@ -3,8 +3,9 @@
 The table in `apis` has the APIs and their versions. A handler module is imported, and its messages'
 schema is loaded, when the first request needs it: that keeps the start short.
 
-A handler is a function `handle(exchange, request)`. It returns an `answers.Answer`: the response (a kio
-message, or pieces with file regions), one that comes `Later`, or `NOTHING`.
+A handler is a function of an exchange and a request that has its API's name. It returns an `answers.Answer`: the
+response (a kio message, or pieces with file regions), one that comes `Later`, or `NOTHING`. One that raises
+`RefusedError` refuses the whole request.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import struct
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS, MAY_TAKE_LONG, Api
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, Handler, encode
 from suiro.broker.metrics.request_metrics import StageMetrics
 from suiro.broker.net.connection import BadFrameError, Connection
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.session import ANONYMOUS
 from suiro.protocol import messages
 from suiro.protocol.file_regions import take_question
@@ -156,14 +159,26 @@ class Dispatcher:
         return None
 
     def _handler(self, api: Api) -> Handler:
-        handler: Handler = import_module(f"suiro.broker.handlers.{api.name}").handle
-        self._handlers[api.key] = handler
+        module = import_module(f"suiro.broker.handlers.{api.module}")
+        self._handlers[api.key] = handler = answering(getattr(module, api.name))
         return handler
 
     def _answer_unknown_api_versions(self, connection: Connection, frame: memoryview) -> bool:
         """KIP-511: a client may ask in a version we do not know; it gets version 0, the error and the list."""
-        from suiro.broker.handlers.api_versions import unsupported_version
+        from suiro.broker.handlers.cluster import unsupported_version
 
         response = unsupported_version()
         connection.send(encode(response, int.from_bytes(frame[4:8], "big", signed=True)))
         return True
+
+
+def answering(handler: Handler) -> Handler:
+    """The handler, which answers a request that it refuses as a whole, too."""
+
+    def handle(exchange: Exchange, request: Any) -> Answer:
+        try:
+            return handler(exchange, request)
+        except RefusedError as refusal:
+            return exchange.refused(refusal)
+
+    return handle

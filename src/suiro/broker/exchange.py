@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,11 +13,13 @@ from suiro.broker.answers import NOTHING, Answer, Later, Nothing, RawResponse, R
 from suiro.broker.metrics.request_metrics import RequestMetrics
 from suiro.broker.net.connection import Connection, Piece
 from suiro.broker.net.turns import Steps
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.authorizer import authorized_operations
 from suiro.broker.security.denials import Denials
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
+from suiro.protocol.frame_check import layout
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -28,11 +30,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NO_THROTTLE = timedelta(0)
 _MESSAGE_CHARACTERS = 8000
 """Of an error for the client. With names from its request it may have more bytes than a string on the wire can."""
 OPERATIONS_NOT_ASKED = -(2**31)
 """The authorized operations in an answer to a request that does not ask for them."""
+DENIED = {
+    ResourceType.TOPIC: (ErrorCode.topic_authorization_failed, "Topic authorization failed."),
+    ResourceType.GROUP: (ErrorCode.group_authorization_failed, "Group authorization failed."),
+    ResourceType.CLUSTER: (ErrorCode.cluster_authorization_failed, "Cluster authorization failed."),
+    ResourceType.TRANSACTIONAL_ID: (
+        ErrorCode.transactional_id_authorization_failed,
+        "Transactional Id authorization failed.",
+    ),
+}
+"""Kafka's error for a client that may not do something, by the type of the resource."""
 
 
 class Exchange:
@@ -97,15 +108,21 @@ class Exchange:
     def response_class(self) -> Any:
         return messages.response_class(self.api_key, self.version)
 
-    def make(self, name: str, /, **fields: Any) -> Any:
-        """A nested value of this version's response; fields that the version does not have are left out."""
-        return build(messages.nested(self.response_class, name), **fields)
-
     def response(self, **fields: Any) -> ResponsePayload:
-        """This version's response; fields that the version does not have are left out. `encode` sets the throttle time
-        of a client that went over a quota."""
-        response: ResponsePayload = build(self.response_class, throttle_time=_NO_THROTTLE, **fields)
+        """This version's response, made as `build` says. `encode` sets the throttle time of a client that went over a
+        quota."""
+        response: ResponsePayload = build(self.response_class, fields)
         return response
+
+    def refused(self, refusal: RefusedError) -> ResponsePayload:
+        """The response that refuses the whole request."""
+        assert "error_code" in _field_names(self.response_class)
+        return self.response(error_code=refusal.code, error_message=str(refusal) or None)
+
+    def element(self, array: str, fields: Mapping[str, Any]) -> bytes:
+        """An element of one of the response's arrays, laid out already (`RawResponse.of_results`)."""
+        nested = next(field.nested for field in layout(self.response_class) if field.name == array)
+        return messages.write_value(build(nested, fields))
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the client may do this; a denial is written to the audit log."""
@@ -121,6 +138,15 @@ class Exchange:
     def may_on_cluster(self, operation: Operation) -> bool:
         """The same for the cluster as a whole."""
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def check(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Raises `RefusedError` if the client may not do this."""
+        if not self.may(operation, kind, name):
+            raise RefusedError(*DENIED[kind])
+
+    def check_on_cluster(self, operation: Operation) -> None:
+        """The same for the cluster as a whole."""
+        self.check(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def permits(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """The same without the audit log: for what the answer leaves out, or what another permission allows too."""
@@ -322,10 +348,46 @@ def _field_names(message_class: Any) -> frozenset[str]:
     return frozenset(message_class.__dataclass_fields__)
 
 
-def build(message_class: Any, **fields: Any) -> Any:
-    """An instance from those of `fields` that the class has: one handler serves every version."""
-    names = _field_names(message_class)
-    message = fields.get("error_message")
-    if message is not None and len(message) > _MESSAGE_CHARACTERS:
-        fields["error_message"] = f"{message[:_MESSAGE_CHARACTERS]}..."
-    return message_class(**{name: value for name, value in fields.items() if name in names})
+_ZEROS: dict[str, Any] = {
+    "string": "",
+    "bool": False,
+    "bytes": b"",
+    "error_code": ErrorCode.none,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+    "datetime_i64": datetime.fromtimestamp(0, UTC),
+}
+_GIVEN_BY_KIO = object()
+
+
+@cache
+def _shape(message_class: Any) -> tuple[tuple[str, Any, bool, Any], ...]:
+    """The name, the class of structures, whether it is an array, and the default, of each field."""
+    found = []
+    for field in layout(message_class):
+        default: Any = _GIVEN_BY_KIO
+        if field.required and field.optional:
+            default = None
+        elif field.required:
+            default = () if field.many else _ZEROS.get(field.metadata.get("kafka_type", ""), 0)
+        found.append((field.name, field.nested, field.many, default))
+    return tuple(found)
+
+
+def build(message_class: Any, fields: Mapping[str, Any]) -> Any:
+    """An instance from those of `fields` that the class has: one handler serves every version. Structures in them are
+    mappings too, and a field that is not given has Kafka's default: null, empty or zero."""
+    values = {}
+    for name, nested, many, default in _shape(message_class):
+        value = fields.get(name, default)
+        if value is _GIVEN_BY_KIO:
+            continue
+        if value is not None:
+            if nested is not None:
+                value = tuple([build(nested, one) for one in value]) if many else build(nested, value)
+            elif many:
+                value = tuple(value)
+            elif name == "error_message" and len(value) > _MESSAGE_CHARACTERS:
+                value = f"{value[:_MESSAGE_CHARACTERS]}..."
+        values[name] = value
+    return message_class(**values)

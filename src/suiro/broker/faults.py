@@ -154,7 +154,7 @@ def _late(later: Later, handler: Handler, exchange: Exchange, request: Any) -> N
 def _refuse(rule: Rule, code: ErrorCode, handler: Handler, exchange: Exchange, request: Any) -> Answer:
     """The error for what the rule names. What it does not name is handled, where the answer can take both."""
     refused, rest = _split(exchange.broker, request, rule)
-    answer: Response = _mirror(exchange.response_class, refused, code)
+    answer: Response = build(exchange.response_class, _mirror(exchange.response_class, refused, code))
     if rest is None:
         if exchange.api_key == messages.API_KEYS["metadata"]:
             if hasattr(request, "allow_auto_topic_creation"):
@@ -265,8 +265,9 @@ def _key(topic: Any) -> Any:
     return getattr(topic, "topic_id", None), *(getattr(topic, name, None) for name in _TOPIC_FIELDS)
 
 
-def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
-    """A response that gives `code` to all that the request names: arrays stand for arrays, names for names."""
+def _mirror(response_class: Any, request: Any, code: ErrorCode) -> dict[str, Any]:
+    """The fields of a response that gives `code` to all that the request names: arrays stand for arrays, names for
+    names."""
     fields: dict[str, Any] = {}
     mirrored = False
     for field in layout(response_class):
@@ -274,7 +275,7 @@ def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
             fields[field.name] = code
         elif field.many and field.nested is not None and not mirrored:
             mirrored = True
-            fields[field.name] = tuple(_mirror(field.nested, entry, code) for entry in _entries(request))
+            fields[field.name] = [_mirror(field.nested, entry, code) for entry in _entries(request)]
         elif field.many:
             fields[field.name] = ()
         else:
@@ -283,7 +284,7 @@ def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
                 fields[field.name] = value
             elif field.required:
                 fields[field.name] = None if field.optional else _empty(field.metadata.get("kafka_type", ""))
-    return build(response_class, **fields)
+    return fields
 
 
 def _same_field(name: str, entry: Any) -> Any:

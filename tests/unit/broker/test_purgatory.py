@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from suiro.broker.handlers.shared.purgatory import Delayed
+from suiro.broker.handlers.purgatory import Delayed
 
 
 class Growing:

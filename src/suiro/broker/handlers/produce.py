@@ -21,14 +21,15 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.produced_records import (
+from suiro.broker.handlers.produced_records import (
     RefusedBatch,
+    UnreadableBatchError,
     costs_much,
     is_inspected,
     is_misdated,
+    recompressed,
     refusal_of,
 )
-from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
 from suiro.broker.refusals import RefusedError, shown
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS, Partition, Topic
@@ -107,7 +108,8 @@ class _Write:
 _Answers = dict[Any, dict[int, _Write | _RefusedError]]
 
 
-def handle(exchange: Exchange, request: ProduceRequest) -> Answer:
+def produce(exchange: Exchange, request: ProduceRequest) -> Answer:
+    """Produce: append one record batch to each named partition."""
     if _has_transactional(request) and not (
         request.transactional_id is not None
         and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)

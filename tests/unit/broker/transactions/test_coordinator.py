@@ -14,7 +14,9 @@ from support.logs import open_transaction
 from suiro.broker import Broker
 from suiro.broker.coordination.transactions.admission import is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
-from suiro.broker.handlers import add_offsets_to_txn, txn_offset_commit
+from suiro.broker.handlers.offsets import txn_offset_commit
+from suiro.broker.handlers.transactions import add_offsets_to_txn
+from suiro.broker.refusals import RefusedError
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
@@ -285,7 +287,7 @@ def test_offsets_of_a_transaction_are_refused_for_now_while_their_topic_cannot_b
             broker=broker,
             version=5,
             may=lambda *_: True,
-            make=lambda _, **fields: SimpleNamespace(**fields),
+            check=lambda *_: None,
             response=lambda **fields: SimpleNamespace(**fields),
         )
 
@@ -293,7 +295,8 @@ def test_offsets_of_a_transaction_are_refused_for_now_while_their_topic_cannot_b
             raise StorageError("No space left on device")
 
         broker.topics.create = full  # type: ignore[assignment, method-assign]
-        added: Any = add_offsets_to_txn.handle(exchange, request)
-        committed: Any = txn_offset_commit.handle(exchange, request)
-    assert added.error_code is ErrorCode.coordinator_not_available
-    assert committed.topics[0].partitions[0].error_code is ErrorCode.coordinator_not_available
+        with pytest.raises(RefusedError) as refusal:
+            add_offsets_to_txn(exchange, request)
+        committed: Any = txn_offset_commit(exchange, request)
+    assert refusal.value.code is ErrorCode.coordinator_not_available
+    assert committed.topics[0]["partitions"][0]["error_code"] is ErrorCode.coordinator_not_available

@@ -1,26 +1,31 @@
-"""Checks single records of producers: a missing key in a compacted topic, a timestamp out of range.
+"""Looks into batches of producers: checks their records (a missing key in a compacted topic, a timestamp out of range),
+and converts a batch to the codec of its topic (`compression.type`).
 
 Only here does the node look into batches of producers: if a topic asks for it, and to name the refused records of a
 batch. The codecs are loaded with the first compressed batch. The size of a batch does not tell what that costs, so
-`costs_much` says which ones are checked in a thread.
+`costs_much` says which ones are checked, or compressed again, in a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suiro.config import MAX_LONG
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.log import LogConfig
+from suiro.protocol import compression
 from suiro.protocol.compression import CODEC_NAMES, TooMuchError, decompress
+from suiro.protocol.crc32c import crc32c
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import (
     COMPRESSION_BITS,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
     MIN_RECORD_SIZE,
     BatchHeader,
+    pack_header,
     read_header,
     verify,
 )
@@ -33,8 +38,8 @@ _MAX_TIMESTAMP = slice(35, 43)
 EXPANSION = 16
 """A compressed batch may expand to so many times `max.message.bytes`: a few crafted bytes must not fill the node's
 memory. Nor may it hold more records than an uncompressed one could."""
-
-
+_LZ4_FAST = 9
+"""Kafka's default level, which uses the fast compressor; the other levels use the slow one."""
 AT_ONCE_BYTES = 16 << 10
 """The event loop itself looks into uncompressed batches up to this size: it takes a few milliseconds at most."""
 
@@ -148,3 +153,60 @@ def _garbled(batch: bytes, error: Exception) -> RefusedBatch | None:
             records={},
         )
     return RefusedBatch(code=ErrorCode.invalid_record, message=f"the batch cannot be read: {error}", records={})
+
+
+class UnreadableBatchError(Exception):
+    """The checksum of the batch is right, but its records cannot be read, or are too many."""
+
+    def __init__(self, message: str, code: ErrorCode) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def recompressed(batch: bytes, config: LogConfig) -> bytes:
+    """The same records in the topic's codec. One that the log will refuse anyway comes back as it is.
+
+    They are decompressed and compressed again as bytes, after a check that they are as many as the batch claims.
+    Producers that compress as the topic asks cost nothing. Raises `UnreadableBatchError`.
+    """
+    wanted = config.compression_type
+    if wanted == "producer" or len(batch) > config.max_message_bytes:
+        return batch
+    target = compression.NONE if wanted == "uncompressed" else compression.codec_id(wanted)
+    try:
+        header = read_header(batch)
+        if header.compression == target:
+            return batch
+        verify(batch, 0, header)
+    except CorruptRecordError:
+        return batch
+    try:
+        plain = compression.decompress(
+            header.compression,
+            memoryview(batch)[HEADER_SIZE:],
+            limit=max(len(batch), EXPANSION * config.max_message_bytes),
+        )
+        check_records(plain, header)  # for what it raises
+    except compression.TooMuchError as error:
+        raise UnreadableBatchError(str(error), ErrorCode.message_too_large) from error
+    except CorruptRecordError as error:
+        raise UnreadableBatchError(str(error), ErrorCode.invalid_record) from error
+    records = compression.compress(target, plain, level=_level(target, config))
+    new = replace(
+        header,
+        length=HEADER_SIZE - LOG_OVERHEAD + len(records),
+        attributes=header.attributes & ~COMPRESSION_BITS | target,
+    )
+    return pack_header(new, crc_tail=crc32c(records)) + records
+
+
+def _level(codec: int, config: LogConfig) -> int | None:
+    match codec:
+        case compression.GZIP:
+            return config.compression_gzip_level
+        case compression.LZ4:
+            level = config.compression_lz4_level
+            return None if level == _LZ4_FAST else level
+        case compression.ZSTD:
+            return config.compression_zstd_level
+    return None

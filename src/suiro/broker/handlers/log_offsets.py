@@ -1,7 +1,7 @@
-"""ListOffsets: the first offset at or after a time, or one of the special offsets, such as earliest and latest.
+"""Offsets of logs: ListOffsets, OffsetForLeaderEpoch and DeleteRecords.
 
-A place that came with a later version is UNSUPPORTED_VERSION in an older request. Nothing at or after the reader's
-end (high watermark, or last stable offset) is found by time.
+ListOffsets. A place that came with a later version is UNSUPPORTED_VERSION in an older request. Nothing at or after the
+reader's end (high watermark, or last stable offset) is found by time.
 
 A look-up by time decompresses records, whose header may promise what is not in them, and one in the remote tier waits
 for a store. Both run in threads, and the answer is given when all are done; a batch that cannot be read is an error of
@@ -21,14 +21,16 @@ from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security.acl import Operation, ResourceType
-from suiro.broker.storage.topics import Partition
+from suiro.broker.storage.topics import INTERNAL_TOPICS, Partition
 from suiro.errors import TransientError
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError, TimeLookup
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.request import DeleteRecordsRequest
     from kio.schema.list_offsets.v11.request import ListOffsetsRequest
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
 
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+HIGH_WATERMARK = -1
+"""Of DeleteRecords."""
 
 _SINCE_VERSION = {
     LATEST: 1,
@@ -57,7 +61,8 @@ _Result: TypeAlias = tuple[int, int] | ErrorCode | None
 """(offset, timestamp) of what was found by its time, None, or why the look-up failed."""
 
 
-def handle(exchange: Exchange, request: ListOffsetsRequest) -> Answer:
+def list_offsets(exchange: Exchange, request: ListOffsetsRequest) -> Answer:
+    """ListOffsets: the first offset at or after a time, or one of the special offsets, such as earliest and latest."""
     asked = _asked_by_time(exchange, request)
     if not asked:
         return _answer(exchange, request, {})
@@ -178,7 +183,7 @@ def _answer(exchange: Exchange, request: ListOffsetsRequest, by_time: Mapping[Pa
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     answered: set[TopicPartition] = set()
-    topics = []
+    topics: list[Any] = []
     for topic in request.topics:
         allowed = exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         partitions = []
@@ -193,18 +198,17 @@ def _answer(exchange: Exchange, request: ListOffsetsRequest, by_time: Mapping[Pa
             elif allowed:
                 code, (offset, timestamp) = _one(exchange, *key, entry, read_committed=read_committed, by_time=by_time)
             partitions.append(
-                exchange.make(
-                    "ListOffsetsPartitionResponse",
-                    partition_index=entry.partition_index,
-                    error_code=code,
-                    timestamp=timestamp,
-                    offset=offset,
-                    leader_epoch=_epoch(exchange.broker, *key, entry.timestamp, offset),
-                )
+                {
+                    "partition_index": entry.partition_index,
+                    "error_code": code,
+                    "timestamp": timestamp,
+                    "offset": offset,
+                    "leader_epoch": _epoch(exchange.broker, *key, entry.timestamp, offset),
+                }
             )
         if partitions:
-            topics.append(exchange.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions)))
-    return exchange.response(topics=tuple(topics))
+            topics.append({"name": topic.name, "partitions": partitions})
+    return exchange.response(topics=topics)
 
 
 def _epoch(broker: BrokerContext, topic: str, index: int, timestamp: int, offset: int) -> int:
@@ -257,3 +261,65 @@ def _place(broker: BrokerContext, partition: Partition, timestamp: int, end: int
             latest = timestamp == LATEST_TIERED
             return tier.highest_offset(partition) if latest else tier.earliest_pending_upload(partition), -1
     return _NOWHERE
+
+
+def offset_for_leader_epoch(exchange: Exchange, request: OffsetForLeaderEpochRequest) -> Answer:
+    """OffsetForLeaderEpoch: the end offset of a leader epoch, so that a consumer can detect a truncated log."""
+    # A replica asks with a cluster operation for every topic; a consumer needs each topic's DESCRIBE.
+    is_replica = exchange.may_on_cluster(Operation.CLUSTER_ACTION)
+    topics = []
+    for topic in request.topics:
+        allowed = is_replica or exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        partitions = [_end_of_epoch(exchange.broker, topic.topic, entry, allowed=allowed) for entry in topic.partitions]
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return exchange.response(topics=topics)
+
+
+def _end_of_epoch(broker: BrokerContext, topic: str, entry: Any, *, allowed: bool) -> dict[str, Any]:
+    code, found = ErrorCode.topic_authorization_failed, _NOWHERE
+    partition = broker.topics.partition(topic, entry.partition) if allowed else None
+    if partition is not None:
+        code = partition.check_leader_epoch(entry.current_leader_epoch)
+        if code is ErrorCode.none:
+            found = partition.log.end_offset_for_epoch(entry.leader_epoch) or _NOWHERE
+    elif allowed:
+        code = ErrorCode.unknown_topic_or_partition
+    return {"error_code": code, "partition": entry.partition, "leader_epoch": found[0], "end_offset": found[1]}
+
+
+def delete_records(exchange: Exchange, request: DeleteRecordsRequest) -> Answer:
+    """DeleteRecords: moves the start offset of a partition."""
+    topics: list[dict[str, Any]] = []
+    for topic in request.topics:
+        allowed = exchange.may(Operation.DELETE, ResourceType.TOPIC, topic.name)
+        partitions = []
+        for entry in topic.partitions:
+            code, start = ErrorCode.topic_authorization_failed, -1
+            if allowed:
+                code, start = _delete(exchange.broker, topic.name, entry.partition_index, entry.offset)
+            partitions.append({"partition_index": entry.partition_index, "low_watermark": start, "error_code": code})
+        topics.append({"name": topic.name, "partitions": partitions})
+    return exchange.response(topics=topics)
+
+
+def _delete(broker: BrokerContext, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
+    """(error, the partition's new start)."""
+    partition = broker.topics.partition(topic, index)
+    if partition is None:
+        return ErrorCode.unknown_topic_or_partition, -1
+    if topic in INTERNAL_TOPICS:
+        return ErrorCode.invalid_topic_exception, -1
+    log = partition.log
+    if log.config.compacted and not log.config.deletes_old_segments:
+        return ErrorCode.policy_violation, -1
+    offset = log.high_watermark if offset == HIGH_WATERMARK else offset
+    if offset < 0:
+        return ErrorCode.offset_out_of_range, -1
+    start = log.log_start_offset
+    try:
+        log.retention.delete_records_before(offset)
+    except LogError as error:
+        return error.code, -1
+    if log.log_start_offset != start:
+        partition.grown()  # Fetch sessions tell their clients the new start.
+    return ErrorCode.none, log.log_start_offset

@@ -1,4 +1,4 @@
-"""SaslAuthenticate: one message of a login, and its response.
+"""Logins: SaslHandshake selects a mechanism, SaslAuthenticate carries one message of a login, and its response.
 
 A login that fails is answered after `connection.failed.authentication.delay.ms`, which slows guessing down, and
 then the connection closes. Until then the connection waits and costs nothing.
@@ -11,11 +11,11 @@ import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.answers import Answer, Later, Response
+from suiro.broker.answers import Answer, Later
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.net.connection import BadFrameError, Connection
-from suiro.broker.refusals import on_one_line
+from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.security.logins import Login
 from suiro.broker.security.sasl import LoginRefusedError
 from suiro.broker.security.session import Session
@@ -23,16 +23,51 @@ from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
-
+    from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
 audit = logging.getLogger("suiro.audit")
 
+_SHORTEST_RENEWAL_MS = 1000
+"""As Kafka: a client does not log in again sooner than that."""
 
-def handle(exchange: Exchange, request: SaslAuthenticateRequest) -> Answer:
+
+def sasl_handshake(exchange: Exchange, request: SaslHandshakeRequest) -> Answer:
+    """SaslHandshake: the client selects a mechanism."""
+    connection = exchange.connection
+    login = connection.sasl
+    assert login is None or isinstance(login, Login)
+    now_ms = exchange.broker.clock.monotonic_ms()
+    if connection.authenticated and not (login is not None and _may_renew(login, now_ms)):
+        raise RefusedError(ErrorCode.illegal_sasl_state)
+    if login is not None and login.server is not None:
+        response = exchange.response(error_code=ErrorCode.illegal_sasl_state)
+        return _refuse(exchange, response, "it chose a mechanism twice")
+    logins = exchange.broker.logins.of(connection.session.listener)
+    mechanisms = logins.mechanisms
+    if request.mechanism not in mechanisms:
+        response = exchange.response(error_code=ErrorCode.unsupported_sasl_mechanism, mechanisms=mechanisms)
+        return _refuse(exchange, response, f"there is no SASL mechanism {request.mechanism!r} here")
+    connection.authenticated = False
+    connection.sasl = Login(
+        mechanism=request.mechanism,
+        server=logins.server(request.mechanism),
+        began_ms=now_ms,
+        bare=exchange.version == 0,
+        renews=None if login is None else (login.mechanism, login.principal),
+    )
+    return exchange.response(mechanisms=mechanisms)
+
+
+def _may_renew(login: Login, now_ms: int) -> bool:
+    return login.expires and (login.renews is None or now_ms - login.began_ms >= _SHORTEST_RENEWAL_MS)
+
+
+def sasl_authenticate(exchange: Exchange, request: SaslAuthenticateRequest) -> Answer:
+    """SaslAuthenticate: one message of a login, and its response."""
     connection = exchange.connection
     if connection.authenticated:
         message = "SaslAuthenticate request received after successful authentication"
-        return _response(exchange, code=ErrorCode.illegal_sasl_state, message=message)
+        raise RefusedError(ErrorCode.illegal_sasl_state, message)
     login = connection.sasl
     if not isinstance(login, Login) or login.server is None:
         raise BadFrameError("a SaslAuthenticate request came before the mechanism was chosen")
@@ -46,9 +81,9 @@ def handle(exchange: Exchange, request: SaslAuthenticateRequest) -> Answer:
         told = refusal.told or (
             f"Authentication failed during {which} due to invalid credentials with SASL mechanism {login.mechanism}"
         )
-        response = _response(exchange, code=ErrorCode.sasl_authentication_failed, message=told)
-        return refuse(exchange, response, f"{login.mechanism}: {refusal}")
-    return _response(exchange, token=token, lifetime_ms=lifetime_ms or 0)
+        response = exchange.response(error_code=ErrorCode.sasl_authentication_failed, error_message=told)
+        return _refuse(exchange, response, f"{login.mechanism}: {refusal}")
+    return exchange.response(auth_bytes=token, session_lifetime=timedelta(milliseconds=lifetime_ms or 0))
 
 
 def _finish(broker: BrokerContext, connection: Connection, login: Login) -> int | None:
@@ -90,7 +125,7 @@ def _end_later(broker: BrokerContext, connection: Connection, login: Login, life
     broker.loop.call_later(lifetime_ms / 1000, end)
 
 
-def refuse(exchange: Exchange, response: Any, reason: str) -> Later:
+def _refuse(exchange: Exchange, response: Any, reason: str) -> Later:
     """Answer a login that failed, after the delay, and close."""
     broker = exchange.broker
     later = Later()
@@ -107,19 +142,3 @@ def refuse(exchange: Exchange, response: Any, reason: str) -> Later:
     delay_ms = broker.settings.connection_failed_authentication_delay_ms
     broker.loop.call_later(delay_ms / 1000, answer)
     return later
-
-
-def _response(
-    exchange: Exchange,
-    *,
-    code: ErrorCode = ErrorCode.none,
-    message: str | None = None,
-    token: bytes = b"",
-    lifetime_ms: int = 0,
-) -> Response:
-    return exchange.response(
-        error_code=code,
-        error_message=message,
-        auth_bytes=token,
-        session_lifetime=timedelta(milliseconds=lifetime_ms),
-    )
