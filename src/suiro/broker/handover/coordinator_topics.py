@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions.records import decode_value, encode_value
 from suiro.broker.coordination.transactions.state import Transaction
 from suiro.broker.storage import system_log
@@ -157,7 +156,7 @@ def _write(entries: Iterable[_Entry], targets: Targets) -> None:
     by_target: dict[int, list[_Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.kept.offset):
         if entry.kept.value is not None or entry.producer is not None:
-            index = partition_for(entry.kept.owner, targets.count)
+            index = system_log.partition_for(entry.kept.owner, targets.count)
             by_target.setdefault(index, []).append(entry)
     for index, found in by_target.items():
         for producer, together in groupby(found, key=lambda entry: entry.producer):

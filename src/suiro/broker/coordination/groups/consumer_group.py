@@ -53,7 +53,6 @@ from suiro.broker.coordination.groups.member_timers import MemberTimers
 from suiro.broker.coordination.groups.reconciliation import reconcile
 from suiro.broker.coordination.groups.regexes import ResolvedRegex
 from suiro.broker.coordination.groups.targets import hash_topics, new_target, preferred_assignor, topic_ids
-from suiro.broker.coordination.java_hashes import hash_order, string_hash
 from suiro.broker.refusals import RefusedError
 from suiro.protocol.messages import ErrorCode
 
@@ -505,14 +504,13 @@ class ConsumerGroup:
         target = new_target(
             members,
             before={**self.target, updated.member_id: self._target_of(updated)},
-            assigned=self.target.values(),
             regexes=self.regexes,
             image=at.image,
             default_assignor=at.limits.assignors[0],
         )
         changes: list[ConsumerRecord] = [
             Target(member_id, target.get(member_id, {}))
-            for member_id in hash_order(members, string_hash)
+            for member_id in members
             if target.get(member_id, {}) != self.target.get(member_id)
         ]
         changes.append(TargetEpoch(group_epoch, at.now_ms))

@@ -31,7 +31,6 @@ from suiro.broker.coordination.groups.offset_edge import GroupOffsets
 from suiro.broker.coordination.groups.offsets import CommittedOffset
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
-from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
@@ -200,7 +199,7 @@ class GroupCoordinator:
             topic = self._host.internal_topic(OFFSETS_TOPIC)
         except StorageError as error:
             raise RefusedError(ErrorCode.coordinator_not_available, str(error)) from error
-        return topic.partitions[partition_for(group_id, len(topic.partitions))]
+        return topic.partitions[system_log.partition_for(group_id, len(topic.partitions))]
 
     def make_simple(self, group_id: str) -> None:
         """Offsets alone make a group too: a classic one without members and without a record of its own."""

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions import records, state
 from suiro.broker.coordination.transactions.markers import end_offsets, write_marker
 from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
@@ -278,7 +277,7 @@ class TransactionCoordinator:
 
     def _partition_of(self, transactional_id: str) -> Partition:
         partitions = self._host.internal_topic(TRANSACTIONS_TOPIC).partitions
-        return partitions[partition_for(transactional_id, len(partitions))]
+        return partitions[system_log.partition_for(transactional_id, len(partitions))]
 
     def _complete(self, transaction: Transaction) -> None:
         """Write the marker into every partition of the transaction, then say so in the log.
