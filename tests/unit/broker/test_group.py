@@ -20,7 +20,7 @@ from suiro.broker.coordination.groups.records import (
     GroupKey,
     OffsetKey,
     OffsetValue,
-    decode_group_value,
+    decode_group,
     decode_key,
     decode_offset_value,
     encode_group_key,
@@ -276,11 +276,10 @@ def test_group_records_come_back() -> None:
     world = World()
     world.stable(2)
     world.group.changed_ms = 5
-    value = decode_group_value(encode_group_value(world.group))
-    restored = Group(group_id="g", limits=GroupLimits(), generation=value.generation, protocol="range")
-    restored.restore(value.members, now=0)
+    restored = decode_group("g", encode_group_value(world.group), limits=GroupLimits(), now=0)
     assert decode_key(encode_group_key("g")) == GroupKey(group="g")
-    assert (value.protocol_type, value.protocol, value.leader) == ("consumer", "range", "m1")
+    assert (restored.protocol_type, restored.protocol, restored.leader) == ("consumer", "range", "m1")
+    assert (restored.generation, restored.changed_ms) == (world.group.generation, 5)
     assert restored.state is GroupState.STABLE
     assert {m.member_id: m.assignment for m in restored.members.values()} == {"m1": b"part1", "m2": b"part2"}
 

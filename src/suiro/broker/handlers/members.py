@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.coordination.groups.consumer_edge import new_member_id
-from suiro.broker.coordination.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LEAVING_EPOCH
-from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.consumer_member import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    STATIC_LEAVING_EPOCH,
+    Heartbeat,
+)
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms

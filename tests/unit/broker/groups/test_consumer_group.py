@@ -8,8 +8,7 @@ import pytest
 from support.consumer_groups import Consumer, GroupWorld
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
-from suiro.broker.coordination.groups.consumer_member import MemberState
-from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.consumer_member import Heartbeat, MemberState
 from suiro.broker.refusals import RefusedError
 
 

@@ -15,7 +15,7 @@ from support import brokers
 from suiro.broker import Broker
 from suiro.broker.coordination.groups import group as group_module
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
-from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.consumer_member import Heartbeat
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore

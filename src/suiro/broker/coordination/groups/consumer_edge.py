@@ -9,18 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from suiro.broker.coordination.groups import classic_members, consumer_records
+from suiro.broker.coordination.groups import consumer_records, migration
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import (
     JOINING_EPOCH,
     STATIC_LEAVING_EPOCH,
-    ConsumerMember,
-)
-from suiro.broker.coordination.groups.consumer_messages import (
     ConsumerGroupLimits,
+    ConsumerMember,
     Heartbeat,
     HeartbeatReply,
     Moment,
+    ResolvedRegex,
 )
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupState
@@ -28,7 +27,7 @@ from suiro.broker.coordination.groups.group_memory import classic_size, subscrip
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.migration import check_upgrade, downgraded, goes_down, upgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
-from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
+from suiro.broker.coordination.groups.regexes import matching_topics
 from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage.topics import TopicRegistry
 from suiro.log.checkpoints import id_text
@@ -151,9 +150,6 @@ class ConsumerGroups:
     def _check_memory(self, group: ConsumerGroup, request: Heartbeat) -> None:
         if request.topic_names is None and request.topic_regex is None:
             return
-        known = request.member_id
-        if known not in group.members and request.instance_id is not None:
-            known = group.static_ids.get(request.instance_id, known)
         names = (
             request.member_id,
             request.instance_id,
@@ -162,7 +158,8 @@ class ConsumerGroups:
             request.topic_regex,
         )
         after = classic_size((), *names) + subscription_size(request.topic_names or ())
-        self._coordinator.check_memory(group.group_id, before=group.sizes.of(known), after=after)
+        before = group.held_for(request.member_id, request.instance_id)
+        self._coordinator.check_memory(group.group_id, before=before, after=after)
 
     # Members of the classic protocol
 
@@ -175,7 +172,7 @@ class ConsumerGroups:
             waiter(JoinReply(token=waiter, code=ErrorCode.member_id_required, member_id=member_id))
             return
         at = self._moment(group.group_id)
-        records, member = classic_members.join(group, request, member_id=member_id, at=at)
+        records, member = migration.join_classic(group, request, member_id=member_id, at=at)
         self._commit(group, records)
         now = self._coordinator.now()
         group.keep_alive(member_id, at=at, now=now)
@@ -195,7 +192,7 @@ class ConsumerGroups:
     def sync_classic(self, group: ConsumerGroup, request: SyncRequest, waiter: Callable[[SyncReply], None]) -> None:
         member_id = request.member_id
         try:
-            assignment = classic_members.sync(group, request, at=self._moment(group.group_id))
+            assignment = migration.sync_classic(group, request, at=self._moment(group.group_id))
         except RefusedError as refusal:
             if refusal.code is ErrorCode.rebalance_in_progress:
                 self._expect_join(group, member_id)
@@ -217,7 +214,7 @@ class ConsumerGroups:
         self, group: ConsumerGroup, *, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         try:
-            member, must_join = classic_members.heartbeat(
+            member, must_join = migration.heartbeat_classic(
                 group, member_id=member_id, instance_id=instance_id, generation=generation
             )
         except RefusedError as refusal:
@@ -230,7 +227,7 @@ class ConsumerGroups:
 
     def leave_classic(self, group: ConsumerGroup, *, member_id: str, instance_id: str | None) -> ErrorCode:
         try:
-            found = classic_members.leaving(group, member_id=member_id, instance_id=instance_id)
+            found = migration.leaving_classic(group, member_id=member_id, instance_id=instance_id)
             self._fence(group, [found])
         except RefusedError as refusal:
             return refusal.code

@@ -23,19 +23,17 @@ from suiro.broker.coordination.groups.consumer_member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
+    ConsumerGroupLimits,
     ConsumerMember,
+    Heartbeat,
+    HeartbeatReply,
     MemberState,
+    Moment,
     Partitions,
+    ResolvedRegex,
     TopicImage,
     has_all,
     without_epochs,
-)
-from suiro.broker.coordination.groups.consumer_messages import (
-    ConsumerGroupLimits,
-    Heartbeat,
-    HeartbeatReply,
-    Moment,
-    Outcome,
 )
 from suiro.broker.coordination.groups.consumer_records import (
     ConsumerRecord,
@@ -47,11 +45,10 @@ from suiro.broker.coordination.groups.consumer_records import (
     TargetEpoch,
     TopicMetadata,
 )
-from suiro.broker.coordination.groups.consumer_regexes import add_to, change_regex, regexes_to_resolve
-from suiro.broker.coordination.groups.group_memory import ConsumerSizes
+from suiro.broker.coordination.groups.group_memory import consumer_size
 from suiro.broker.coordination.groups.member_timers import MemberTimers
 from suiro.broker.coordination.groups.reconciliation import reconcile
-from suiro.broker.coordination.groups.regexes import ResolvedRegex
+from suiro.broker.coordination.groups.regexes import add_to, change_regex, regexes_to_resolve
 from suiro.broker.coordination.groups.targets import hash_topics, new_target, preferred_assignor, topic_ids
 from suiro.broker.refusals import RefusedError
 from suiro.protocol.messages import ErrorCode
@@ -68,6 +65,15 @@ class ConsumerGroupState(Enum):
     STABLE = "Stable"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Write `records`, `apply` them, answer. `resolve`: regular expressions whose topics are to be found."""
+
+    records: tuple[ConsumerRecord, ...]
+    reply: HeartbeatReply
+    resolve: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroup:
     group_id: str
@@ -80,7 +86,8 @@ class ConsumerGroup:
     static_ids: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     timers: MemberTimers = field(default_factory=MemberTimers)
-    sizes: ConsumerSizes = field(default_factory=ConsumerSizes)
+    held_bytes: int = 0
+    """Memory of its members."""
     is_resolving: bool = False
     _owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
     _name_counts: Counter[str] = field(default_factory=Counter)
@@ -160,6 +167,12 @@ class ConsumerGroup:
                 f"Member {member_id} is not a member of group {self.group_id}.",
             )
         return member
+
+    def held_for(self, member_id: str, instance_id: str | None) -> int:
+        """Bytes that the member of a request holds already."""
+        if member_id not in self.members and instance_id is not None:
+            member_id = self.static_ids.get(instance_id, member_id)
+        return consumer_size(self.members[member_id]) if member_id in self.members else 0
 
     # Requests
 
@@ -385,6 +398,7 @@ class ConsumerGroup:
                 self.static_ids[member.instance_id] = member.member_id
             elif self.static_ids.get(member.instance_id) == member.member_id:
                 del self.static_ids[member.instance_id]
+        self.held_bytes += by * consumer_size(member)
         for name in member.topic_names:
             add_to(self._name_counts, name, by)
         if member.topic_regex:

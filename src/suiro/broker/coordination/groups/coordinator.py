@@ -1,7 +1,7 @@
 """The group coordinator: every group by its id, what is written about them, and their timers.
 
 Its state is in `__consumer_offsets`, which a start replays. A group has one of two protocols. The effects of the
-classic one (`group`) are carried out here, the new one in `consumer_edge`, offsets in `offset_edge`. All write through
+classic one (`group`) are carried out here, the new one in `consumer_edge`, offsets in `offsets`. All write through
 `write` before a client gets an answer.
 """
 
@@ -27,8 +27,7 @@ from suiro.broker.coordination.groups.group_messages import (
     SyncReply,
     SyncRequest,
 )
-from suiro.broker.coordination.groups.offset_edge import GroupOffsets
-from suiro.broker.coordination.groups.offsets import CommittedOffset
+from suiro.broker.coordination.groups.offsets import CommittedOffset, GroupOffsets
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
 from suiro.broker.refusals import RefusedError, on_one_line
@@ -111,18 +110,7 @@ class GroupCoordinator:
                 if record.value is None:
                     self.groups.pop(key.group, None)
                     return
-                restored = records.decode_group_value(record.value)
-                group = Group(
-                    group_id=key.group,
-                    limits=self.limits,
-                    generation=restored.generation,
-                    protocol_type=restored.protocol_type or None,
-                    protocol=restored.protocol,
-                    leader=restored.leader,
-                    changed_ms=restored.changed_ms,
-                )
-                group.restore(restored.members, now=now)
-                self.groups[key.group] = group
+                self.groups[key.group] = records.decode_group(key.group, record.value, limits=self.limits, now=now)
             case None:
                 found = consumer_records.decode(record.key or b"", record.value)
                 if found is not None:
@@ -255,13 +243,8 @@ class GroupCoordinator:
 
     def measure(self, group_id: str) -> None:
         """Count what the group keeps in memory now."""
-        match self.groups.get(group_id):
-            case Group() as group:
-                self.memory.hold(group_id, group.held_bytes)
-            case ConsumerGroup() as group:
-                self.memory.hold(group_id, group.sizes.measure(group.members.values()))
-            case None:
-                self.memory.hold(group_id, 0)
+        group = self.groups.get(group_id)
+        self.memory.hold(group_id, 0 if group is None else group.held_bytes)
 
     def check_memory(self, group_id: str, *, before: int, after: int) -> None:
         """Raises `RefusedError` if a member of `before` bytes cannot have `after`."""
@@ -296,7 +279,7 @@ class GroupCoordinator:
         if isinstance(group, Group):
             before = group.held_for(request)
         elif group is not None:
-            before = group.sizes.of(request.member_id)
+            before = group.held_for(request.member_id, request.instance_id)
         self.check_memory(group_id, before=before, after=request.size)
         if isinstance(group, ConsumerGroup):
             if group.members:

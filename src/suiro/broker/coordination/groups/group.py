@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from suiro.broker.coordination.groups.group_member import Member
+from suiro.broker.coordination.groups.group_member import Member, PendingMembers, size_of
 from suiro.broker.coordination.groups.group_messages import (
     Effect,
     JoinReply,
@@ -32,7 +32,6 @@ from suiro.broker.coordination.groups.group_messages import (
     SyncRequest,
     Token,
 )
-from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
 from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import ErrorCode
 

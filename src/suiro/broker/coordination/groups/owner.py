@@ -1,4 +1,4 @@
-"""The group coordinator as its parts (`consumer_edge`, `offset_edge`) see it. It owns the groups."""
+"""The group coordinator as its parts (`consumer_edge`, `offsets`) see it. It owns the groups."""
 
 from __future__ import annotations
 

@@ -22,8 +22,7 @@ from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 from uuid import UUID
 
-from suiro.broker.coordination.groups.consumer_member import ConsumerMember, Partitions, TopicImage
-from suiro.broker.coordination.groups.regexes import ResolvedRegex
+from suiro.broker.coordination.groups.consumer_member import ConsumerMember, Partitions, ResolvedRegex, TopicImage
 
 Assignment: TypeAlias = Mapping[str, Partitions]
 
