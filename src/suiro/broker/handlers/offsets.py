@@ -10,7 +10,6 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups import CommittedOffset
 from suiro.broker.coordination.groups.records import OffsetValue
-from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
@@ -156,9 +155,8 @@ def _check_in_transaction(
         offsets = broker.groups.partition_of(request.group_id)
     except RefusedError as refusal:
         return refusal.code
-    if not is_open_in(offsets, request.producer_id, request.producer_epoch):
-        code = admit_writes(
-            broker.transactions,
+    if not offsets.has_open_transaction(request.producer_id, request.producer_epoch):
+        code = broker.transactions.admit(
             request.transactional_id,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import NOTHING, Answer, Nothing, RawResponse
 from suiro.broker.context import BrokerContext
-from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.produced_records import (
@@ -351,7 +350,7 @@ def _refused_by_transaction(
             continue
         epoch = int.from_bytes(batch[_PRODUCER_EPOCH], "big", signed=True)
         producers.add((producer_id, epoch))
-        if not is_open_in(write.partition, producer_id, epoch):
+        if not write.partition.has_open_transaction(producer_id, epoch):
             asking.append(write)
     if len(producers) > 1:
         every = ((write.partition.topic, write.partition.index) for write in writes)
@@ -361,8 +360,7 @@ def _refused_by_transaction(
     ((producer_id, epoch),) = producers
     version = V2 if exchange.version >= 12 else V1
     assert request.transactional_id is not None, "a transactional batch without an id was refused before"
-    codes = admit_writes(
-        exchange.broker.transactions,
+    codes = exchange.broker.transactions.admit(
         request.transactional_id,
         producer_id=producer_id,
         producer_epoch=epoch,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.coordination.transactions.markers import write_marker
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
 from suiro.broker.exchange import DENIED, Exchange
 from suiro.broker.handlers import whole_ms
@@ -281,8 +280,7 @@ def _mark(broker: BrokerContext, marker: Any, topic: str, index: int) -> ErrorCo
     if partition is None:
         return ErrorCode.unknown_topic_or_partition
     try:
-        write_marker(
-            broker,
+        broker.transactions.write_marker(
             partition,
             commit=marker.transaction_result,
             producer_id=marker.producer_id,

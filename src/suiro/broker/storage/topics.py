@@ -78,6 +78,11 @@ class Partition:
             for wake in list(self.waiters.values()):
                 wake()
 
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this producer's transaction is open here, under this epoch."""
+        entry = self.log.producer(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0 and entry.producer_epoch == producer_epoch
+
     def check_leader_epoch(self, named: int) -> ErrorCode:
         """The code for a request that names the leader epoch it knows (-1: none)."""
         current = self.log.leader_epoch

@@ -12,7 +12,6 @@ from support.brokers import started
 from support.logs import open_transaction
 
 from suiro.broker import Broker
-from suiro.broker.coordination.transactions.admission import is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
 from suiro.broker.handlers.offsets import txn_offset_commit
 from suiro.broker.handlers.transactions import add_offsets_to_txn
@@ -186,11 +185,11 @@ def test_a_transaction_is_open_in_a_partition_for_its_own_epoch(tmp_path: Path) 
         broker.create_topic("t")
         producer_id, epoch = write(broker, "id", "t")
         partition = partition_of(broker, "t")
-        assert is_open_in(partition, producer_id, epoch)
-        assert not is_open_in(partition, producer_id, epoch + 1)
-        assert not is_open_in(partition, producer_id + 1, epoch)
+        assert partition.has_open_transaction(producer_id, epoch)
+        assert not partition.has_open_transaction(producer_id, epoch + 1)
+        assert not partition.has_open_transaction(producer_id + 1, epoch)
         end(broker, "id", (producer_id, epoch))
-        assert not is_open_in(partition, producer_id, epoch + 1)
+        assert not partition.has_open_transaction(producer_id, epoch + 1)
 
 
 def test_unused_ids_and_producers_are_forgotten(tmp_path: Path) -> None:
@@ -237,8 +236,6 @@ def test_many_unused_ids_are_forgotten_with_few_writes(tmp_path: Path) -> None:
 
 
 def test_verification_can_be_switched_off(tmp_path: Path) -> None:
-    from suiro.broker.coordination.transactions.admission import admit_writes
-
     refused = {}
     for setting in ("true", "false"):
         with started(
@@ -248,8 +245,7 @@ def test_verification_can_be_switched_off(tmp_path: Path) -> None:
         ) as broker:
             broker.create_topic("t")
             _, producer_id, epoch = broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS, expected=None)
-            refused[setting] = admit_writes(
-                broker.transactions,
+            refused[setting] = broker.transactions.admit(
                 "id",
                 producer_id=producer_id,
                 producer_epoch=epoch,

@@ -232,21 +232,15 @@ def add_partitions(
     )
 
 
-def check_verifiable(transaction: Transaction | None, *, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Whether partitions can be looked for in this producer's transaction (KIP-890 part 1); then see `verify`."""
-    refusal = _check_producer(transaction, producer_id, producer_epoch)
-    if refusal is not None or transaction is None:
-        return refusal.code if refusal else ErrorCode.invalid_producer_id_mapping
-    return ErrorCode.concurrent_transactions if transaction.state in PREPARED else ErrorCode.none
-
-
 def verify(
     transaction: Transaction | None, *, producer_id: int, producer_epoch: int, partition: TopicPartition
 ) -> ErrorCode:
-    """Whether this producer may write to the partition now."""
-    code = check_verifiable(transaction, producer_id=producer_id, producer_epoch=producer_epoch)
-    if code is not ErrorCode.none or transaction is None:
-        return code
+    """Whether this producer may write to the partition now (KIP-890 part 1)."""
+    refusal = _check_producer(transaction, producer_id, producer_epoch)
+    if refusal is not None or transaction is None:
+        return refusal.code if refusal else ErrorCode.invalid_producer_id_mapping
+    if transaction.state in PREPARED:
+        return ErrorCode.concurrent_transactions
     return ErrorCode.none if partition in transaction.partitions else ErrorCode.transaction_abortable
 
 
