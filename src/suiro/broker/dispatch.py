@@ -15,10 +15,9 @@ import struct
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS, MAY_TAKE_LONG, Api
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange, Handler, encode
+from suiro.broker.exchange import Answer, Exchange, Handler, encode
 from suiro.broker.metrics.request_metrics import StageMetrics
 from suiro.broker.net.connection import BadFrameError, Connection
 from suiro.broker.refusals import RefusedError

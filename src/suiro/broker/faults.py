@@ -13,9 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from suiro.broker.answers import NOTHING, Answer, Later, RawResponse, Response
 from suiro.broker.apis import APIS
-from suiro.broker.exchange import Exchange, Handler, build
+from suiro.broker.exchange import NOTHING, Answer, Exchange, Handler, Later, RawResponse, Response, build
 from suiro.errors import UsageError
 from suiro.protocol import messages
 from suiro.protocol.frame_check import layout

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from suiro.broker.answers import Later
 from suiro.broker.apis import API_VERSIONS_KEY, APIS, IN_STEPS, Api
 from suiro.broker.dispatch import Dispatcher, answering
-from suiro.broker.exchange import encode
+from suiro.broker.exchange import Later, encode
 from suiro.broker.metrics.metrics import Metrics
 from suiro.broker.net.turns import TURN_NS, Turns
 from suiro.broker.refusals import RefusedError

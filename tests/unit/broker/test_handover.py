@@ -17,9 +17,8 @@ from support.logs import NOW_MS, open_log, open_transaction
 from suiro.broker.coordination.groups.records import OffsetValue, encode_offset_key, encode_offset_value
 from suiro.broker.coordination.transactions.records import decode_value, encode_key, encode_value
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
-from suiro.broker.handover.cluster_records import cluster_records
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
-from suiro.broker.handover.metadata_records import BrokerIdentity
+from suiro.broker.handover.metadata_records import BrokerIdentity, cluster_records
 from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.broker.storage import system_log

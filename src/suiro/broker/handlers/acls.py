@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.answers import Answer
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import Answer, Exchange
 from suiro.broker.net.connection import BadFrameError
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import (
@@ -17,8 +16,7 @@ from suiro.broker.security.acl import (
     Permission,
     ResourceType,
 )
-from suiro.broker.security.acl_store import AclStore
-from suiro.broker.security.authorizer import AclAuthorizer
+from suiro.broker.security.authorizer import AclAuthorizer, AclStore
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 

@@ -10,10 +10,9 @@ import re
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange, build
+from suiro.broker.exchange import Answer, Exchange, build
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation
 from suiro.broker.settings.features import SUPPORTED, FeatureUpdate, InvalidUpdateError, UpdateType

@@ -11,22 +11,25 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.answers import Answer, RawResponse, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import DENIED, Exchange
+from suiro.broker.exchange import DENIED, Answer, Exchange, RawResponse, Response
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import (
+    ROOT_LOGGER,
     TYPE_NUMBERS,
     DescribedConfig,
+    LevelChange,
     ResourceKind,
     check_group_configs,
+    check_level,
     describe_cluster_defaults,
     describe_facts,
     describe_group_configs,
+    describe_levels,
     describe_node_configs,
     describe_topic_configs,
+    set_level,
     text_of,
 )
 from suiro.broker.settings.dynamic_settings import Layer
@@ -158,7 +161,7 @@ def _describe(broker: BrokerContext, kind: ResourceKind, name: str) -> list[Desc
             if not name:
                 raise _invalid("Broker id must not be empty")
             _check_node_id(broker, name, kind="Broker", or_empty="")
-            return loggers.describe_levels()
+            return describe_levels()
         case ResourceKind.GROUP:
             if not name:
                 raise _invalid("Group name must not be empty")
@@ -346,25 +349,25 @@ def _list_default(broker: BrokerContext, kind: ResourceKind, name: str) -> str |
 
 def _alter_levels(broker: BrokerContext, name: str, changes: Any, *, validate_only: bool) -> None:
     _check_node_id(broker, name)
-    checked: list[tuple[str, loggers.Change, str | None]] = []
+    checked: list[tuple[str, LevelChange, str | None]] = []
     for change in changes:
         match change.config_operation:
             case _Op.SET:
                 checked.append((change.name, "set", change.value))
             case _Op.DELETE:
-                if change.name == loggers.ROOT:
+                if change.name == ROOT_LOGGER:
                     raise _invalid("Removing the log level of the root logger is not allowed")
                 checked.append((change.name, "delete", None))
             case operation:
                 raise _invalid(f"{_Op(operation).name} operation is not allowed for the BROKER_LOGGER resource")
     try:
         for one in checked:
-            loggers.check_change(*one)
+            check_level(*one)
     except ConfigError as error:
         raise RefusedError(ErrorCode.invalid_config, str(error)) from None
     if not validate_only:
         for one in checked:
-            loggers.apply_change(*one)
+            set_level(*one)
 
 
 def _alter(

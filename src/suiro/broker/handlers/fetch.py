@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro import descriptors
-from suiro.broker.answers import Answer, Later, RawResponse
 from suiro.broker.coordination.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -31,7 +30,7 @@ from suiro.broker.coordination.fetch_sessions import (
     Key,
     Wanted,
 )
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import Answer, Exchange, Later, RawResponse
 from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.purgatory import Delayed
 from suiro.broker.net.connection import Piece

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from suiro.broker.answers import Answer
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupState
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import Answer, Exchange
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 

@@ -17,9 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import Answer, Exchange, Response
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS, Partition
 from suiro.errors import TransientError

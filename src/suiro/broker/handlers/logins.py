@@ -11,9 +11,8 @@ import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.answers import Answer, Later
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import Answer, Exchange, Later
 from suiro.broker.net.connection import BadFrameError, Connection
 from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.security.logins import Login

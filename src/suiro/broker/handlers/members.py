@@ -6,7 +6,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.coordination.groups.consumer_edge import new_member_id
 from suiro.broker.coordination.groups.consumer_member import (
     JOINING_EPOCH,
@@ -15,7 +14,7 @@ from suiro.broker.coordination.groups.consumer_member import (
     Heartbeat,
 )
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import Answer, Exchange, Later, Response
 from suiro.broker.handlers import whole_ms
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation, ResourceType

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from suiro.broker.answers import Answer, RawResponse, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
+from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Answer, Exchange, RawResponse, Response
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS, InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError

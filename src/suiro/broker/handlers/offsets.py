@@ -6,12 +6,11 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import UUID
 
-from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups import CommittedOffset
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.transactions.state import V1, V2
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import Answer, Exchange
 from suiro.broker.handlers import whole_ms
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation, ResourceType

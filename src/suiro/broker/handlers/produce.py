@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.answers import NOTHING, Answer, Nothing, RawResponse
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import NOTHING, Answer, Exchange, Nothing, RawResponse
 from suiro.broker.handlers.produced_records import (
     RefusedBatch,
     UnreadableBatchError,

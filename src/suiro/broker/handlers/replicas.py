@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import DENIED, Exchange
+from suiro.broker.exchange import DENIED, Answer, Exchange
 from suiro.broker.refusals import RefusedError, shown
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import Partition

@@ -12,9 +12,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid4
 
-from suiro.broker.answers import Answer, RawResponse
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import DENIED, Exchange
+from suiro.broker.exchange import DENIED, Answer, Exchange, RawResponse
 from suiro.broker.handlers.replicas import check_replicas, invalid_assignment
 from suiro.broker.quotas.client_quotas import MutationQuota
 from suiro.broker.refusals import RefusedError

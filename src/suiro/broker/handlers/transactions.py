@@ -8,10 +8,9 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
-from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
-from suiro.broker.exchange import DENIED, Exchange
+from suiro.broker.exchange import DENIED, Answer, Exchange, Response
 from suiro.broker.handlers import whole_ms
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType

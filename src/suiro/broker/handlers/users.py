@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import DENIED, Exchange
+from suiro.broker.exchange import DENIED, Answer, Exchange, Response
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER, Alteration, QuotaEntity
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import Operation, ResourceType

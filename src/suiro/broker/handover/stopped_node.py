@@ -16,9 +16,8 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from suiro.broker.handover import metadata_records
-from suiro.broker.handover.cluster_records import cluster_records, producer_ids_from
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
-from suiro.broker.handover.metadata_records import BrokerIdentity
+from suiro.broker.handover.metadata_records import BrokerIdentity, cluster_records, producer_ids_from
 from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.broker.storage.topics import (

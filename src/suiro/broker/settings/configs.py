@@ -1,14 +1,18 @@
-"""Settings as clients see them: those of a topic or a group over those of the node, and where each comes from.
+"""Settings as clients see them: those of a topic or a group over those of the node, and where each comes from; and the
+levels of loggers.
 
 `log_config` gives the settings of a partition; the rest is for DescribeConfigs. The synonyms of a value are all the
-places that give it one, the one in force first.
+places that give it one, the one in force first. Levels have the words of Kafka's (Log4j's), and last until the node
+stops. Kafka's `root` is Python's root logger.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 
 from suiro.broker.refusals import RefusedError
 from suiro.broker.settings.dynamic_settings import (
@@ -359,3 +363,60 @@ def text_of(value: object) -> str:
         case tuple():
             return ",".join(str(item) for item in value)
     return str(value)
+
+
+LevelChange = Literal["set", "delete"]
+
+ROOT_LOGGER = "root"
+_LEVELS = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+
+
+def describe_levels() -> list[DescribedConfig]:
+    """Every logger with the level it works by."""
+    return [
+        DescribedConfig(
+            name=name,
+            value=_word(_logger(name).getEffectiveLevel()),
+            source=Source.LOGGER,
+            kind="UNKNOWN",
+            doc="",
+        )
+        for name in sorted(_names())
+    ]
+
+
+def check_level(name: str, change: LevelChange, level: str | None) -> None:
+    """Raises `ConfigError` where there is no such logger or level."""
+    if name not in _names():
+        raise ConfigError(f"Logger {name} does not exist!")
+    if change == "set" and level not in _LEVELS:
+        raise ConfigError(
+            f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(sorted(_LEVELS))}"
+        )
+
+
+def set_level(name: str, change: LevelChange, level: str | None) -> None:
+    """Set a checked level; `delete` gives the logger back to the one above it."""
+    _logger(name).setLevel(_LEVELS[level] if change == "set" and level else logging.NOTSET)
+
+
+def _names() -> frozenset[str]:
+    known = logging.Logger.manager.loggerDict.items()
+    return frozenset((ROOT_LOGGER, *(name for name, found in known if isinstance(found, logging.Logger))))
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger() if name == ROOT_LOGGER else logging.getLogger(name)
+
+
+def _word(level: int) -> str:
+    """Kafka's name of a level; one in between counts as the next lower."""
+    return max((number, word) for word, number in _LEVELS.items() if number <= max(level, 5))[1]

@@ -16,8 +16,7 @@ from suiro.broker.security.acl import (
     Permission,
     ResourceType,
 )
-from suiro.broker.security.acl_store import AclStore
-from suiro.broker.security.authorizer import AclAuthorizer, AllowAll, authorized_operations, super_users_of
+from suiro.broker.security.authorizer import AclAuthorizer, AclStore, AllowAll, authorized_operations, super_users_of
 from suiro.broker.security.session import Session, one_text_of
 from suiro.broker.settings.cluster_state import ClusterState
 
