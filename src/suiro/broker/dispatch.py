@@ -43,8 +43,7 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 class DispatchContext(BrokerContext, Protocol):
     """The handlers' node, with the faults that a test has set."""
 
-    @property
-    def faults(self) -> Faults | None: ...
+    faults: Faults | None
 
 
 class Dispatcher:

@@ -55,14 +55,11 @@ class CleanedTier(Protocol):
 class CleanerHost(Protocol):
     """The services of the node that the cleaner uses."""
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def settings(self) -> NodeSettings: ...
-    @property
-    def topics(self) -> TopicRegistry: ...
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    settings: NodeSettings
+    topics: TopicRegistry
+
     @property
     def tier(self) -> CleanedTier | None: ...
 

@@ -142,6 +142,8 @@ class TopicRegistry:
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric_name: dict[str, set[str]] = {}
         self._changing: set[str] = set()
+        self.version = 0
+        """Rises when a topic is made."""
         self.adopted = False
         """Whether this is the first start on a directory that this node did not make."""
 
@@ -161,6 +163,7 @@ class TopicRegistry:
                 topic = Topic(entry.name, entry.topic_id, _valid_configs(entry, is_tiered=is_tiered), [])
                 self._add(topic)
                 at_once(self._opening(topic, topic.partitions, entry.partitions, is_known=True))
+        self.version = 0
         self._directory.all_are_open()
         try:
             known.fold()
@@ -183,10 +186,6 @@ class TopicRegistry:
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
 
-    def __reversed__(self) -> Iterator[Topic]:
-        """The topics, from the one that was made last."""
-        return reversed(self._by_name.values())
-
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
@@ -201,6 +200,18 @@ class TopicRegistry:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         return topic.partitions[index]
+
+    def describe(self, name: str) -> tuple[UUID, int] | None:
+        """(topic id, number of partitions) of a topic."""
+        topic = self._by_name.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        topic = self._by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterable[str]:
+        return self._by_name.keys()
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self._by_name.values():
@@ -364,6 +375,7 @@ class TopicRegistry:
             return self.log_config(topic.configs | _KEEPS_ALL | _TOGETHER)
 
     def _add(self, topic: Topic) -> None:
+        self.version += 1
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._by_metric_name.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)

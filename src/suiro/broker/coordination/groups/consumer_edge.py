@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from suiro.broker.coordination.groups import consumer_records, migration
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
@@ -29,7 +29,6 @@ from suiro.broker.coordination.groups.migration import check_upgrade, downgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
 from suiro.broker.coordination.groups.regexes import matching_topics
 from suiro.broker.refusals import RefusedError, on_one_line
-from suiro.broker.storage.topics import TopicRegistry
 from suiro.log.checkpoints import id_text
 from suiro.protocol.messages import ErrorCode
 
@@ -48,48 +47,13 @@ def new_member_id() -> str:
     return id_text(uuid4())
 
 
-class RegistryImage:
-    """The node's topics as a group's rules see them (`TopicImage`). `version` rises when a topic is made."""
-
-    def __init__(self, registry: TopicRegistry) -> None:
-        self._registry = registry
-        self._version = 0
-        self._newest: UUID | None = self._newest_topic()
-
-    def describe(self, name: str) -> tuple[UUID, int] | None:
-        topic = self._registry.topic(name)
-        return None if topic is None else (topic.topic_id, len(topic.partitions))
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        topic = self._registry.topic_by_id(topic_id)
-        return None if topic is None else topic.name
-
-    def names(self) -> Iterable[str]:
-        return [topic.name for topic in self._registry]
-
-    @property
-    def version(self) -> int:
-        newest = self._newest_topic()
-        if newest != self._newest:
-            self._newest = newest
-            self._version += 1
-        return self._version
-
-    def at_least(self, version: int) -> None:
-        """A version that was written down before the node started is not newer than any to come."""
-        self._version = max(self._version, version)
-
-    def _newest_topic(self) -> UUID | None:
-        return next((topic.topic_id for topic in reversed(self._registry)), None)
-
-
 class ConsumerGroups:
     """The edge of every `ConsumerGroup`."""
 
     def __init__(self, host: GroupHost, coordinator: GroupOwner) -> None:
         self._host = host
         self._coordinator = coordinator
-        self.image = RegistryImage(host.topics)
+        self.image = host.topics
         self._resolving: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
@@ -118,7 +82,8 @@ class ConsumerGroups:
 
     def loaded(self, group: ConsumerGroup) -> None:
         """Members get a whole session to come back after a start."""
-        self.image.at_least(max((resolved.version for resolved in group.regexes.values()), default=0))
+        # A version that was written down before the node started is not newer than any to come.
+        self.image.version = max(self.image.version, *(found.version for found in group.regexes.values()), 0)
         limits, now = self.limits(group.group_id), self._coordinator.now()
         for member in group.members.values():
             group.timers.start(member, limits=limits, now=now)

@@ -99,8 +99,7 @@ class ResolvedRegex:
 class TopicImage(Protocol):
     """The topics as a group's rules see them. `version` rises when a topic is made."""
 
-    @property
-    def version(self) -> int: ...
+    version: int
 
     def describe(self, name: str) -> tuple[UUID, int] | None:
         """(topic id, number of partitions) of a topic."""
