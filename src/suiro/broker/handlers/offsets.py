@@ -157,8 +157,7 @@ def _check_in_transaction(
     if not offsets.has_open_transaction(request.producer_id, request.producer_epoch):
         code = broker.transactions.admit(
             request.transactional_id,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
+            producer=(request.producer_id, request.producer_epoch),
             partitions=(offsets,),
             version=V2 if exchange.version >= 5 else V1,
         ).get((offsets.topic, offsets.index), ErrorCode.none)

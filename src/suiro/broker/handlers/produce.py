@@ -361,8 +361,7 @@ def _refused_by_transaction(
     assert request.transactional_id is not None, "a transactional batch without an id was refused before"
     codes = exchange.broker.transactions.admit(
         request.transactional_id,
-        producer_id=producer_id,
-        producer_epoch=epoch,
+        producer=(producer_id, epoch),
         partitions=[write.partition for write in asking],
         version=version,
     )

@@ -154,8 +154,7 @@ def _add_own(exchange: Exchange, request: OwnRequest) -> Mapping[TopicPartition,
         return refused
     code = exchange.broker.transactions.add_partitions(
         transactional_id,
-        producer_id=request.v3_and_below_producer_id,
-        producer_epoch=request.v3_and_below_producer_epoch,
+        producer=(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
         partitions=frozenset(wanted),
         version=V1,
     )
@@ -167,14 +166,14 @@ def _add_or_verify(broker: BrokerContext, transaction: Any) -> Mapping[TopicPart
     refused = _not_addable(broker, wanted, set())
     if refused:
         return refused
-    producer = {"producer_id": transaction.producer_id, "producer_epoch": transaction.producer_epoch}
+    producer = (transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         return {
-            place: broker.transactions.verify(transaction.transactional_id, **producer, partition=place)
+            place: broker.transactions.verify(transaction.transactional_id, producer=producer, partition=place)
             for place in wanted
         }
     code = broker.transactions.add_partitions(
-        transaction.transactional_id, **producer, partitions=frozenset(wanted), version=V2
+        transaction.transactional_id, producer=producer, partitions=frozenset(wanted), version=V2
     )
     return dict.fromkeys(wanted, code)
 
@@ -219,8 +218,7 @@ def add_offsets_to_txn(exchange: Exchange, request: AddOffsetsToTxnRequest) -> A
     offsets = exchange.broker.groups.partition_of(request.group_id)
     code = exchange.broker.transactions.add_partitions(
         request.transactional_id,
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
+        producer=(request.producer_id, request.producer_epoch),
         partitions=frozenset(((offsets.topic, offsets.index),)),
         version=V1,
     )
@@ -236,8 +234,7 @@ def end_txn(exchange: Exchange, request: EndTxnRequest) -> Answer:
     exchange.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     code, producer_id, producer_epoch = exchange.broker.transactions.end(
         request.transactional_id,
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
+        producer=(request.producer_id, request.producer_epoch),
         commit=request.committed,
         version=V2 if exchange.version >= 5 else V1,
     )

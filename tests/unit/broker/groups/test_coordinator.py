@@ -109,8 +109,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_a_commit(tmp_path: Pat
         offsets = broker.groups.partition_of("g")
         broker.transactions.add_partitions(
             "id",
-            producer_id=producer_id,
-            producer_epoch=epoch,
+            producer=(producer_id, epoch),
             partitions=frozenset(((offsets.topic, offsets.index),)),
             version=V1,
         )
@@ -118,7 +117,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_a_commit(tmp_path: Pat
         commit(broker, 2, producer=(producer_id, epoch))
         broker.delete_topic(topic)
         assert broker.groups.offsets.store.undecided("g") == set()
-        broker.transactions.end("id", producer_id=producer_id, producer_epoch=epoch, commit=True, version=V1)
+        broker.transactions.end("id", producer=(producer_id, epoch), commit=True, version=V1)
         assert committed(broker) == {}
     with started(tmp_path, clock) as broker:
         assert committed(broker) == {}

@@ -40,8 +40,7 @@ def write(broker: Broker, transactional_id: str, topic: str) -> tuple[int, int]:
     assert code is ErrorCode.none
     added = broker.transactions.add_partitions(
         transactional_id,
-        producer_id=producer_id,
-        producer_epoch=epoch,
+        producer=(producer_id, epoch),
         partitions=frozenset(((topic, 0),)),
         version=V2,
     )
@@ -60,7 +59,7 @@ def end(
     version: int = V2,
 ) -> tuple[ErrorCode, int, int]:
     return broker.transactions.end(
-        transactional_id, producer_id=producer[0], producer_epoch=producer[1], commit=commit, version=version
+        transactional_id, producer=(producer[0], producer[1]), commit=commit, version=version
     )
 
 
@@ -97,8 +96,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again_and_holds_up_nobody(tmp_
         broken = Broken(partition_of(broker, "bad"))
         broker.transactions.add_partitions(
             "stuck",
-            producer_id=stuck[0],
-            producer_epoch=stuck[1],
+            producer=(stuck[0], stuck[1]),
             partitions=frozenset((("good", 0),)),
             version=V2,
         )
@@ -247,8 +245,7 @@ def test_verification_can_be_switched_off(tmp_path: Path) -> None:
             _, producer_id, epoch = broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS, expected=None)
             refused[setting] = broker.transactions.admit(
                 "id",
-                producer_id=producer_id,
-                producer_epoch=epoch,
+                producer=(producer_id, epoch),
                 partitions=[partition_of(broker, "t")],
                 version=V1,
             )
@@ -277,7 +274,7 @@ def test_offsets_of_a_transaction_are_refused_for_now_while_their_topic_cannot_b
         broker.create_topic("t")
         producer_id, epoch = write(broker, "id", "t")
         request: Any = SimpleNamespace(
-            transactional_id="id", producer_id=producer_id, producer_epoch=epoch, group_id="g", topics=topics
+            transactional_id="id", producer=(producer_id, epoch), group_id="g", topics=topics
         )
         exchange: Any = SimpleNamespace(
             broker=broker,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from suiro.broker.coordination.transactions import records, state
 from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
-from suiro.broker.coordination.transactions.state import PREPARED, Decision, Transaction, TransactionState
+from suiro.broker.coordination.transactions.state import PREPARED, Decision, Producer, Transaction, TransactionState
 from suiro.broker.refusals import on_one_line
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition
@@ -99,7 +99,7 @@ class TransactionCoordinator:
         return self._host.features.finalized[_FEATURE]
 
     def init_producer_id(
-        self, transactional_id: str | None, *, timeout_ms: int, expected: tuple[int, int] | None
+        self, transactional_id: str | None, *, timeout_ms: int, expected: Producer | None
     ) -> tuple[ErrorCode, int, int]:
         """(error, producer id, epoch). Without a transactional id: a producer that is only idempotent."""
         if transactional_id == "":
@@ -130,8 +130,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         *,
-        producer_id: int,
-        producer_epoch: int,
+        producer: Producer,
         partitions: frozenset[TopicPartition],
         version: int,
     ) -> ErrorCode:
@@ -141,23 +140,19 @@ class TransactionCoordinator:
         return self._apply(
             state.add_partitions(
                 self._transactions.get(transactional_id),
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
+                producer=producer,
                 partitions=partitions,
                 version=version,
                 now_ms=self._host.clock.wall_ms(),
             )
         )
 
-    def verify(
-        self, transactional_id: str, *, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> ErrorCode:
+    def verify(self, transactional_id: str, *, producer: Producer, partition: TopicPartition) -> ErrorCode:
         if not transactional_id:
             return ErrorCode.invalid_request
         return state.verify(
             self._transactions.get(transactional_id),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            producer=producer,
             partition=partition,
         )
 
@@ -165,8 +160,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         *,
-        producer_id: int,
-        producer_epoch: int,
+        producer: Producer,
         partitions: Sequence[Partition],
         version: int,
     ) -> dict[TopicPartition, ErrorCode]:
@@ -178,13 +172,14 @@ class TransactionCoordinator:
         added.
         """
         places = [(partition.topic, partition.index) for partition in partitions]
-        producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
         codes: dict[TopicPartition, ErrorCode] = {}
         if version >= state.V2:
-            code = self.add_partitions(transactional_id, **producer, partitions=frozenset(places), version=version)
+            code = self.add_partitions(
+                transactional_id, producer=producer, partitions=frozenset(places), version=version
+            )
             codes = dict.fromkeys(places, code)
         elif self._host.settings.transaction_partition_verification_enable:
-            codes = {place: self.verify(transactional_id, **producer, partition=place) for place in places}
+            codes = {place: self.verify(transactional_id, producer=producer, partition=place) for place in places}
         # With this code a fenced producer can abort and go on.
         return {
             place: ErrorCode.invalid_producer_epoch if code is ErrorCode.producer_fenced else code
@@ -193,7 +188,7 @@ class TransactionCoordinator:
         }
 
     def end(
-        self, transactional_id: str, *, producer_id: int, producer_epoch: int, commit: bool, version: int
+        self, transactional_id: str, *, producer: Producer, commit: bool, version: int
     ) -> tuple[ErrorCode, int, int]:
         """(error, producer id, epoch): in V2 the identity of the next transaction."""
         if not transactional_id:
@@ -201,8 +196,7 @@ class TransactionCoordinator:
         try:
             decision = state.end(
                 self._transactions.get(transactional_id),
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
+                producer=producer,
                 commit=commit,
                 version=version,
                 now_ms=self._host.clock.wall_ms(),

@@ -29,6 +29,8 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 NewProducerId: TypeAlias = Callable[[], int]
+Producer: TypeAlias = tuple[int, int]
+"""(producer id, epoch)."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -133,13 +135,13 @@ def _to(transaction: Transaction, state: TransactionState, **changes: Any) -> Tr
 def init_producer(
     transaction: Transaction,
     *,
-    expected: tuple[int, int] | None,
+    expected: Producer | None,
     timeout_ms: int,
     version: int,
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> Decision:
-    """InitProducerId. `expected` is the (producer id, epoch) that the caller believes to hold (KIP-360).
+    """InitProducerId. `expected` is the identity that the caller believes to hold (KIP-360).
 
     NONE comes with the state to write and to answer from. CONCURRENT_TRANSACTIONS comes with a next state where
     the ongoing transaction must be aborted first; the caller asks again.
@@ -180,7 +182,7 @@ def init_producer(
     return _refused(ErrorCode.producer_fenced)
 
 
-def _may_continue(transaction: Transaction, expected: tuple[int, int]) -> bool:
+def _may_continue(transaction: Transaction, expected: Producer) -> bool:
     producer_id, producer_epoch = expected
     return (
         transaction.producer_epoch == NO_PRODUCER_EPOCH
@@ -204,14 +206,13 @@ def fence(transaction: Transaction, *, version: int, now_ms: int, new_producer_i
 def add_partitions(
     transaction: Transaction | None,
     *,
-    producer_id: int,
-    producer_epoch: int,
+    producer: Producer,
     partitions: frozenset[TopicPartition],
     version: int,
     now_ms: int,
 ) -> Decision:
     """Partitions join: by AddPartitionsToTxn, AddOffsetsToTxn, or in V2 with what is written into them."""
-    refusal = _check_producer(transaction, producer_id, producer_epoch)
+    refusal = _check_producer(transaction, producer)
     if refusal is not None or transaction is None:
         return refusal or _refused(ErrorCode.invalid_producer_id_mapping)
     if transaction.state in PREPARED:
@@ -232,11 +233,9 @@ def add_partitions(
     )
 
 
-def verify(
-    transaction: Transaction | None, *, producer_id: int, producer_epoch: int, partition: TopicPartition
-) -> ErrorCode:
+def verify(transaction: Transaction | None, *, producer: Producer, partition: TopicPartition) -> ErrorCode:
     """Whether this producer may write to the partition now (KIP-890 part 1)."""
-    refusal = _check_producer(transaction, producer_id, producer_epoch)
+    refusal = _check_producer(transaction, producer)
     if refusal is not None or transaction is None:
         return refusal.code if refusal else ErrorCode.invalid_producer_id_mapping
     if transaction.state in PREPARED:
@@ -247,8 +246,7 @@ def verify(
 def end(
     transaction: Transaction | None,
     *,
-    producer_id: int,
-    producer_epoch: int,
+    producer: Producer,
     commit: bool,
     version: int,
     now_ms: int,
@@ -258,11 +256,11 @@ def end(
     if transaction is None:
         return _refused(ErrorCode.invalid_producer_id_mapping)
     if version < V2:
-        refusal = _check_producer(transaction, producer_id, producer_epoch)
+        refusal = _check_producer(transaction, producer)
         retried, may_abort_nothing = True, False
     else:
-        retried = _is_retry(transaction, producer_id, producer_epoch)
-        refusal = _check_end(transaction, producer_id, producer_epoch, retried=retried)
+        retried = _is_retry(transaction, producer)
+        refusal = _check_end(transaction, producer, retried=retried)
         may_abort_nothing = not retried
     if refusal is not None:
         return refusal
@@ -284,22 +282,20 @@ def end(
     )
 
 
-def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
+def _is_retry(transaction: Transaction, producer: Producer) -> bool:
     """V2: whether an EndTxn bears the identity that the end it asks for has taken away."""
-    return transaction.producer_epoch == producer_epoch + 1 or _overflowed(transaction, producer_id, producer_epoch)
+    return transaction.producer_epoch == producer[1] + 1 or _overflowed(transaction, producer)
 
 
-def _overflowed(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
-    return (
-        transaction.previous_producer_id == producer_id
-        and producer_epoch == LAST_PRODUCER_EPOCH
-        and transaction.producer_epoch == 0
-    )
+def _overflowed(transaction: Transaction, producer: Producer) -> bool:
+    before = (transaction.previous_producer_id, LAST_PRODUCER_EPOCH)
+    return producer == before and transaction.producer_epoch == 0
 
 
-def _check_end(transaction: Transaction, producer_id: int, producer_epoch: int, *, retried: bool) -> Decision | None:
+def _check_end(transaction: Transaction, producer: Producer, *, retried: bool) -> Decision | None:
     """V2: who may end. The epoch tells a repeated request from the one that ends the next transaction."""
-    if transaction.producer_id != producer_id and not _overflowed(transaction, producer_id, producer_epoch):
+    producer_id, producer_epoch = producer
+    if transaction.producer_id != producer_id and not _overflowed(transaction, producer):
         return _refused(ErrorCode.invalid_producer_id_mapping)
     current = producer_epoch == transaction.producer_epoch
     match transaction.state:
@@ -342,9 +338,9 @@ def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
     return _to(transaction, done, next_producer_id=NO_PRODUCER_ID, **changes)
 
 
-def _check_producer(transaction: Transaction | None, producer_id: int, producer_epoch: int) -> Decision | None:
-    if transaction is None or transaction.producer_id != producer_id:
+def _check_producer(transaction: Transaction | None, producer: Producer) -> Decision | None:
+    if transaction is None or transaction.producer_id != producer[0]:
         return _refused(ErrorCode.invalid_producer_id_mapping)
-    if transaction.producer_epoch != producer_epoch:
+    if transaction.producer_epoch != producer[1]:
         return _refused(ErrorCode.producer_fenced)
     return None
