@@ -29,7 +29,7 @@ from suiro.broker.coordination.groups.group_messages import (
 )
 from suiro.broker.coordination.groups.offsets import CommittedOffset, GroupOffsets
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
-from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
+from suiro.broker.coordination.groups.records import OffsetKey
 from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
@@ -106,11 +106,11 @@ class GroupCoordinator:
                     self.offsets.store.put(key.group, place, entry)
                 else:
                     self.offsets.store.hold(key.group, place, entry, index=index, producer_id=producer_id)
-            case GroupKey():
+            case str():
                 if record.value is None:
-                    self.groups.pop(key.group, None)
+                    self.groups.pop(key, None)
                     return
-                self.groups[key.group] = records.decode_group(key.group, record.value, limits=self.limits, now=now)
+                self.groups[key] = records.decode_group(key, record.value, limits=self.limits, now=now)
             case None:
                 found = consumer_records.decode(record.key or b"", record.value)
                 if found is not None:

@@ -31,11 +31,6 @@ class OffsetKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupKey:
-    group: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetValue:
     offset: int
     leader_epoch: int
@@ -85,14 +80,14 @@ def encode_group_value(group: Group) -> bytes:
     return writer.done()
 
 
-def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """None: a record of another kind (the new consumer protocol's, share groups')."""
+def decode_key(key: bytes) -> OffsetKey | str | None:
+    """The key of an offset, or the id of a classic group. None: another kind (the new consumer protocol's)."""
     reader = FieldReader(key)
     version = reader.int16()
     if version in (0, _OFFSET_KEY):
         return OffsetKey(group=reader.string(), topic=reader.string(), partition=reader.int32())
     if version == _GROUP_KEY:
-        return GroupKey(group=reader.string())
+        return reader.string()
     return None
 
 
