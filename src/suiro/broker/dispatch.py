@@ -92,13 +92,14 @@ class Dispatcher:
                 f"{api.name} version {version} in {len(frame)} bytes does not parse: {error!r}"
             ) from None
         exchange = Exchange(
-            connection,
+            connection=connection,
             broker=self._broker,
             api_key=api_key,
             version=version,
             correlation_id=header.correlation_id,
-            client_id=getattr(header, "client_id", None),
+            client_id=getattr(header, "client_id", None) or "",
             metrics=self._stages.of(api.name),
+            arrived_ns=connection.arrived_ns,
             takes_files=takes_files,
         )
         return self._run(exchange, request, len(frame))
@@ -136,13 +137,14 @@ class Dispatcher:
         login = connection.sasl
         if isinstance(login, Login) and login.bare and login.server is not None:
             exchange = Exchange(
-                connection,
+                connection=connection,
                 broker=self._broker,
                 api_key=SASL_AUTHENTICATE_KEY,
                 version=0,
                 correlation_id=0,
-                client_id=None,
+                client_id="",
                 metrics=self._stages.of(APIS[SASL_AUTHENTICATE_KEY].name),
+                arrived_ns=connection.arrived_ns,
                 bare=True,
             )
             return exchange, messages.request_class(SASL_AUTHENTICATE_KEY, 0)(auth_bytes=bytes(frame))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
@@ -120,63 +120,30 @@ DENIED = {
 """Kafka's error for a client that may not do something, by the type of the resource."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
     """One request, and the way to its response."""
 
-    __slots__ = (
-        "_answered_ns",
-        "_arrived_ns",
-        "_bare",
-        "_began_ns",
-        "_denials",
-        "_ended_ns",
-        "_request_recorded",
-        "_steps",
-        "_throttle_ms",
-        "_waited",
-        "api_key",
-        "broker",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "metrics",
-        "takes_files",
-        "version",
-    )
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        broker: BrokerContext,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        metrics: RequestMetrics,
-        bare: bool = False,
-        takes_files: bool = False,
-    ) -> None:
-        """`bare`: a login's message without a request around it; so is its answer. `takes_files`: of a fetch, whether
-        it asks for `file_regions`."""
-        self.connection = connection
-        self.broker = broker
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id or ""
-        self._bare = bare
-        self.takes_files = takes_files
-        self.metrics = metrics
-        self._arrived_ns = connection.arrived_ns
-        self._began_ns = stopwatch_ns()
-        self._ended_ns = 0  # the handler is still running
-        self._answered_ns = 0
-        self._waited = False
-        self._throttle_ms = 0
-        self._request_recorded = False
-        self._steps: Steps | None = None
-        self._denials: Denials | None = None
+    connection: Connection
+    broker: BrokerContext
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    metrics: RequestMetrics
+    arrived_ns: int
+    bare: bool = False
+    """A login's message without a request around it; so is its answer."""
+    takes_files: bool = False
+    """Of a fetch, whether it asks for `file_regions`."""
+    _began_ns: int = field(default_factory=stopwatch_ns)
+    _ended_ns: int = 0  # the handler is still running
+    _answered_ns: int = 0
+    _waited: bool = False
+    _throttle_ms: int = 0
+    _request_recorded: bool = False
+    _steps: Steps | None = None
+    _denials: Denials | None = None
 
     @property
     def response_class(self) -> Any:
@@ -195,7 +162,7 @@ class Exchange:
 
     def element(self, array: str, fields: Mapping[str, Any]) -> bytes:
         """An element of one of the response's arrays, laid out already (`RawResponse.of_results`)."""
-        nested = next(field.nested for field in layout(self.response_class) if field.name == array)
+        nested = next(each.nested for each in layout(self.response_class) if each.name == array)
         return messages.write_value(build(nested, fields))
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
@@ -307,7 +274,7 @@ class Exchange:
         if named or self.connection.named_files:
             self.connection.name_files(named, self.broker.clock.monotonic_ms())
         self.metrics.answered(code)
-        if self._bare:
+        if self.bare:
             return [] if code is not ErrorCode.none else [_bare_token(response.auth_bytes)]  # type: ignore[union-attr]
         if self.broker.quotas is not None:
             self._record_request()
@@ -333,7 +300,7 @@ class Exchange:
             connection.when_sent(self._sent)
 
     def _sent(self) -> None:
-        self.metrics.sent(self._arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms)
+        self.metrics.sent(self.arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms)
 
     def _wait(self, answer: Later) -> None:
         """The answer is still to come: the request is in purgatory."""
@@ -438,13 +405,13 @@ _GIVEN_BY_KIO = object()
 def _shape(message_class: Any) -> tuple[tuple[str, Any, bool, Any], ...]:
     """The name, the class of structures, whether it is an array, and the default, of each field."""
     found = []
-    for field in layout(message_class):
+    for each in layout(message_class):
         default: Any = _GIVEN_BY_KIO
-        if field.required and field.optional:
+        if each.required and each.optional:
             default = None
-        elif field.required:
-            default = () if field.many else _ZEROS.get(field.metadata.get("kafka_type", ""), 0)
-        found.append((field.name, field.nested, field.many, default))
+        elif each.required:
+            default = () if each.many else _ZEROS.get(each.metadata.get("kafka_type", ""), 0)
+        found.append((each.name, each.nested, each.many, default))
     return tuple(found)
 
 

@@ -87,7 +87,7 @@ def fetch(exchange: Exchange, request: FetchRequest) -> Answer:
         return reading.answer()
     later = Later()
     delayed = Delayed(
-        broker.loop,
+        loop=broker.loop,
         growth=reading if session is None else session,
         is_ready=reading.look,
         finish=lambda: later.give(reading.answer()),

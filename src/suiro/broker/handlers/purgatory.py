@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 logger = logging.getLogger(__name__)
@@ -18,6 +19,7 @@ class Growth(Protocol):
     def stop_waiting(self, wake: Callable[[], None]) -> None: ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Delayed:
     """One waiting request. It ends exactly once: ready, out of time, failed, or cancelled.
 
@@ -25,38 +27,32 @@ class Delayed:
     fetch reads costs that fetch one look, after the produce has its answer.
     """
 
-    def __init__(
-        self,
-        loop: AbstractEventLoop,
-        *,
-        growth: Growth,
-        is_ready: Callable[[], bool],
-        finish: Callable[[], None],
-        fail: Callable[[], None],
-        wait_ms: int,
-    ) -> None:
-        """`fail` is called when one of the others raises: without it the client would wait."""
-        self._loop = loop
-        self._growth = growth
-        self._is_ready = is_ready
-        self._finish = finish
-        self._fail = fail
-        self._marked = False
-        self._over = False
-        growth.wait(self._mark)
-        self._timer = loop.call_later(wait_ms / 1000, self._try, True)
+    loop: AbstractEventLoop
+    growth: Growth
+    is_ready: Callable[[], bool]
+    finish: Callable[[], None]
+    fail: Callable[[], None]
+    """Called when one of the others raises: without it the client would wait."""
+    wait_ms: int
+    _marked: bool = False
+    _over: bool = False
+    _timer: TimerHandle = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.growth.wait(self._mark)
+        self._timer = self.loop.call_later(self.wait_ms / 1000, self._try, True)
 
     def cancel(self) -> None:
         """It is over: answered, failed, or the one who asked is gone."""
         if not self._over:
             self._over = True
             self._timer.cancel()
-            self._growth.stop_waiting(self._mark)
+            self.growth.stop_waiting(self._mark)
 
     def _mark(self) -> None:
         if not self._marked:
             self._marked = True
-            self._loop.call_soon(self._look)
+            self.loop.call_soon(self._look)
 
     def _look(self) -> None:
         self._marked = False
@@ -67,10 +63,10 @@ class Delayed:
         if self._over:
             return
         try:
-            if self._is_ready() or is_last:
+            if self.is_ready() or is_last:
                 self.cancel()
-                self._finish()
+                self.finish()
         except Exception:
             logger.exception("a request that waited failed; closing its connection")
             self.cancel()
-            self._fail()
+            self.fail()
