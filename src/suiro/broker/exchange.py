@@ -191,7 +191,7 @@ class Exchange:
 
     def permits(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """The same without the audit log: for what the answer leaves out, or what another permission allows too."""
-        return self.broker.authorizer.permits(self.connection.session, operation, kind, name)
+        return self.broker.authorizer.denied_by(self.connection.session, operation, kind, name) is None
 
     def operations(self, kind: ResourceType, name: str, *, asked: bool) -> int:
         """The operations that the client may do on a resource (KIP-430), if the request asks for them."""

@@ -42,9 +42,7 @@ _CACHED_CHARACTERS = 300
 
 
 class Authorizer(Protocol):
-    """Three questions. `name` is the topic, group, transactional id..."""
-
-    def permits(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool: ...
+    """Two questions. `name` is the topic, group, transactional id..."""
 
     def denied_by(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
         """The rule that denies it, for the audit log; None: it is permitted."""
@@ -56,9 +54,6 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    def permits(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return True
-
     def denied_by(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
         return None
 
@@ -70,15 +65,12 @@ def authorized_operations(authorizer: Authorizer, session: Session, kind: Resour
     """The operations that the session may do on a resource, as the bit field of Kafka's answers (KIP-430)."""
     bits = 0
     for operation in OPERATIONS_OF[kind]:
-        if authorizer.permits(session, operation, kind, name):
+        if authorizer.denied_by(session, operation, kind, name) is None:
             bits |= 1 << operation
     return bits
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    allowed: bool
-    rule: str
+_DEFAULT_DENY = "DefaultDeny"
 
 
 class AclAuthorizer:
@@ -87,19 +79,39 @@ class AclAuthorizer:
     def __init__(self, acls: AclStore, *, super_users: Iterable[str], allow_if_no_acl: bool) -> None:
         self.acls = acls
         self._super_users = frozenset(super_users)
-        self._default = _Decision(True, "DefaultAllow") if allow_if_no_acl else _DEFAULT_DENY
-        self._decisions: dict[tuple[str, str, Operation, ResourceType, str], _Decision] = {}
+        self._default = None if allow_if_no_acl else _DEFAULT_DENY
+        self._decisions: dict[tuple[str, str, Operation, ResourceType, str], str | None] = {}
         acls.on_change(self._decisions.clear)
 
-    def permits(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return self._decide(session, operation, kind, name).allowed
-
     def denied_by(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
+        key = (session.principal, session.host, operation, kind, name)
+        try:
+            return self._decisions[key]
+        except KeyError:
+            pass
         decision = self._decide(session, operation, kind, name)
-        return None if decision.allowed else decision.rule
+        if len(name) <= _CACHED_CHARACTERS:
+            if len(self._decisions) >= _CACHED_DECISIONS:  # a client that goes through names must not fill us
+                self._decisions.clear()
+            self._decisions[key] = decision
+        return decision
+
+    def _decide(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
+        if session.principal in self._super_users:
+            return None
+        is_allowed = is_covered = False
+        for acl in self.acls.covering(kind, name):
+            is_covered = True
+            if acl.concerns(session.principal, session.host) and acl.speaks_of(operation):
+                if acl.permission is Permission.DENY:
+                    return f"MatchingAcl(acl={acl})"
+                is_allowed = True
+        if is_allowed:
+            return None
+        return _DEFAULT_DENY if is_covered else self._default
 
     def allows_any(self, session: Session, operation: Operation, kind: ResourceType) -> bool:
-        if self.permits(session, operation, kind, "hardcode"):
+        if self.denied_by(session, operation, kind, "hardcode") is None:
             return True  # super users, whatever is denied; the name is the one that Kafka tries
         rules = [
             acl
@@ -121,37 +133,6 @@ class AclAuthorizer:
             if not any((PatternType.PREFIXED, acl.name[:n]) in denied for n in range(1, len(acl.name) + 1)):
                 return True
         return False
-
-    def _decide(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> _Decision:
-        key = (session.principal, session.host, operation, kind, name)
-        decision = self._decisions.get(key)
-        if decision is None:
-            decision = self._find(session, operation, kind, name)
-            if len(name) > _CACHED_CHARACTERS:
-                return decision
-            if len(self._decisions) >= _CACHED_DECISIONS:  # a client that goes through names must not fill us
-                self._decisions.clear()
-            self._decisions[key] = decision
-        return decision
-
-    def _find(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> _Decision:
-        if session.principal in self._super_users:
-            return _SUPER_USER
-        allowing = None
-        covered = False
-        for acl in self.acls.covering(kind, name):
-            covered = True
-            if acl.concerns(session.principal, session.host) and acl.speaks_of(operation):
-                if acl.permission is Permission.DENY:
-                    return _Decision(False, f"MatchingAcl(acl={acl})")
-                allowing = acl
-        if allowing is not None:
-            return _Decision(True, f"MatchingAcl(acl={allowing})")
-        return _DEFAULT_DENY if covered else self._default
-
-
-_SUPER_USER = _Decision(True, "SuperUser")
-_DEFAULT_DENY = _Decision(False, "DefaultDeny")
 
 
 def super_users_of(setting: str) -> Iterator[str]:
