@@ -62,7 +62,7 @@ class Dispatcher:
         if not connection.authenticated:
             bare = self._check_login(connection, frame)
             if bare is not None:
-                return self._run(bare[0], bare[1], len(frame))
+                return self._run(*bare, len(frame))
         api_key, version = _KEY_AND_VERSION.unpack_from(frame)
         api = APIS.get(api_key)
         if api is None:
@@ -91,18 +91,33 @@ class Dispatcher:
             raise BadFrameError(
                 f"{api.name} version {version} in {len(frame)} bytes does not parse: {error!r}"
             ) from None
-        exchange = Exchange(
+        client_id = getattr(header, "client_id", None) or ""
+        exchange = self._exchange(connection, api, version, header.correlation_id, client_id, takes_files=takes_files)
+        return self._run(exchange, request, len(frame))
+
+    def _exchange(
+        self,
+        connection: Connection,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str,
+        *,
+        bare: bool = False,
+        takes_files: bool = False,
+    ) -> Exchange:
+        return Exchange(
             connection=connection,
             broker=self._broker,
-            api_key=api_key,
+            api_key=api.key,
             version=version,
-            correlation_id=header.correlation_id,
-            client_id=getattr(header, "client_id", None) or "",
+            correlation_id=correlation_id,
+            client_id=client_id,
             metrics=self._stages.of(api.name),
             arrived_ns=connection.arrived_ns,
+            bare=bare,
             takes_files=takes_files,
         )
-        return self._run(exchange, request, len(frame))
 
     def _run(self, exchange: Exchange, request: Any, size: int) -> bool:
         connection, api = exchange.connection, APIS[exchange.api_key]
@@ -136,17 +151,7 @@ class Dispatcher:
 
         login = connection.sasl
         if isinstance(login, Login) and login.bare and login.server is not None:
-            exchange = Exchange(
-                connection=connection,
-                broker=self._broker,
-                api_key=SASL_AUTHENTICATE_KEY,
-                version=0,
-                correlation_id=0,
-                client_id="",
-                metrics=self._stages.of(APIS[SASL_AUTHENTICATE_KEY].name),
-                arrived_ns=connection.arrived_ns,
-                bare=True,
-            )
+            exchange = self._exchange(connection, APIS[SASL_AUTHENTICATE_KEY], 0, 0, "", bare=True)
             return exchange, messages.request_class(SASL_AUTHENTICATE_KEY, 0)(auth_bytes=bytes(frame))
         if len(frame) < _SHORTEST_REQUEST:
             raise BadFrameError(f"a frame of {len(frame)} bytes cannot be a Kafka request")

@@ -345,10 +345,7 @@ class Exchange:
             connection.mute(self._throttle_ms)
         if pieces:
             connection.send(pieces)
-        if connection.waits_for_peer:
-            connection.when_sent(self._sent)
-        else:
-            self._sent()
+        connection.when_sent(self._sent)
         return True
 
     @property
@@ -389,7 +386,7 @@ def _field_names(message_class: Any) -> frozenset[str]:
     return frozenset(message_class.__dataclass_fields__)
 
 
-_ZEROS: dict[str, Any] = {
+ZEROS: dict[str, Any] = {
     "string": "",
     "bool": False,
     "bytes": b"",
@@ -410,7 +407,7 @@ def _shape(message_class: Any) -> tuple[tuple[str, Any, bool, Any], ...]:
         if each.required and each.optional:
             default = None
         elif each.required:
-            default = () if each.many else _ZEROS.get(each.metadata.get("kafka_type", ""), 0)
+            default = () if each.many else ZEROS.get(each.metadata.get("kafka_type", ""), 0)
         found.append((each.name, each.nested, each.many, default))
     return tuple(found)
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from suiro.broker.apis import APIS
-from suiro.broker.exchange import NOTHING, Answer, Exchange, Handler, Later, RawResponse, Response, build
+from suiro.broker.exchange import NOTHING, ZEROS, Answer, Exchange, Handler, Later, RawResponse, Response, build
 from suiro.errors import UsageError
 from suiro.protocol import messages
 from suiro.protocol.frame_check import layout
@@ -27,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _TOPIC_FIELDS = ("topic", "name", "topic_name")
 _PARTITION_FIELDS = ("partition_index", "index", "partition")
+_EMPTY = {**ZEROS, "records": b""}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ def _mirror(response_class: Any, request: Any, code: ErrorCode) -> dict[str, Any
             if value is not None:
                 fields[field.name] = value
             elif field.required:
-                fields[field.name] = None if field.optional else _empty(field.metadata.get("kafka_type", ""))
+                fields[field.name] = None if field.optional else _EMPTY.get(field.metadata.get("kafka_type", ""), -1)
     return fields
 
 
@@ -295,14 +295,6 @@ def _same_field(name: str, entry: Any) -> Any:
         if name in names:
             return next((getattr(entry, other) for other in names if hasattr(entry, other)), None)
     return None
-
-
-def _empty(kind: str) -> Any:
-    if kind.startswith("timedelta"):
-        return timedelta(0)
-    if kind.startswith("datetime"):
-        return datetime.fromtimestamp(0, UTC)
-    return {"string": "", "bool": False, "bytes": b"", "records": b""}.get(kind, -1)
 
 
 def _first_array(message_class: Any) -> str | None:

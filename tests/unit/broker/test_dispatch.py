@@ -133,10 +133,11 @@ def test_the_apis_in_steps_are_those_whose_handlers_take_turns() -> None:
 class Taker(Peer):
     """A connection that takes answers."""
 
-    waits_for_peer = False
-
     def __init__(self) -> None:
         self.sent: list[Any] = []
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        callback()
 
     def send(self, pieces: list[Any]) -> None:
         self.sent += pieces
