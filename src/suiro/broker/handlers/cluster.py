@@ -143,12 +143,12 @@ def _directory_id(broker: BrokerContext) -> UUID | None:
 def update_features(exchange: Exchange, request: UpdateFeaturesRequest) -> Answer:
     """UpdateFeatures: finalizes the levels of features, all features of a request or none."""
     exchange.check_on_cluster(Operation.ALTER)
+    # Version 0 has a flag that allows downgrades; Kafka ignores it too.
     updates = [
         FeatureUpdate(
-            name=update.feature,
-            level=update.max_version_level,
-            # Version 0 has a flag that allows downgrades; Kafka ignores it too.
-            update_type=update.upgrade_type if exchange.version >= 1 else UpdateType.UPGRADE,
+            update.feature,
+            update.max_version_level,
+            update.upgrade_type if exchange.version >= 1 else UpdateType.UPGRADE,
         )
         for update in request.feature_updates
     ]

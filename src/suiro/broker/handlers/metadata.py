@@ -10,8 +10,7 @@ import contextlib
 import logging
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from suiro.broker.context import BrokerContext
@@ -35,8 +34,7 @@ MAX_PARTITIONS_CREATED = 100
 Kafka answers while a topic is being created, and clients ask again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Described:
+class _Described(NamedTuple):
     """One topic in the answer."""
 
     code: ErrorCode
@@ -65,11 +63,8 @@ def metadata(exchange: Exchange, request: MetadataRequest) -> Answer:
         if ids:
             topics = _by_id(exchange, request, ids)
         else:
-            topics = _by_name(
-                exchange,
-                request,
-                dict.fromkeys(entry.name for entry in wanted if entry.name is not None),
-            )
+            names = dict.fromkeys(entry.name for entry in wanted if entry.name is not None)
+            topics = _by_name(exchange, request, names)
     host, port = broker.advertised(exchange.connection)
     return _layout(
         exchange.version,
@@ -139,14 +134,8 @@ def _named(
         if topic is not None:
             found.append(_found(exchange, request, topic))
         else:
-            absent.append(
-                _Described(
-                    code=code,
-                    name=name,
-                    is_internal=name in INTERNAL_TOPICS,
-                    operations=_topic_operations(exchange, request, name),
-                )
-            )
+            operations = _topic_operations(exchange, request, name)
+            absent.append(_Described(code, name, is_internal=name in INTERNAL_TOPICS, operations=operations))
     return [*found, *absent, *not_created, *denied]
 
 
@@ -198,14 +187,8 @@ class _Made:
 
 
 def _found(exchange: Exchange, request: MetadataRequest, topic: Topic) -> _Described:
-    return _Described(
-        code=ErrorCode.none,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=topic.partitions,
-        operations=_topic_operations(exchange, request, topic.name),
-    )
+    operations = _topic_operations(exchange, request, topic.name)
+    return _Described(ErrorCode.none, topic.name, topic.topic_id, topic.is_internal, topic.partitions, operations)
 
 
 def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Response:

@@ -89,8 +89,8 @@ def alter_client_quotas(exchange: Exchange, request: AlterClientQuotasRequest) -
     """AlterClientQuotas: set and remove quotas."""
     alterations = [
         Alteration(
-            entity=QuotaEntity.of({part.entity_type: part.entity_name for part in entry.entity}),
-            values=tuple((op.key, None if op.remove else float(op.value)) for op in entry.ops),
+            QuotaEntity.of({part.entity_type: part.entity_name for part in entry.entity}),
+            tuple((op.key, None if op.remove else float(op.value)) for op in entry.ops),
         )
         for entry in request.entries
     ]

@@ -237,7 +237,7 @@ class TransactionCoordinator:
         except NoProducerIdError as error:
             self._without_id(error)
         else:
-            self._apply(Decision(code=ErrorCode.none, next=fenced))
+            self._apply(Decision(ErrorCode.none, fenced))
 
     def expire_ids(self) -> None:
         """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
