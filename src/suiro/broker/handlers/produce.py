@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from suiro.log.errors import InvalidTimestampError
 from suiro.protocol.compression import ZSTD
 from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
-from suiro.protocol.record_batch import COMPRESSION_BITS, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL_BIT
+from suiro.protocol.record_batch import COMPRESSION_BITS, LOG_OVERHEAD, TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
     from kio.schema.produce.v13.request import ProduceRequest
@@ -112,10 +112,12 @@ def produce(exchange: Exchange, request: ProduceRequest) -> Answer:
         request.transactional_id is not None
         and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     ):
-        return _answer(exchange, request, _refuse_all(exchange, request))
+        message = f"not allowed to write in transactions of {shown(repr(request.transactional_id))}"
+        refusal = _RefusedError(ErrorCode.transactional_id_authorization_failed, message)
+        return _answer(exchange, request, _plan(exchange, request, refusal))
     answers = _plan(exchange, request)
     now_ms = exchange.broker.clock.wall_ms()
-    costly = [w for w in _writes(answers) if _costs_much(exchange.broker, w, now_ms)]
+    costly = [w for w in _writes(answers) if costs_much(w.records, w.partition.log.config, now_ms=now_ms)]
     if not costly:
         _write(exchange, request, _writes(answers))
         return _answer(exchange, request, answers)
@@ -140,15 +142,6 @@ async def _look_into_and_write(
     return _answer(exchange, request, answers)
 
 
-def _costs_much(broker: BrokerContext, write: _Write, now_ms: int) -> bool:
-    records, log = write.records, write.partition.log
-    return (
-        len(records) >= HEADER_SIZE
-        and len(records) <= log.config.max_message_bytes  # else the log refuses it
-        and costs_much(records, log.config, now_ms=now_ms)
-    )
-
-
 def _look_into(batch: bytes, config: LogConfig, now_ms: int) -> _Inspected:
     """In a thread."""
     refused = None
@@ -168,19 +161,14 @@ def _writes(answers: _Answers) -> list[_Write]:
 
 def _answer(exchange: Exchange, request: ProduceRequest, answers: _Answers) -> RawResponse | Nothing:
     if exchange.broker.quotas is not None:
-        exchange.record_bytes("produce", sum(_sizes(request)))
+        sizes = (len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
+        exchange.record_bytes("produce", sum(sizes))
     if request.acks == 0:
         # The producer hears nothing; a broken connection is how Kafka tells it that something is wrong.
         if any(_refusal(answer) for of in answers.values() for answer in of.values()):
             exchange.connection.close()
         return NOTHING
     return _layout(exchange.version, answers)
-
-
-def _sizes(request: ProduceRequest) -> Iterator[int]:
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            yield len(data.records or b"")
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
@@ -192,31 +180,17 @@ def _has_transactional(request: ProduceRequest) -> bool:
     return False
 
 
-def _refuse_all(exchange: Exchange, request: ProduceRequest) -> _Answers:
-    refusal = _RefusedError(
-        ErrorCode.transactional_id_authorization_failed,
-        f"not allowed to write in transactions of {shown(repr(request.transactional_id))}",
-    )
-    answers: _Answers = {}
-    topic: Any  # has a name or an id, by version
-    for topic in request.topic_data:
-        of = answers.setdefault(topic.topic_id if exchange.version >= _TOPIC_IDS_SINCE else topic.name, {})
-        of.update((data.index, refusal) for data in topic.partition_data)
-    return answers
-
-
-def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
-    """The partitions to write, and those that are refused before their records are looked at."""
+def _plan(exchange: Exchange, request: ProduceRequest, refused: _RefusedError | None = None) -> _Answers:
+    """The partitions to write, and those that are refused before their records are looked at. `refused`: all are."""
     by_id = exchange.version >= _TOPIC_IDS_SINCE
     topics = exchange.broker.topics
     answers: _Answers = {}
     data: Any  # has a name or an id, by version
     for data in request.topic_data:
-        topic = topics.topic_by_id(data.topic_id) if by_id else topics.topic(data.name)
-        refusal = None
-        if by_id and topic is None:
+        topic, refusal = topics.topic_by_id(data.topic_id) if by_id else topics.topic(data.name), refused
+        if refusal is None and by_id and topic is None:
             refusal = _RefusedError(ErrorCode.unknown_topic_id, f"no topic has the id {data.topic_id}")
-        else:
+        elif refusal is None:
             name = topic.name if topic is not None else data.name
             if not exchange.may(Operation.WRITE, ResourceType.TOPIC, name):
                 # A client that asks by id is not told the name of a topic that it may not see.

@@ -68,6 +68,8 @@ def is_misdated(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
 
 def costs_much(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
     """Whether this batch is looked into or compressed again, and the event loop must not wait for it."""
+    if not HEADER_SIZE <= len(batch) <= config.max_message_bytes:  # the log refuses it
+        return False
     codec = batch[_ATTRIBUTES] & COMPRESSION_BITS
     if codec == 0 and len(batch) <= AT_ONCE_BYTES:
         return False

@@ -38,18 +38,8 @@ from suiro.log import LogConfig, parse_topic_setting
 from suiro.numerals import whole_number
 from suiro.protocol.messages import ErrorCode
 
-TYPE_NUMBERS = {
-    "UNKNOWN": 0,
-    "BOOLEAN": 1,
-    "STRING": 2,
-    "INT": 3,
-    "SHORT": 4,
-    "LONG": 5,
-    "DOUBLE": 6,
-    "LIST": 7,
-    "CLASS": 8,
-    "PASSWORD": 9,
-}
+_TYPES = "UNKNOWN BOOLEAN STRING INT SHORT LONG DOUBLE LIST CLASS PASSWORD"
+TYPE_NUMBERS = {name: number for number, name in enumerate(_TYPES.split())}
 
 
 class ResourceKind(IntEnum):
