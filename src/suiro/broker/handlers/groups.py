@@ -14,6 +14,7 @@ from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupState
 from suiro.broker.exchange import Answer, Exchange
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -68,11 +69,11 @@ def _each(exchange: Exchange, group_ids: Iterable[str], describe: Callable[[str]
     refused: list[Any] = []
     described: list[Any] = []
     for group_id in dict.fromkeys(group_ids):
-        if exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
-            found = describe(group_id)
-            (refused if found.get("error_code") is ErrorCode.invalid_group_id else described).append(found)
-        else:
-            refused.append(_refused(group_id, ErrorCode.group_authorization_failed))
+        try:
+            exchange.check(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+            described.append(describe(group_id))
+        except RefusedError as refusal:
+            refused.append(_refused(group_id, refusal.code))
     return [*refused, *described]
 
 
@@ -114,7 +115,7 @@ def _classic(exchange: Exchange, request: DescribeGroupsRequest, group_id: str) 
 
 def _consumer(exchange: Exchange, request: ConsumerGroupDescribeRequest, group_id: str) -> dict[str, Any]:
     if not group_id:
-        return _refused("", ErrorCode.invalid_group_id)
+        raise RefusedError(ErrorCode.invalid_group_id)
     broker = exchange.broker
     group = broker.groups.current(group_id)
     if not isinstance(group, ConsumerGroup):

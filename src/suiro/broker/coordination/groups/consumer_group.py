@@ -303,8 +303,7 @@ class ConsumerGroup:
             changed = changed or before != resolved.topics
             known[regex] = resolved
             records.append(Regex(regex, resolved))
-        topics = set(self._name_counts).union(*(resolved.topics for resolved in known.values()))
-        metadata_hash = hash_topics(topics, image)
+        metadata_hash = hash_topics(self._topics(known), image)
         if changed or metadata_hash != self.metadata_hash:
             records.append(GroupEpoch(self.group_epoch + 1, metadata_hash))
         return tuple(records)
@@ -482,8 +481,10 @@ class ConsumerGroup:
     # Targets
 
     def _see(self, image: TopicImage) -> Mapping[str, tuple[UUID, int] | None]:
-        names = set(self._name_counts).union(*(resolved.topics for resolved in self.regexes.values()))
-        return {name: image.describe(name) for name in names}
+        return {name: image.describe(name) for name in self._topics(self.regexes)}
+
+    def _topics(self, regexes: Mapping[str, ResolvedRegex]) -> set[str]:
+        return set(self._name_counts).union(*(resolved.topics for resolved in regexes.values()))
 
     def _hash_topics(self, member: ConsumerMember, updated: ConsumerMember, image: TopicImage) -> int:
         topics = set(self._name_counts)
