@@ -311,17 +311,24 @@ class TopicRegistry:
     def _change(self, name: str) -> Iterator[None]:
         assert name not in self._changing
         self._changing.add(name)
-        metric_name = name.replace(".", "_")
-        names = self._by_metric_name.setdefault(metric_name, set())
-        names.add(name)
+        self._take_name(name)
         try:
             yield
         finally:
             self._changing.discard(name)
             if name not in self._by_name:
-                names.discard(name)
-                if not names and self._by_metric_name.get(metric_name) is names:
-                    del self._by_metric_name[metric_name]
+                self._free_name(name)
+
+    def _take_name(self, name: str) -> None:
+        self._by_metric_name.setdefault(name.replace(".", "_"), set()).add(name)
+
+    def _free_name(self, name: str) -> None:
+        metric_name = name.replace(".", "_")
+        names = self._by_metric_name.get(metric_name, set()) - {name}
+        if names:
+            self._by_metric_name[metric_name] = names
+        else:
+            self._by_metric_name.pop(metric_name, None)
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Give the topic these settings of its own instead of those it has. Raises `ConfigError`, `StorageError`."""
@@ -378,16 +385,12 @@ class TopicRegistry:
         self.version += 1
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
-        self._by_metric_name.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
+        self._take_name(topic.name)
 
     def _remove(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
-        metric_name = topic.name.replace(".", "_")
-        names = self._by_metric_name[metric_name]
-        names.discard(topic.name)
-        if not names:
-            del self._by_metric_name[metric_name]
+        self._free_name(topic.name)
 
     def _opening(
         self,
