@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from suiro.broker.coordination.groups.group import LEAST_WAIT_MS, Group, GroupLimits, GroupState
-from suiro.broker.coordination.groups.group_messages import (
+from suiro.broker.coordination.groups.group_member import (
     Effect,
     JoinReply,
     JoinRequest,

@@ -13,7 +13,7 @@ from suiro.broker.coordination.groups.consumer_member import (
     STATIC_LEAVING_EPOCH,
     Heartbeat,
 )
-from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
+from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.exchange import Answer, Exchange, Later, Response
 from suiro.broker.handlers import whole_ms
 from suiro.broker.refusals import RefusedError

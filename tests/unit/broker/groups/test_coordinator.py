@@ -17,7 +17,7 @@ from suiro.broker.coordination.groups import group as group_module
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import Heartbeat
 from suiro.broker.coordination.groups.group import Group, GroupState
-from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
+from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.regexes import check_regex, matching_topics

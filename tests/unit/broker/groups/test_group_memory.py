@@ -10,9 +10,8 @@ from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ClassicMember, ConsumerMember
 from suiro.broker.coordination.groups.consumer_records import Subscription
 from suiro.broker.coordination.groups.group import Group, GroupLimits
-from suiro.broker.coordination.groups.group_member import PendingMembers, size_of
+from suiro.broker.coordination.groups.group_member import JoinRequest, PendingMembers, SyncRequest, size_of
 from suiro.broker.coordination.groups.group_memory import A_MEMBER, A_NAME, GroupMemory
-from suiro.broker.coordination.groups.group_messages import JoinRequest, SyncRequest
 from suiro.config import NodeSettings
 
 SETTINGS = NodeSettings(group_max_member_bytes=10_000, group_max_bytes=25_000, group_max_total_bytes=40_000)

@@ -23,8 +23,8 @@ from suiro.broker.coordination.groups.consumer_member import (
 )
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupState
+from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.group_memory import classic_size, subscription_size
-from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.migration import check_upgrade, downgraded, goes_down, upgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
 from suiro.broker.coordination.groups.regexes import matching_topics

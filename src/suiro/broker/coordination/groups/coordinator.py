@@ -18,8 +18,7 @@ from suiro.broker.coordination.groups.consumer_edge import ConsumerGroups
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, GroupEpoch
 from suiro.broker.coordination.groups.group import Group, GroupLimits, GroupState
-from suiro.broker.coordination.groups.group_memory import GroupMemory
-from suiro.broker.coordination.groups.group_messages import (
+from suiro.broker.coordination.groups.group_member import (
     Effect,
     JoinReply,
     JoinRequest,
@@ -27,6 +26,7 @@ from suiro.broker.coordination.groups.group_messages import (
     SyncReply,
     SyncRequest,
 )
+from suiro.broker.coordination.groups.group_memory import GroupMemory
 from suiro.broker.coordination.groups.offsets import CommittedOffset, GroupOffsets
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import OffsetKey

@@ -22,15 +22,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from suiro.broker.coordination.groups.group_member import Member, PendingMembers, size_of
-from suiro.broker.coordination.groups.group_messages import (
+from suiro.broker.coordination.groups.group_member import (
     Effect,
     JoinReply,
     JoinRequest,
+    Member,
+    PendingMembers,
     Persist,
     SyncReply,
     SyncRequest,
     Token,
+    size_of,
 )
 from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import ErrorCode

@@ -35,8 +35,7 @@ from suiro.broker.coordination.groups.consumer_records import (
     TargetEpoch,
 )
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupLimits, GroupState
-from suiro.broker.coordination.groups.group_member import Member
-from suiro.broker.coordination.groups.group_messages import JoinRequest, SyncRequest
+from suiro.broker.coordination.groups.group_member import JoinRequest, Member, SyncRequest
 from suiro.broker.coordination.groups.targets import hash_topics
 from suiro.broker.refusals import RefusedError
 from suiro.protocol.fields import FieldReader, FieldWriter

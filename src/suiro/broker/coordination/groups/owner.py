@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.group import Group, GroupLimits
-from suiro.broker.coordination.groups.group_messages import Effect
+from suiro.broker.coordination.groups.group_member import Effect
 from suiro.broker.storage.topics import Partition
 from suiro.foundation.types import TopicPartition
 
