@@ -12,6 +12,7 @@ from suiro.broker.coordination.groups.group_member import (
     Effect,
     JoinReply,
     JoinRequest,
+    MemberIdentity,
     Persist,
     SyncReply,
     SyncRequest,
@@ -69,7 +70,7 @@ class World:
         return code.name
 
     def heartbeat(self, member_id: str, generation: int) -> str:
-        return self.group.heartbeat(member_id=member_id, instance_id=None, generation=generation, now=self.now).name
+        return self.group.heartbeat(MemberIdentity(member_id, None, generation), now=self.now).name
 
     def pass_time(self, ms: int) -> None:
         """Tick at every deadline on the way, as the coordinator's timer does."""
@@ -245,13 +246,8 @@ def test_commits_are_for_members_of_the_generation() -> None:
     world = World()
 
     def commit(member_id: str, generation: int, *, transactional: bool = False) -> str:
-        return world.group.check_commit(
-            member_id=member_id,
-            instance_id=None,
-            generation=generation,
-            transactional=transactional,
-            now=world.now,
-        ).name
+        member = MemberIdentity(member_id, None, generation)
+        return world.group.check_commit(member, transactional=transactional, now=world.now).name
 
     assert commit("", -1) == "none"
     world.join("j")

@@ -13,7 +13,7 @@ from suiro.broker.coordination.groups.consumer_member import (
     STATIC_LEAVING_EPOCH,
     Heartbeat,
 )
-from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, SyncReply, SyncRequest
+from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, MemberIdentity, SyncReply, SyncRequest
 from suiro.broker.exchange import Answer, Exchange, Later, Response
 from suiro.broker.handlers import whole_ms
 from suiro.broker.refusals import RefusedError
@@ -103,13 +103,8 @@ def _synced(exchange: Exchange, reply: SyncReply) -> Response:
 def heartbeat(exchange: Exchange, request: HeartbeatRequest) -> Answer:
     """Heartbeat: keeps the member in the group, and announces a rebalance."""
     _check_group(exchange, request.group_id)
-    code = exchange.broker.groups.heartbeat(
-        request.group_id,
-        member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
-        generation=request.generation_id,
-    )
-    return exchange.response(error_code=code)
+    member = MemberIdentity(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
+    return exchange.response(error_code=exchange.broker.groups.heartbeat(request.group_id, member))
 
 
 def leave_group(exchange: Exchange, request: LeaveGroupRequest) -> Answer:

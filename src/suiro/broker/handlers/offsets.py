@@ -8,6 +8,7 @@ from uuid import UUID
 
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups import CommittedOffset
+from suiro.broker.coordination.groups.group_member import MemberIdentity
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Answer, Exchange
@@ -76,11 +77,10 @@ def _committed(topic: Any, entries: list[tuple[Any, ErrorCode]]) -> dict[str, An
 
 def _commit_by_member(exchange: Exchange, request: OffsetCommitRequest, entries: dict[TopicPartition, Any]) -> _Codes:
     broker = exchange.broker
+    instance_id = getattr(request, "group_instance_id", None)
     code = broker.groups.offsets.check_commit(
         request.group_id,
-        member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
-        generation=request.generation_id_or_member_epoch,
+        MemberIdentity(request.member_id, instance_id, request.generation_id_or_member_epoch),
         transactional=False,
         version=exchange.version,
         places=_by_id(broker, entries),
@@ -165,13 +165,10 @@ def _check_in_transaction(
             return ErrorCode.invalid_txn_state
         if code is not ErrorCode.none:
             return code
+    instance_id = getattr(request, "group_instance_id", None)
+    member = MemberIdentity(getattr(request, "member_id", ""), instance_id, getattr(request, "generation_id", -1))
     return broker.groups.offsets.check_commit(
-        request.group_id,
-        member_id=getattr(request, "member_id", ""),
-        instance_id=getattr(request, "group_instance_id", None),
-        generation=getattr(request, "generation_id", -1),
-        transactional=True,
-        places=_by_id(broker, places),
+        request.group_id, member, transactional=True, places=_by_id(broker, places)
     )
 
 

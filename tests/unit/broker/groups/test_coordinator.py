@@ -17,7 +17,7 @@ from suiro.broker.coordination.groups import group as group_module
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import Heartbeat
 from suiro.broker.coordination.groups.group import Group, GroupState
-from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, SyncReply, SyncRequest
+from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, MemberIdentity, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
@@ -504,7 +504,7 @@ def test_a_session_is_over_when_its_time_is_whatever_the_timer_does(
                 case "delete":
                     return groups.delete("g") is ErrorCode.none
                 case "heartbeat" if protocol == "classic":
-                    code = groups.heartbeat("g", member_id=member_id, instance_id=None, generation=generation)
+                    code = groups.heartbeat("g", MemberIdentity(member_id, None, generation))
                     return code is ErrorCode.unknown_member_id
                 case "heartbeat":
                     try:
@@ -513,14 +513,8 @@ def test_a_session_is_over_when_its_time_is_whatever_the_timer_does(
                         return refusal.code is ErrorCode.unknown_member_id
                     return False
                 case "commit":
-                    code = groups.offsets.check_commit(
-                        "g",
-                        member_id=member_id,
-                        instance_id=None,
-                        generation=generation,
-                        transactional=False,
-                        places=(),
-                    )
+                    member = MemberIdentity(member_id, None, generation)
+                    code = groups.offsets.check_commit("g", member, transactional=False, places=())
                     return code is ErrorCode.unknown_member_id
                 case "delete offsets":
                     return groups.offsets.delete("g", [PLACE]) == {PLACE: ErrorCode.none}

@@ -23,7 +23,7 @@ from suiro.broker.coordination.groups.consumer_member import (
 )
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupState
-from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, SyncReply, SyncRequest
+from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, MemberIdentity, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.group_memory import classic_size, subscription_size
 from suiro.broker.coordination.groups.migration import check_upgrade, downgraded, goes_down, upgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
@@ -175,13 +175,9 @@ class ConsumerGroups:
             )
         )
 
-    def heartbeat_classic(
-        self, group: ConsumerGroup, *, member_id: str, instance_id: str | None, generation: int
-    ) -> ErrorCode:
+    def heartbeat_classic(self, group: ConsumerGroup, who: MemberIdentity) -> ErrorCode:
         try:
-            member, must_join = migration.heartbeat_classic(
-                group, member_id=member_id, instance_id=instance_id, generation=generation
-            )
+            member, must_join = migration.heartbeat_classic(group, who)
         except RefusedError as refusal:
             return refusal.code
         self._start_timers(group, member)

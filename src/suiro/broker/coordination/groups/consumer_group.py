@@ -14,7 +14,7 @@ joins anew begins at 0. The rules are Kafka's (GroupMetadataManager of 4.3).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from uuid import UUID
@@ -45,6 +45,7 @@ from suiro.broker.coordination.groups.consumer_records import (
     TargetEpoch,
     TopicMetadata,
 )
+from suiro.broker.coordination.groups.group_member import MemberIdentity
 from suiro.broker.coordination.groups.group_memory import consumer_size
 from suiro.broker.coordination.groups.member_timers import MemberTimers
 from suiro.broker.coordination.groups.reconciliation import reconcile
@@ -119,32 +120,26 @@ class ConsumerGroup:
         return (topic_id, partition) in self._owners
 
     def check_commit(
-        self, *, member_id: str, instance_id: str | None, member_epoch: int, transactional: bool, version: int
-    ) -> Callable[[UUID, int], bool] | None:
-        """Whether this consumer may commit: None is yes, for all; else ask for each partition.
-
-        Raises `RefusedError`.
-        """
-        if member_epoch < 0 and not self.members:
-            return None
-        if transactional and member_epoch == NO_EPOCH and not member_id and instance_id is None:
-            return None
+        self, who: MemberIdentity, *, transactional: bool, version: int, places: Iterable[tuple[UUID, int]]
+    ) -> None:
+        """Whether this consumer may commit for these partitions. Raises `RefusedError`."""
+        member_id, instance_id, epoch = who
+        if epoch < 0 and not self.members:
+            return
+        if transactional and epoch == NO_EPOCH and not member_id and instance_id is None:
+            return
         member = self.member(member_id)
         if not transactional and member.classic is None and version < 9:
             raise RefusedError(
                 ErrorCode.unsupported_version,
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
             )
-        if member_epoch == member.member_epoch:
-            return None
-        if member_epoch > member.member_epoch:
-            raise self.stale(member, f"member epoch {member_epoch} is newer than {member.member_epoch}")
-
-        def may(topic_id: UUID, partition: int) -> bool:
+        if epoch > member.member_epoch:
+            raise self.stale(member, f"member epoch {epoch} is newer than {member.member_epoch}")
+        for topic_id, partition in places if epoch < member.member_epoch else ():
             since = member.assigned_at(topic_id, partition)
-            return since is not None and member_epoch >= since
-
-        return may
+            if since is None or epoch < since:
+                raise self.stale(member, "a partition is another's at its epoch")
 
     def check_fetch(self, *, member_id: str | None, member_epoch: int) -> None:
         """Raises `RefusedError`."""

@@ -22,6 +22,7 @@ from suiro.broker.coordination.groups.group_member import (
     Effect,
     JoinReply,
     JoinRequest,
+    MemberIdentity,
     Persist,
     SyncReply,
     SyncRequest,
@@ -309,15 +310,13 @@ class GroupCoordinator:
             return
         self.carry_out(group, group.sync(request, waiter, now=self.now()))
 
-    def heartbeat(self, group_id: str, *, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    def heartbeat(self, group_id: str, member: MemberIdentity) -> ErrorCode:
         group = self.current(group_id)
         if group is None:
             return ErrorCode.unknown_member_id
         if isinstance(group, ConsumerGroup):
-            return self.consumers.heartbeat_classic(
-                group, member_id=member_id, instance_id=instance_id, generation=generation
-            )
-        return group.heartbeat(member_id=member_id, instance_id=instance_id, generation=generation, now=self.now())
+            return self.consumers.heartbeat_classic(group, member)
+        return group.heartbeat(member, now=self.now())
 
     def leave(self, group_id: str, *, member_id: str, instance_id: str | None) -> ErrorCode:
         group = self.current(group_id)

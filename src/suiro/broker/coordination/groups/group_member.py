@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from suiro.broker.coordination.groups.group_memory import A_MEMBER, classic_size
 from suiro.protocol.fields import MAX_STRING_BYTES
@@ -20,6 +20,14 @@ Token: TypeAlias = object
 NO_GENERATION = -1
 _MEMBER_ID_BYTES = 37
 """Length of an id behind its prefix: a hyphen and a UUID."""
+
+
+class MemberIdentity(NamedTuple):
+    """The member that a request names. One of the new protocol has its epoch as generation; -1: none."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,10 @@ class SyncRequest:
     protocol_type: str | None = None
     protocol: str | None = None
     assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def member(self) -> MemberIdentity:
+        return MemberIdentity(self.member_id, self.instance_id, self.generation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from suiro.broker.coordination.groups.consumer_records import (
     TargetEpoch,
 )
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupLimits, GroupState
-from suiro.broker.coordination.groups.group_member import JoinRequest, Member, SyncRequest
+from suiro.broker.coordination.groups.group_member import JoinRequest, Member, MemberIdentity, SyncRequest
 from suiro.broker.coordination.groups.targets import hash_topics
 from suiro.broker.refusals import RefusedError
 from suiro.protocol.fields import FieldReader, FieldWriter
@@ -201,7 +201,7 @@ def join_classic(
 def sync_classic(group: ConsumerGroup, request: SyncRequest, *, at: Moment) -> bytes:
     """The assignment. Raises `RefusedError`."""
     member_id = request.member_id
-    member, classic = _classic_member(group, member_id, request.instance_id, request.generation)
+    member, classic = _classic_member(group, request.member)
     name, metadata = classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol not in (None, name):
         raise RefusedError(ErrorCode.inconsistent_group_protocol, f"the protocol of {member_id} is {name}")
@@ -211,11 +211,9 @@ def sync_classic(group: ConsumerGroup, request: SyncRequest, *, at: Moment) -> b
     return encode_assignment(version, by_name(without_epochs(member.assigned), at.image))
 
 
-def heartbeat_classic(
-    group: ConsumerGroup, *, member_id: str, instance_id: str | None, generation: int
-) -> tuple[ConsumerMember, bool]:
+def heartbeat_classic(group: ConsumerGroup, who: MemberIdentity) -> tuple[ConsumerMember, bool]:
     """The member, and whether it should join again. Raises `RefusedError`."""
-    member, _ = _classic_member(group, member_id, instance_id, generation)
+    member, _ = _classic_member(group, who)
     is_free = member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member)
     return member, is_behind(group, member) or member.state is MemberState.UNREVOKED_PARTITIONS or is_free
 
@@ -244,9 +242,8 @@ def _find_or_make(
     return group.replace_static(old_id, member_id, records)
 
 
-def _classic_member(
-    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
-) -> tuple[ConsumerMember, ClassicMember]:
+def _classic_member(group: ConsumerGroup, who: MemberIdentity) -> tuple[ConsumerMember, ClassicMember]:
+    member_id, instance_id, generation = who
     member = group.member(member_id) if instance_id is None else group.static_member(instance_id, member_id)
     if member.classic is None:
         raise RefusedError(ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol.")

@@ -19,6 +19,7 @@ from uuid import UUID
 from suiro.broker.coordination.groups import records
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.group import Group, GroupState
+from suiro.broker.coordination.groups.group_member import MemberIdentity
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage import system_log
@@ -135,10 +136,8 @@ class GroupOffsets:
     def check_commit(
         self,
         group_id: str,
+        member: MemberIdentity,
         *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
         transactional: bool,
         places: Iterable[tuple[UUID, int]],
         version: int = _FIRST_VERSION_WITH_GROUP_NOT_FOUND,
@@ -146,29 +145,15 @@ class GroupOffsets:
         """Whether this consumer may commit for these partitions: one that may not for one may not for any."""
         group = self._coordinator.current(group_id)
         if group is None:
-            if generation < 0:
+            if member.generation < 0:
                 return ErrorCode.none
             if transactional or version < _FIRST_VERSION_WITH_GROUP_NOT_FOUND:
                 return ErrorCode.illegal_generation
             return ErrorCode.group_id_not_found
         if isinstance(group, Group):
-            return group.check_commit(
-                member_id=member_id,
-                instance_id=instance_id,
-                generation=generation,
-                transactional=transactional,
-                now=self._coordinator.now(),
-            )
+            return group.check_commit(member, transactional=transactional, now=self._coordinator.now())
         try:
-            may = group.check_commit(
-                member_id=member_id,
-                instance_id=instance_id,
-                member_epoch=generation,
-                transactional=transactional,
-                version=version,
-            )
-            if may is not None and not all(may(*place) for place in places):
-                raise group.stale(group.members[member_id], "a partition is another's at its epoch")
+            group.check_commit(member, transactional=transactional, version=version, places=places)
         except RefusedError as refusal:
             if transactional and refusal.code is ErrorCode.stale_member_epoch:
                 return ErrorCode.illegal_generation
