@@ -11,7 +11,7 @@ from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 
-from suiro.broker.apis import APIS
+from suiro.broker.apis import APIS, Api
 from suiro.broker.metrics.families import FAMILIES
 from suiro.broker.settings.kafka_settings import ALTERABLE
 from suiro.cli.command_groups import COMMANDS, group_of
@@ -85,13 +85,13 @@ def apis() -> str:
     for api in sorted(APIS.values(), key=lambda api: api.key):
         name = "".join(part.capitalize() for part in api.name.split("_"))
         versions = f"{api.min_version} to {api.max_version}"
-        lines.append(f"| {api.key} | {name} | {versions} | {_first_sentence(api.name, name)} |")
+        lines.append(f"| {api.key} | {name} | {versions} | {_first_sentence(api, name)} |")
     return "\n".join(lines) + "\n"
 
 
-def _first_sentence(module: str, name: str) -> str:
+def _first_sentence(api: Api, name: str) -> str:
     """The first sentence of the handler's docstring, without its name."""
-    said = import_module(f"suiro.broker.handlers.{module}").__doc__ or ""
+    said = getattr(import_module(f"suiro.broker.handlers.{api.module}"), api.name).__doc__ or ""
     sentence = " ".join(said.split("\n\n")[0].split()).removeprefix(name).lstrip(" :.,").split(". ")[0]
     return sentence[0].upper() + sentence[1:].rstrip(".") + "."
 

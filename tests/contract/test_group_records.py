@@ -17,8 +17,8 @@ from support.wire import Wire
 
 from suiro.broker.coordination.groups import consumer_records, records
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
-from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.storage import system_log
+from suiro.broker.storage.system_log import partition_for
 from suiro.client import LATEST, Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.log import LogConfig, PartitionLog

@@ -17,11 +17,10 @@ from support.wire import Wire
 
 from suiro.broker import Broker
 from suiro.broker.coordination.fetch_sessions import SMALL_FETCH
-from suiro.broker.handlers import create_topics as create_topics_handler
-from suiro.broker.handlers import describe_configs as describe_configs_handler
+from suiro.broker.handlers import configs as config_handlers
 from suiro.broker.handlers import fetch as fetch_handler
-from suiro.broker.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from suiro.broker.handlers import produce as produce_handler
+from suiro.broker.handlers import topics as topic_handlers
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
 from suiro.broker.net.turns import MOST_OF_A_CLIENT
 from suiro.broker.settings import configs
@@ -318,7 +317,7 @@ def test_records_of_a_producer_that_is_gone_count_in_the_nodes_memory(
 
 def test_a_request_for_many_topics_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
-    shares = create_topics_handler._shares
+    shares = topic_handlers._shares
 
     def slowly(broker: Broker, wanted: Sequence[Any]) -> Iterator[list[Any]]:
         """Has nothing to do after the first share until another client was answered."""
@@ -329,9 +328,9 @@ def test_a_request_for_many_topics_lets_others_have_their_turn(monkeypatch: pyte
             yield []
         yield from rest
 
-    monkeypatch.setattr(create_topics_handler, "_shares", slowly)
+    monkeypatch.setattr(topic_handlers, "_shares", slowly)
     results: list[tuple[str, str]] = []
-    names = [f"t{number}" for number in range(3 * create_topics_handler.PARTITIONS_A_STEP)]
+    names = [f"t{number}" for number in range(3 * topic_handlers.PARTITIONS_A_STEP)]
 
     def creating(wire: Wire) -> None:
         entries = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
@@ -421,7 +420,7 @@ def test_denials_of_a_request_are_one_line(tmp_path: Path) -> None:
 def test_settings_of_many_resources_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is written to disk and synced. One request may name thousands."""
     answered = threading.Event()
-    answer_each = incremental_alter_configs_handler.answer_each
+    answer_each = config_handlers._answer_each
 
     def slowly(*arguments: Any) -> Generator[None, None, Any]:
         """Has nothing to do after the first resource until another client was answered."""
@@ -432,7 +431,7 @@ def test_settings_of_many_resources_let_others_have_their_turn(monkeypatch: pyte
             yield
         return (yield from made)
 
-    monkeypatch.setattr(incremental_alter_configs_handler, "answer_each", slowly)
+    monkeypatch.setattr(config_handlers, "_answer_each", slowly)
     setting = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "46000"}
     resources = [{"resource_type": 32, "resource_name": f"g{n}", "configs": [setting]} for n in range(3)]
     codes: list[str] = []
@@ -476,7 +475,7 @@ def test_settings_of_many_resources_let_others_have_their_turn(monkeypatch: pyte
 @pytest.mark.parametrize("version", [1, 3, 4])
 def test_settings_of_many_groups_are_told_in_turns(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """Tens of thousands of names are a small request, and any name is a group's."""
-    describe = describe_configs_handler._describe
+    describe = config_handlers._describe
     turned: list[bool] = []
     seen: list[bool] = []
 
@@ -486,7 +485,7 @@ def test_settings_of_many_groups_are_told_in_turns(monkeypatch: pytest.MonkeyPat
         seen.append(bool(turned))
         return describe(broker, *named)
 
-    monkeypatch.setattr(describe_configs_handler, "_describe", noted)
+    monkeypatch.setattr(config_handlers, "_describe", noted)
     names = [f"g{number}" for number in range(200)]
     asked = [{"resource_type": 32, "resource_name": name, "configuration_keys": None} for name in names]
     with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
@@ -500,7 +499,7 @@ def test_of_large_requests_only_some_are_begun(monkeypatch: pytest.MonkeyPatch) 
     """In memory a request takes thirty times its bytes, and each that has begun stays there until it is answered. Those
     of one client do not hold back another one."""
     may_end = threading.Event()
-    describe_all = describe_configs_handler._describe_all
+    describe_all = config_handlers._describe_all
     begun: list[int] = []
 
     def slowly(*arguments: Any) -> Generator[None, None, Any]:
@@ -510,7 +509,7 @@ def test_of_large_requests_only_some_are_begun(monkeypatch: pytest.MonkeyPatch) 
             yield
         return (yield from describe_all(*arguments))
 
-    monkeypatch.setattr(describe_configs_handler, "_describe_all", slowly)
+    monkeypatch.setattr(config_handlers, "_describe_all", slowly)
     one = {"resource_type": 32, "configuration_keys": None}
     asked = [{**one, "resource_name": f"g{number:08}"} for number in range(500)]
     answers: list[int] = []
@@ -637,7 +636,7 @@ def test_an_answer_of_an_old_version_holds_the_message_about_a_long_name(
         (one,) = ask(wire, "describe_configs", 1, resources=[topic])["results"]
         assert len(one["configs"][0]["value"]) == 2000 * 12 - 1
         # A list that an earlier build has stored may be longer. It becomes shorter.
-        monkeypatch.setattr(incremental_alter_configs_handler, "MAX_STRING_BYTES", 100)
+        monkeypatch.setattr(config_handlers, "MAX_STRING_BYTES", 100)
         assert change(10_000, operation=3, count=1) == "none"
 
 

@@ -15,7 +15,7 @@ TOPICS = "kafka_server_brokertopicmetrics_"
 
 def counted(node: InProcessNode, name: str) -> dict[tuple[str, ...], object]:
     snapshot = node.call(node.broker.metrics.snapshot)
-    return {labels: value for shown in snapshot if shown.family.name == name for labels, value in shown.samples}
+    return {labels: value for family, shown in snapshot if family.name == name for labels, value in shown}
 
 
 def test_groups_and_producers() -> None:

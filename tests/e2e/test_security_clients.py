@@ -185,9 +185,9 @@ def test_java_logs_in_again_on_the_same_connection(tools: KafkaTools, tmp_path: 
         assert listed is not None
         assert listed.log.log_end_offset == 4000
         logins = {
-            shown.family.name.partition("metrics_")[2]: sum(value for _, value in shown.samples)
-            for shown in node.call(node.broker.metrics.snapshot)
-            if "authentication" in shown.family.name
+            family.name.partition("metrics_")[2]: sum(value for _, value in samples)
+            for family, samples in node.call(node.broker.metrics.snapshot)
+            if "authentication" in family.name
         }
     assert logins["successful_reauthentication_total"] >= 1
     assert logins["failed_reauthentication_total"] == logins["failed_authentication_total"] == 0

@@ -13,7 +13,7 @@ from support.consumer_groups import Consumer, GroupWorld, SlowConsumer
 from support.share import examples, share_of
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
-from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.consumer_member import Heartbeat
 from suiro.broker.refusals import RefusedError
 
 NAMES = ("t", "u", "v")

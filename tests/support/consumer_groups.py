@@ -9,15 +9,17 @@ from typing import ClassVar
 from uuid import UUID
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
-from suiro.broker.coordination.groups.consumer_member import STATIC_LEAVING_EPOCH, Partitions
-from suiro.broker.coordination.groups.consumer_messages import (
+from suiro.broker.coordination.groups.consumer_member import (
+    STATIC_LEAVING_EPOCH,
     ConsumerGroupLimits,
     Heartbeat,
     HeartbeatReply,
     Moment,
+    Partitions,
+    ResolvedRegex,
 )
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, decode, encode
-from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
+from suiro.broker.coordination.groups.regexes import matching_topics
 from suiro.broker.refusals import RefusedError
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from suiro.broker.coordination.java_hashes import string_hash
+from suiro.broker.storage.system_log import partition_for
 from suiro.errors import ConfigError
 from suiro.log.checkpoints import read_checkpoint
 from suiro.protocol.record_batch import iter_headers
@@ -125,7 +125,7 @@ class Side:
 
 
 def _shard(group: str) -> int:
-    return (string_hash(group) & 0x7FFFFFFF) % OFFSETS_PARTITIONS
+    return partition_for(group, OFFSETS_PARTITIONS)
 
 
 def listed(side: Side, topic: str, index: int, timestamp: int, isolation: int = 0) -> Any:

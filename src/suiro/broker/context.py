@@ -32,28 +32,21 @@ if TYPE_CHECKING:
 class BrokerContext(GroupHost, TransactionHost, Protocol):
     """The owners of a node's state, those that the coordinators use among them, and what concerns several of them."""
 
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def cluster_id(self) -> str: ...
-    @property
-    def dynamic_settings(self) -> DynamicSettings: ...
+    node_id: int
+    cluster_id: str
+    dynamic_settings: DynamicSettings
+
     @property
     def groups(self) -> GroupCoordinator: ...
-    @property
-    def transactions(self) -> TransactionCoordinator: ...
-    @property
-    def fetch_sessions(self) -> FetchSessions: ...
-    @property
-    def tier(self) -> RemoteTier | None: ...
-    @property
-    def workers(self) -> Workers: ...
-    @property
-    def server(self) -> Server: ...
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def authorizer(self) -> Authorizer: ...
+
+    transactions: TransactionCoordinator
+    fetch_sessions: FetchSessions
+    tier: RemoteTier | None
+    workers: Workers
+    server: Server
+    metrics: Metrics
+    authorizer: Authorizer
+
     @property
     def scram(self) -> ScramStore: ...
     @property

@@ -3,8 +3,9 @@
 The table in `apis` has the APIs and their versions. A handler module is imported, and its messages'
 schema is loaded, when the first request needs it: that keeps the start short.
 
-A handler is a function `handle(exchange, request)`. It returns an `answers.Answer`: the response (a kio
-message, or pieces with file regions), one that comes `Later`, or `NOTHING`.
+A handler is a function of an exchange and a request that has its API's name. It returns an `answers.Answer`: the
+response (a kio message, or pieces with file regions), one that comes `Later`, or `NOTHING`. One that raises
+`RefusedError` refuses the whole request.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.broker.apis import API_VERSIONS_KEY, APIS, MAY_TAKE_LONG, Api
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange, Handler, encode
+from suiro.broker.exchange import Answer, Exchange, Handler, encode
 from suiro.broker.metrics.request_metrics import StageMetrics
 from suiro.broker.net.connection import BadFrameError, Connection
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.session import ANONYMOUS
 from suiro.protocol import messages
 from suiro.protocol.file_regions import take_question
@@ -41,8 +43,7 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 class DispatchContext(BrokerContext, Protocol):
     """The handlers' node, with the faults that a test has set."""
 
-    @property
-    def faults(self) -> Faults | None: ...
+    faults: Faults | None
 
 
 class Dispatcher:
@@ -61,7 +62,7 @@ class Dispatcher:
         if not connection.authenticated:
             bare = self._check_login(connection, frame)
             if bare is not None:
-                return self._run(bare[0], bare[1], len(frame))
+                return self._run(*bare, len(frame))
         api_key, version = _KEY_AND_VERSION.unpack_from(frame)
         api = APIS.get(api_key)
         if api is None:
@@ -90,17 +91,33 @@ class Dispatcher:
             raise BadFrameError(
                 f"{api.name} version {version} in {len(frame)} bytes does not parse: {error!r}"
             ) from None
-        exchange = Exchange(
-            connection,
+        client_id = getattr(header, "client_id", None) or ""
+        exchange = self._exchange(connection, api, version, header.correlation_id, client_id, takes_files=takes_files)
+        return self._run(exchange, request, len(frame))
+
+    def _exchange(
+        self,
+        connection: Connection,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str,
+        *,
+        bare: bool = False,
+        takes_files: bool = False,
+    ) -> Exchange:
+        return Exchange(
+            connection=connection,
             broker=self._broker,
-            api_key=api_key,
+            api_key=api.key,
             version=version,
-            correlation_id=header.correlation_id,
-            client_id=getattr(header, "client_id", None),
+            correlation_id=correlation_id,
+            client_id=client_id,
             metrics=self._stages.of(api.name),
+            arrived_ns=connection.arrived_ns,
+            bare=bare,
             takes_files=takes_files,
         )
-        return self._run(exchange, request, len(frame))
 
     def _run(self, exchange: Exchange, request: Any, size: int) -> bool:
         connection, api = exchange.connection, APIS[exchange.api_key]
@@ -134,16 +151,7 @@ class Dispatcher:
 
         login = connection.sasl
         if isinstance(login, Login) and login.bare and login.server is not None:
-            exchange = Exchange(
-                connection,
-                broker=self._broker,
-                api_key=SASL_AUTHENTICATE_KEY,
-                version=0,
-                correlation_id=0,
-                client_id=None,
-                metrics=self._stages.of(APIS[SASL_AUTHENTICATE_KEY].name),
-                bare=True,
-            )
+            exchange = self._exchange(connection, APIS[SASL_AUTHENTICATE_KEY], 0, 0, "", bare=True)
             return exchange, messages.request_class(SASL_AUTHENTICATE_KEY, 0)(auth_bytes=bytes(frame))
         if len(frame) < _SHORTEST_REQUEST:
             raise BadFrameError(f"a frame of {len(frame)} bytes cannot be a Kafka request")
@@ -156,14 +164,26 @@ class Dispatcher:
         return None
 
     def _handler(self, api: Api) -> Handler:
-        handler: Handler = import_module(f"suiro.broker.handlers.{api.name}").handle
-        self._handlers[api.key] = handler
+        module = import_module(f"suiro.broker.handlers.{api.module}")
+        self._handlers[api.key] = handler = answering(getattr(module, api.name))
         return handler
 
     def _answer_unknown_api_versions(self, connection: Connection, frame: memoryview) -> bool:
         """KIP-511: a client may ask in a version we do not know; it gets version 0, the error and the list."""
-        from suiro.broker.handlers.api_versions import unsupported_version
+        from suiro.broker.handlers.cluster import unsupported_version
 
         response = unsupported_version()
         connection.send(encode(response, int.from_bytes(frame[4:8], "big", signed=True)))
         return True
+
+
+def answering(handler: Handler) -> Handler:
+    """The handler, which answers a request that it refuses as a whole, too."""
+
+    def handle(exchange: Exchange, request: Any) -> Answer:
+        try:
+            return handler(exchange, request)
+        except RefusedError as refusal:
+            return exchange.refused(refusal)
+
+    return handle

@@ -1,24 +1,29 @@
-"""One request and its response: `finish` sends what the handler answered; `encode` makes a frame of a response."""
+"""One request and its response: `finish` sends what the handler answered; `encode` makes a frame of a response.
+
+A handler answers with the response, one that comes `Later`, or `NOTHING`.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Generator
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from suiro.broker.answers import NOTHING, Answer, Later, Nothing, RawResponse, Response
 from suiro.broker.metrics.request_metrics import RequestMetrics
 from suiro.broker.net.connection import Connection, Piece
 from suiro.broker.net.turns import Steps
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.security.authorizer import authorized_operations
-from suiro.broker.security.denials import Denials
+from suiro.broker.security.authorizer import Denials, authorized_operations
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
-from suiro.protocol.messages import ErrorCode
+from suiro.protocol.fields import array_length
+from suiro.protocol.frame_check import layout
+from suiro.protocol.messages import ErrorCode, ResponsePayload
 
 if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload
@@ -26,86 +31,139 @@ if TYPE_CHECKING:
     from suiro.broker.context import BrokerContext
     from suiro.broker.quotas.client_quotas import QuotaKind
 
+
+@dataclass(frozen=True, slots=True)
+class RawResponse:
+    """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets.
+
+    The first piece is bytes; `throttle_at` is the position of throttle_time_ms in it, which `encode` fills in; None:
+    the version has none. `named` are the files that the response names to the client.
+    """
+
+    pieces: list[Piece]
+    flexible: bool
+    throttle_at: int | None = 0
+    named: tuple[int, ...] = ()
+
+    @classmethod
+    def of_results(cls, results: Collection[bytes], *, flexible: bool) -> RawResponse:
+        """A response that is its throttle time and an array, of which the elements are laid out already."""
+        body = b"".join((bytes(4), array_length(len(results), flexible=flexible), *results))
+        return cls([body + b"\0" if flexible else body], flexible)
+
+
+Response: TypeAlias = ResponsePayload | RawResponse
+
+
+class _Nothing(Enum):
+    NOTHING = 0
+
+
+Nothing: TypeAlias = Literal[_Nothing.NOTHING]
+NOTHING: Final = _Nothing.NOTHING
+"""The request gets no response (Produce with acks=0)."""
+
+
+class Later:
+    """The response comes when there is one: `give` it, once. `abandoned` runs if the connection closes before."""
+
+    __slots__ = ("_deliver", "abandoned", "given")
+
+    def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
+        self.abandoned = abandoned
+        self.given: Response | Nothing | None = None
+        """A response that was given while the handler was still running."""
+        self._deliver: Callable[[Response | Nothing], None] | None = None
+
+    def give(self, response: Response | Nothing) -> None:
+        if self._deliver is None:
+            self.given = response
+        else:
+            self._deliver(response)
+
+    def deliver_to(self, deliver: Callable[[Response | Nothing], None]) -> None:
+        self._deliver = deliver
+        if self.given is not None:
+            deliver(self.given)
+
+    def follow(self, answer: Answer) -> None:
+        """Give what another handler answers, now or later."""
+        if isinstance(answer, Later):
+            self.abandoned = answer.abandoned
+            answer.deliver_to(self.give)
+        else:
+            self.give(answer)
+
+    def abandon(self) -> None:
+        if self.abandoned is not None:
+            self.abandoned()
+
+
+Answer: TypeAlias = Response | Later | Nothing
+
+
 logger = logging.getLogger(__name__)
 
-_NO_THROTTLE = timedelta(0)
 _MESSAGE_CHARACTERS = 8000
 """Of an error for the client. With names from its request it may have more bytes than a string on the wire can."""
 OPERATIONS_NOT_ASKED = -(2**31)
 """The authorized operations in an answer to a request that does not ask for them."""
+DENIED = {
+    ResourceType.TOPIC: (ErrorCode.topic_authorization_failed, "Topic authorization failed."),
+    ResourceType.GROUP: (ErrorCode.group_authorization_failed, "Group authorization failed."),
+    ResourceType.CLUSTER: (ErrorCode.cluster_authorization_failed, "Cluster authorization failed."),
+    ResourceType.TRANSACTIONAL_ID: (
+        ErrorCode.transactional_id_authorization_failed,
+        "Transactional Id authorization failed.",
+    ),
+}
+"""Kafka's error for a client that may not do something, by the type of the resource."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
     """One request, and the way to its response."""
 
-    __slots__ = (
-        "_answered_ns",
-        "_arrived_ns",
-        "_bare",
-        "_began_ns",
-        "_denials",
-        "_ended_ns",
-        "_request_recorded",
-        "_steps",
-        "_throttle_ms",
-        "_waited",
-        "api_key",
-        "broker",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "metrics",
-        "takes_files",
-        "version",
-    )
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        broker: BrokerContext,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        metrics: RequestMetrics,
-        bare: bool = False,
-        takes_files: bool = False,
-    ) -> None:
-        """`bare`: a login's message without a request around it; so is its answer. `takes_files`: of a fetch, whether
-        it asks for `file_regions`."""
-        self.connection = connection
-        self.broker = broker
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id or ""
-        self._bare = bare
-        self.takes_files = takes_files
-        self.metrics = metrics
-        self._arrived_ns = connection.arrived_ns
-        self._began_ns = stopwatch_ns()
-        self._ended_ns = 0  # the handler is still running
-        self._answered_ns = 0
-        self._waited = False
-        self._throttle_ms = 0
-        self._request_recorded = False
-        self._steps: Steps | None = None
-        self._denials: Denials | None = None
+    connection: Connection
+    broker: BrokerContext
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    metrics: RequestMetrics
+    arrived_ns: int
+    bare: bool = False
+    """A login's message without a request around it; so is its answer."""
+    takes_files: bool = False
+    """Of a fetch, whether it asks for `file_regions`."""
+    _began_ns: int = field(default_factory=stopwatch_ns)
+    _ended_ns: int = 0  # the handler is still running
+    _answered_ns: int = 0
+    _waited: bool = False
+    _throttle_ms: int = 0
+    _request_recorded: bool = False
+    _steps: Steps | None = None
+    _denials: Denials | None = None
 
     @property
     def response_class(self) -> Any:
         return messages.response_class(self.api_key, self.version)
 
-    def make(self, name: str, /, **fields: Any) -> Any:
-        """A nested value of this version's response; fields that the version does not have are left out."""
-        return build(messages.nested(self.response_class, name), **fields)
-
     def response(self, **fields: Any) -> ResponsePayload:
-        """This version's response; fields that the version does not have are left out. `encode` sets the throttle time
-        of a client that went over a quota."""
-        response: ResponsePayload = build(self.response_class, throttle_time=_NO_THROTTLE, **fields)
+        """This version's response, made as `build` says. `encode` sets the throttle time of a client that went over a
+        quota."""
+        response: ResponsePayload = build(self.response_class, fields)
         return response
+
+    def refused(self, refusal: RefusedError) -> ResponsePayload:
+        """The response that refuses the whole request."""
+        assert "error_code" in _field_names(self.response_class)
+        return self.response(error_code=refusal.code, error_message=str(refusal) or None)
+
+    def element(self, array: str, fields: Mapping[str, Any]) -> bytes:
+        """An element of one of the response's arrays, laid out already (`RawResponse.of_results`)."""
+        nested = next(each.nested for each in layout(self.response_class) if each.name == array)
+        return messages.write_value(build(nested, fields))
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the client may do this; a denial is written to the audit log."""
@@ -122,9 +180,18 @@ class Exchange:
         """The same for the cluster as a whole."""
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
+    def check(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Raises `RefusedError` if the client may not do this."""
+        if not self.may(operation, kind, name):
+            raise RefusedError(*DENIED[kind])
+
+    def check_on_cluster(self, operation: Operation) -> None:
+        """The same for the cluster as a whole."""
+        self.check(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
     def permits(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """The same without the audit log: for what the answer leaves out, or what another permission allows too."""
-        return self.broker.authorizer.permits(self.connection.session, operation, kind, name)
+        return self.broker.authorizer.denied_by(self.connection.session, operation, kind, name) is None
 
     def operations(self, kind: ResourceType, name: str, *, asked: bool) -> int:
         """The operations that the client may do on a resource (KIP-430), if the request asks for them."""
@@ -207,7 +274,7 @@ class Exchange:
         if named or self.connection.named_files:
             self.connection.name_files(named, self.broker.clock.monotonic_ms())
         self.metrics.answered(code)
-        if self._bare:
+        if self.bare:
             return [] if code is not ErrorCode.none else [_bare_token(response.auth_bytes)]  # type: ignore[union-attr]
         if self.broker.quotas is not None:
             self._record_request()
@@ -233,7 +300,7 @@ class Exchange:
             connection.when_sent(self._sent)
 
     def _sent(self) -> None:
-        self.metrics.sent(self._arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms)
+        self.metrics.sent(self.arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms)
 
     def _wait(self, answer: Later) -> None:
         """The answer is still to come: the request is in purgatory."""
@@ -278,10 +345,7 @@ class Exchange:
             connection.mute(self._throttle_ms)
         if pieces:
             connection.send(pieces)
-        if connection.waits_for_peer:
-            connection.when_sent(self._sent)
-        else:
-            self._sent()
+        connection.when_sent(self._sent)
         return True
 
     @property
@@ -322,10 +386,46 @@ def _field_names(message_class: Any) -> frozenset[str]:
     return frozenset(message_class.__dataclass_fields__)
 
 
-def build(message_class: Any, **fields: Any) -> Any:
-    """An instance from those of `fields` that the class has: one handler serves every version."""
-    names = _field_names(message_class)
-    message = fields.get("error_message")
-    if message is not None and len(message) > _MESSAGE_CHARACTERS:
-        fields["error_message"] = f"{message[:_MESSAGE_CHARACTERS]}..."
-    return message_class(**{name: value for name, value in fields.items() if name in names})
+ZEROS: dict[str, Any] = {
+    "string": "",
+    "bool": False,
+    "bytes": b"",
+    "error_code": ErrorCode.none,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+    "datetime_i64": datetime.fromtimestamp(0, UTC),
+}
+_GIVEN_BY_KIO = object()
+
+
+@cache
+def _shape(message_class: Any) -> tuple[tuple[str, Any, bool, Any], ...]:
+    """The name, the class of structures, whether it is an array, and the default, of each field."""
+    found = []
+    for each in layout(message_class):
+        default: Any = _GIVEN_BY_KIO
+        if each.required and each.optional:
+            default = None
+        elif each.required:
+            default = () if each.many else ZEROS.get(each.metadata.get("kafka_type", ""), 0)
+        found.append((each.name, each.nested, each.many, default))
+    return tuple(found)
+
+
+def build(message_class: Any, fields: Mapping[str, Any]) -> Any:
+    """An instance from those of `fields` that the class has: one handler serves every version. Structures in them are
+    mappings too, and a field that is not given has Kafka's default: null, empty or zero."""
+    values = {}
+    for name, nested, many, default in _shape(message_class):
+        value = fields.get(name, default)
+        if value is _GIVEN_BY_KIO:
+            continue
+        if value is not None:
+            if nested is not None:
+                value = tuple([build(nested, one) for one in value]) if many else build(nested, value)
+            elif many:
+                value = tuple(value)
+            elif name == "error_message" and len(value) > _MESSAGE_CHARACTERS:
+                value = f"{value[:_MESSAGE_CHARACTERS]}..."
+        values[name] = value
+    return message_class(**values)

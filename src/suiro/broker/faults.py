@@ -10,12 +10,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from suiro.broker.answers import NOTHING, Answer, Later, RawResponse, Response
 from suiro.broker.apis import APIS
-from suiro.broker.exchange import Exchange, Handler, build
+from suiro.broker.exchange import NOTHING, ZEROS, Answer, Exchange, Handler, Later, RawResponse, Response, build
 from suiro.errors import UsageError
 from suiro.protocol import messages
 from suiro.protocol.frame_check import layout
@@ -28,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _TOPIC_FIELDS = ("topic", "name", "topic_name")
 _PARTITION_FIELDS = ("partition_index", "index", "partition")
+_EMPTY = {**ZEROS, "records": b""}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ def _late(later: Later, handler: Handler, exchange: Exchange, request: Any) -> N
 def _refuse(rule: Rule, code: ErrorCode, handler: Handler, exchange: Exchange, request: Any) -> Answer:
     """The error for what the rule names. What it does not name is handled, where the answer can take both."""
     refused, rest = _split(exchange.broker, request, rule)
-    answer: Response = _mirror(exchange.response_class, refused, code)
+    answer: Response = build(exchange.response_class, _mirror(exchange.response_class, refused, code))
     if rest is None:
         if exchange.api_key == messages.API_KEYS["metadata"]:
             if hasattr(request, "allow_auto_topic_creation"):
@@ -265,8 +264,9 @@ def _key(topic: Any) -> Any:
     return getattr(topic, "topic_id", None), *(getattr(topic, name, None) for name in _TOPIC_FIELDS)
 
 
-def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
-    """A response that gives `code` to all that the request names: arrays stand for arrays, names for names."""
+def _mirror(response_class: Any, request: Any, code: ErrorCode) -> dict[str, Any]:
+    """The fields of a response that gives `code` to all that the request names: arrays stand for arrays, names for
+    names."""
     fields: dict[str, Any] = {}
     mirrored = False
     for field in layout(response_class):
@@ -274,7 +274,7 @@ def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
             fields[field.name] = code
         elif field.many and field.nested is not None and not mirrored:
             mirrored = True
-            fields[field.name] = tuple(_mirror(field.nested, entry, code) for entry in _entries(request))
+            fields[field.name] = [_mirror(field.nested, entry, code) for entry in _entries(request)]
         elif field.many:
             fields[field.name] = ()
         else:
@@ -282,8 +282,8 @@ def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
             if value is not None:
                 fields[field.name] = value
             elif field.required:
-                fields[field.name] = None if field.optional else _empty(field.metadata.get("kafka_type", ""))
-    return build(response_class, **fields)
+                fields[field.name] = None if field.optional else _EMPTY.get(field.metadata.get("kafka_type", ""), -1)
+    return fields
 
 
 def _same_field(name: str, entry: Any) -> Any:
@@ -295,14 +295,6 @@ def _same_field(name: str, entry: Any) -> Any:
         if name in names:
             return next((getattr(entry, other) for other in names if hasattr(entry, other)), None)
     return None
-
-
-def _empty(kind: str) -> Any:
-    if kind.startswith("timedelta"):
-        return timedelta(0)
-    if kind.startswith("datetime"):
-        return datetime.fromtimestamp(0, UTC)
-    return {"string": "", "bool": False, "bytes": b"", "records": b""}.get(kind, -1)
 
 
 def _first_array(message_class: Any) -> str | None:

@@ -43,8 +43,7 @@ def begin(broker: Broker, transactional_id: str = "id") -> tuple[int, int]:
     offsets = broker.groups.partition_of("g")
     code = broker.transactions.add_partitions(
         transactional_id,
-        producer_id=producer_id,
-        producer_epoch=epoch,
+        producer=(producer_id, epoch),
         partitions=frozenset(((offsets.topic, offsets.index), PLACE)),
         version=V1,
     )
@@ -53,9 +52,7 @@ def begin(broker: Broker, transactional_id: str = "id") -> tuple[int, int]:
 
 
 def end(broker: Broker, producer: tuple[int, int], *, commit: bool) -> ErrorCode:
-    code, _, _ = broker.transactions.end(
-        "id", producer_id=producer[0], producer_epoch=producer[1], commit=commit, version=V1
-    )
+    code, _, _ = broker.transactions.end("id", producer=producer, commit=commit, version=V1)
     return code
 
 
@@ -239,8 +236,7 @@ def test_a_marker_that_cleaning_has_emptied_keeps_no_node_from_starting(tmp_path
         place = broker.groups.partition_of("g")
         broker.transactions.add_partitions(
             "id",
-            producer_id=producer[0],
-            producer_epoch=producer[1],
+            producer=producer,
             partitions=frozenset(((place.topic, place.index),)),
             version=V1,
         )

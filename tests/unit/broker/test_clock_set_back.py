@@ -62,9 +62,7 @@ def test_a_transaction_is_aborted_when_its_timeout_is_over(broker: Broker, clock
     broker.create_topic("t")
     transactions = broker.transactions
     _, producer_id, epoch = transactions.init_producer_id("id", timeout_ms=60_000, expected=None)
-    transactions.add_partitions(
-        "id", producer_id=producer_id, producer_epoch=epoch, partitions=frozenset([("t", 0)]), version=V1
-    )
+    transactions.add_partitions("id", producer=(producer_id, epoch), partitions=frozenset([("t", 0)]), version=V1)
     clock.set_back(HOUR_MS)
     states = []
     for wait_ms in (10_000, 60_000, 1):

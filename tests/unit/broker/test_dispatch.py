@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Generator
 from datetime import timedelta
-from pathlib import Path
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from suiro.broker import handlers
-from suiro.broker.answers import Later
-from suiro.broker.apis import API_VERSIONS_KEY, APIS, IN_STEPS
-from suiro.broker.dispatch import Dispatcher
+from suiro.broker.apis import API_VERSIONS_KEY, APIS, IN_STEPS, Api
+from suiro.broker.dispatch import Dispatcher, answering
+from suiro.broker.exchange import Later, encode
 from suiro.broker.metrics.metrics import Metrics
 from suiro.broker.net.turns import TURN_NS, Turns
+from suiro.broker.refusals import RefusedError
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.protocol.messages import ErrorCode, request_class, response_class, write_request
@@ -122,6 +123,31 @@ def handled(peer: Peer, handler: Any, *, quotas: Any = None) -> bool:
 
 
 def test_the_apis_in_steps_are_those_whose_handlers_take_turns() -> None:
-    files = Path(handlers.__file__).parent.glob("*.py")
-    names = {path.stem for path in files if "exchange.in_steps(" in path.read_text()}
-    assert names == {APIS[key].name for key in IN_STEPS}
+    def takes_turns(api: Api) -> bool:
+        module = import_module(f"suiro.broker.handlers.{api.module}")
+        return "exchange.in_steps(" in inspect.getsource(getattr(module, api.name))
+
+    assert {api.key for api in APIS.values() if takes_turns(api)} == IN_STEPS
+
+
+class Taker(Peer):
+    """A connection that takes answers."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def send(self, pieces: list[Any]) -> None:
+        self.sent += pieces
+
+
+def test_a_handler_that_refuses_a_request_answers_with_its_code() -> None:
+    def refuse(*_: Any) -> Any:
+        raise RefusedError(ErrorCode.invalid_request, "no")
+
+    peer = Taker()
+    assert handled(peer, answering(refuse))
+    refused = response_class(API_VERSIONS_KEY, 0)(error_code=ErrorCode.invalid_request, api_keys=())
+    assert peer.sent == encode(refused, 1)

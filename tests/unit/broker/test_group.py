@@ -8,19 +8,19 @@ from typing import Any
 from uuid import UUID
 
 from suiro.broker.coordination.groups.group import LEAST_WAIT_MS, Group, GroupLimits, GroupState
-from suiro.broker.coordination.groups.group_messages import (
+from suiro.broker.coordination.groups.group_member import (
     Effect,
     JoinReply,
     JoinRequest,
+    MemberIdentity,
     Persist,
     SyncReply,
     SyncRequest,
 )
 from suiro.broker.coordination.groups.records import (
-    GroupKey,
     OffsetKey,
     OffsetValue,
-    decode_group_value,
+    decode_group,
     decode_key,
     decode_offset_value,
     encode_group_key,
@@ -70,7 +70,7 @@ class World:
         return code.name
 
     def heartbeat(self, member_id: str, generation: int) -> str:
-        return self.group.heartbeat(member_id=member_id, instance_id=None, generation=generation, now=self.now).name
+        return self.group.heartbeat(MemberIdentity(member_id, None, generation), now=self.now).name
 
     def pass_time(self, ms: int) -> None:
         """Tick at every deadline on the way, as the coordinator's timer does."""
@@ -246,13 +246,8 @@ def test_commits_are_for_members_of_the_generation() -> None:
     world = World()
 
     def commit(member_id: str, generation: int, *, transactional: bool = False) -> str:
-        return world.group.check_commit(
-            member_id=member_id,
-            instance_id=None,
-            generation=generation,
-            transactional=transactional,
-            now=world.now,
-        ).name
+        member = MemberIdentity(member_id, None, generation)
+        return world.group.check_commit(member, transactional=transactional, now=world.now).name
 
     assert commit("", -1) == "none"
     world.join("j")
@@ -276,11 +271,10 @@ def test_group_records_come_back() -> None:
     world = World()
     world.stable(2)
     world.group.changed_ms = 5
-    value = decode_group_value(encode_group_value(world.group))
-    restored = Group(group_id="g", limits=GroupLimits(), generation=value.generation, protocol="range")
-    restored.restore(value.members, now=0)
-    assert decode_key(encode_group_key("g")) == GroupKey(group="g")
-    assert (value.protocol_type, value.protocol, value.leader) == ("consumer", "range", "m1")
+    restored = decode_group("g", encode_group_value(world.group), limits=GroupLimits(), now=0)
+    assert decode_key(encode_group_key("g")) == "g"
+    assert (restored.protocol_type, restored.protocol, restored.leader) == ("consumer", "range", "m1")
+    assert (restored.generation, restored.changed_ms) == (world.group.generation, 5)
     assert restored.state is GroupState.STABLE
     assert {m.member_id: m.assignment for m in restored.members.values()} == {"m1": b"part1", "m2": b"part2"}
 

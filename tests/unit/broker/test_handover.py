@@ -15,15 +15,14 @@ from support.commands import suiro
 from support.logs import NOW_MS, open_log, open_transaction
 
 from suiro.broker.coordination.groups.records import OffsetValue, encode_offset_key, encode_offset_value
-from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions.records import decode_value, encode_key, encode_value
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
-from suiro.broker.handover.cluster_records import cluster_records
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
-from suiro.broker.handover.metadata_records import BrokerIdentity
+from suiro.broker.handover.metadata_records import BrokerIdentity, cluster_records
 from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.broker.storage import system_log
+from suiro.broker.storage.system_log import partition_for
 from suiro.client import Client, NewTopic
 from suiro.config import NodeSettings, read_properties
 from suiro.errors import ConfigError

@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 
 from suiro.broker.coordination.transactions.state import Transaction
-from suiro.broker.handlers import (
-    alter_replica_log_dirs,
-    describe_user_scram_credentials,
-    incremental_alter_configs,
-    list_transactions,
-)
-from suiro.broker.handlers.shared.assignments import check_replicas
+from suiro.broker.handlers import configs
+from suiro.broker.handlers.replicas import alter_replica_log_dirs, check_replicas
+from suiro.broker.handlers.transactions import list_transactions
+from suiro.broker.handlers.users import describe_user_scram_credentials
 from suiro.broker.refusals import RefusedError
 from suiro.broker.settings.configs import ResourceKind
 from suiro.clock import ManualClock
@@ -62,9 +59,6 @@ class Exchange:
     def permits(self, *asked: object) -> bool:
         return True
 
-    def make(self, name: str, /, **fields: Any) -> dict[str, Any]:
-        return fields
-
     response = staticmethod(dict)
 
 
@@ -82,7 +76,7 @@ def test_credentials_of_many_users() -> None:
     names = [Name(f"u{number}") for number in range(COUNT)]
     request = SimpleNamespace(users=[SimpleNamespace(name=name) for name in (*names, Name("u0"))])
     exchange: Any = Exchange(scram=SimpleNamespace(users={}))
-    answer: Any = describe_user_scram_credentials.handle(exchange, request)  # type: ignore[arg-type]
+    answer: Any = describe_user_scram_credentials(exchange, request)  # type: ignore[arg-type]
     codes = {result["user"]: result["error_code"].name for result in answer["results"]}
     assert codes == dict.fromkeys(names, "resource_not_found") | {"u0": "duplicate_resource"}
     assert Name.compared < 10 * COUNT
@@ -95,7 +89,7 @@ def test_transactions_of_many_producers() -> None:
     exchange: Any = Exchange(transactions=known)
     Number.compared = 0
     request = SimpleNamespace(state_filters=(), producer_id_filters=of_numbers()[1:])
-    answer: Any = list_transactions.handle(exchange, request)  # type: ignore[arg-type]
+    answer: Any = list_transactions(exchange, request)  # type: ignore[arg-type]
     assert len(answer["transaction_states"]) == COUNT - 1
     assert Number.compared < 10 * COUNT
 
@@ -124,7 +118,7 @@ def test_a_long_path_of_many_partitions(tmp_path: Path, monkeypatch: pytest.Monk
     codes: list[str] = []
     for path in paths:
         request: Any = SimpleNamespace(dirs=[SimpleNamespace(path=path, topics=topics)])
-        answer: Any = alter_replica_log_dirs.handle(exchange, request)
+        answer: Any = alter_replica_log_dirs(exchange, request)
         codes += {result["error_code"].name for result in answer["results"][0]["partitions"]}
     assert codes == ["log_dir_not_found"] * 4 + ["unknown_topic_or_partition"]
     assert len(looks) < COUNT
@@ -135,12 +129,12 @@ def test_a_setting_that_is_a_long_list(operation: str, monkeypatch: pytest.Monke
     def parts(text: str) -> list[Name]:
         return [Name(part) for part in text.split(",")]
 
-    monkeypatch.setattr(incremental_alter_configs, "_parts", parts)
-    monkeypatch.setattr(incremental_alter_configs, "list_default", lambda *_: "")
+    monkeypatch.setattr(configs, "_parts", parts)
+    monkeypatch.setattr(configs, "_list_default", lambda *_: "")
     Name.compared = 0
     had, given = (",".join(f"{letter}{number}" for number in range(COUNT)) for letter in "ab")
-    change = SimpleNamespace(name="listeners", config_operation=incremental_alter_configs._Op[operation], value=given)
+    change = SimpleNamespace(name="listeners", config_operation=configs._Op[operation], value=given)
     broker: Any = None
-    content = incremental_alter_configs._changed(broker, ResourceKind.BROKER, {"listeners": had}, [change])
+    content = configs._changed(broker, ResourceKind.BROKER, {"listeners": had}, [change])
     assert content == {"listeners": f"{had},{given}" if operation == "APPEND" else had}
     assert Name.compared < 10 * COUNT

@@ -13,9 +13,7 @@ BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
 
 
 def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float | HistogramView]:
-    return {
-        labels: value for shown in metrics.snapshot() if shown.family.name == name for labels, value in shown.samples
-    }
+    return {labels: value for family, shown in metrics.snapshot() if family.name == name for labels, value in shown}
 
 
 @pytest.mark.parametrize("spread", [0.5, 2.0, 6.0])

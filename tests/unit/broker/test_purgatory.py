@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from suiro.broker.handlers.shared.purgatory import Delayed
+from suiro.broker.handlers.purgatory import Delayed
 
 
 class Growing:
@@ -42,7 +42,7 @@ def test_one_that_fails_does_not_leave_its_client_waiting(
         growth, failed = Growing(), asyncio.Event()
         wait_ms = 60_000 if grows else 0
         Delayed(
-            asyncio.get_running_loop(),
+            loop=asyncio.get_running_loop(),
             growth=growth,
             is_ready=is_ready,
             finish=finish,

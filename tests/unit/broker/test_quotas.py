@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.quotas.client_quotas import ClientQuotas, MutationQuotaExceededError
-from suiro.broker.quotas.rates import MAX_THROTTLE_MS, SampledRate, TokenBucket
+from suiro.broker.quotas.client_quotas import (
+    MAX_THROTTLE_MS,
+    ClientQuotas,
+    MutationQuotaExceededError,
+    SampledRate,
+    TokenBucket,
+)
 from suiro.broker.quotas.store import Alteration, QuotaEntity, QuotaStore
 from suiro.broker.security.session import Session
 from suiro.broker.settings.cluster_state import ClusterState

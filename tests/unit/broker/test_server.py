@@ -157,7 +157,7 @@ def test_a_connection_is_not_idle_while_an_answer_or_a_request_is_on_its_way() -
         await until(lambda: connection.last_active_ms == clock.monotonic_ms())
         assert await is_open_after(idle_ms)
         writer.write(bytes(100))
-        await until(lambda: connection.waits_for_peer)
+        await until(lambda: bool(connection._output))
         for _ in range(2):
             assert await is_open_after(idle_ms)
             await reader.readexactly(8 << 20)

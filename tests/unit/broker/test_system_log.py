@@ -14,10 +14,10 @@ from support.full_disk import no_space
 from support.logs import NOW_MS, batch, open_log
 
 from suiro.broker.coordination.groups import records
-from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions import records as transaction_records
 from suiro.broker.handover.coordinator_topics import highest_producer_id
 from suiro.broker.storage import system_log
+from suiro.broker.storage.system_log import partition_for
 from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
 from suiro.log import DamagedLogError, LogConfig, PartitionLog, StorageError

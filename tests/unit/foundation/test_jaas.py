@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suiro.broker.security.plain import LOGIN_MODULE, plain_users
+from suiro.broker.security.sasl import LOGIN_MODULE, plain_users
 from suiro.errors import ConfigError
 from suiro.foundation.jaas import parse_jaas
 

@@ -17,12 +17,9 @@ from suiro.config import NodeSettings
 class CoordinatorHost(Protocol):
     """The services that every coordinator uses."""
 
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def settings(self) -> NodeSettings: ...
-    @property
-    def topics(self) -> TopicRegistry: ...
+    clock: Clock
+    settings: NodeSettings
+    topics: TopicRegistry
 
     def internal_topic(self, name: str) -> Topic:
         """The topic with a coordinator's records, created when it is first needed."""
@@ -32,10 +29,8 @@ class CoordinatorHost(Protocol):
 class GroupHost(CoordinatorHost, Protocol):
     """The services that the group coordinator uses."""
 
-    @property
-    def loop(self) -> AbstractEventLoop: ...
-    @property
-    def matchers(self) -> Workers: ...
+    loop: AbstractEventLoop
+    matchers: Workers
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """The group's own settings."""
@@ -53,7 +48,6 @@ class TransactionHost(CoordinatorHost, Protocol):
 
     @property
     def groups(self) -> OffsetOwner: ...
-    @property
-    def data(self) -> Path: ...
-    @property
-    def features(self) -> Features: ...
+
+    data: Path
+    features: Features

@@ -1,4 +1,4 @@
-"""One Kafka API, one module, one function `handle(exchange, request)`: allowed? known? valid? do it; answer.
+"""One Kafka API, one function of its name: allowed? known? valid? do it; answer. `apis` says in which module it is.
 
 A response is made with every field of its newest version; what the asked version lacks is left out
 (`exchange.build`). Nothing here keeps state: that is the log's, the registry's or a coordinator's.

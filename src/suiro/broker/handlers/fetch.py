@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro import descriptors
-from suiro.broker.answers import Answer, Later, RawResponse
 from suiro.broker.coordination.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -31,9 +30,9 @@ from suiro.broker.coordination.fetch_sessions import (
     Key,
     Wanted,
 )
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import Answer, Exchange, Later, RawResponse
 from suiro.broker.handlers import whole_ms
-from suiro.broker.handlers.shared.purgatory import Delayed
+from suiro.broker.handlers.purgatory import Delayed
 from suiro.broker.net.connection import Piece
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
@@ -54,7 +53,9 @@ _EXPECTED = (ErrorCode.offset_out_of_range, ErrorCode.kafka_storage_error)
 """Errors of a log that do not count as failed fetches."""
 
 
-def handle(exchange: Exchange, request: FetchRequest) -> Answer:
+def fetch(exchange: Exchange, request: FetchRequest) -> Answer:
+    """Fetch: record bytes go from the log's files to the socket unchanged, or a client on this machine maps the
+    files."""
     broker = exchange.broker
     version = exchange.version
     wanted = _wanted(request, version)
@@ -70,7 +71,7 @@ def handle(exchange: Exchange, request: FetchRequest) -> Answer:
         )
     except FetchSessionError as error:
         return _layout(version, (), error=error.code)
-    fetch = _Fetch(
+    reading = _Fetch(
         exchange,
         request,
         wanted=list(wanted.values()) if session is None else [],
@@ -78,18 +79,18 @@ def handle(exchange: Exchange, request: FetchRequest) -> Answer:
         begins_session=epoch == INITIAL_EPOCH,
     )
     wait_ms = min(whole_ms(request.max_wait), broker.settings.fetch_max_wait_ms)
-    worth = fetch.look()
-    if fetch.in_tier:
-        return exchange.in_task(fetch.answer_with_tier())
+    worth = reading.look()
+    if reading.in_tier:
+        return exchange.in_task(reading.answer_with_tier())
     may_wait = wait_ms > 0 and (session is not None or broker.fetch_sessions.may_wait(len(wanted)))
     if worth or not may_wait:
-        return fetch.answer()
+        return reading.answer()
     later = Later()
     delayed = Delayed(
-        broker.loop,
-        growth=fetch if session is None else session,
-        is_ready=fetch.look,
-        finish=lambda: later.give(fetch.answer()),
+        loop=broker.loop,
+        growth=reading if session is None else session,
+        is_ready=reading.look,
+        finish=lambda: later.give(reading.answer()),
         fail=exchange.connection.close,
         wait_ms=wait_ms,
     )

@@ -1,7 +1,7 @@
-"""Metadata: brokers (this one), topics and their partitions. Creates topics on first use where that is allowed.
+"""What clients must know of topics: Metadata, and DescribeTopicPartitions (KIP-966).
 
-The answer is laid out by hand: every client asks for it again and again, and made of kio's messages a node of
-thousands of partitions took a tenth of a second for each.
+The answer of Metadata is laid out by hand: every client asks for it again and again, and made of kio's messages a node
+of thousands of partitions took a tenth of a second for each.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ import contextlib
 import logging
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from suiro.broker.answers import Answer, RawResponse, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
+from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Answer, Exchange, RawResponse, Response
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS, InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError
@@ -24,6 +22,7 @@ from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
     from kio.schema.metadata.v13.request import MetadataRequest
 
 
@@ -35,8 +34,7 @@ MAX_PARTITIONS_CREATED = 100
 Kafka answers while a topic is being created, and clients ask again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Described:
+class _Described(NamedTuple):
     """One topic in the answer."""
 
     code: ErrorCode
@@ -47,7 +45,8 @@ class _Described:
     operations: int = OPERATIONS_NOT_ASKED
 
 
-def handle(exchange: Exchange, request: MetadataRequest) -> Answer:
+def metadata(exchange: Exchange, request: MetadataRequest) -> Answer:
+    """Metadata: brokers (this one), topics and their partitions. Creates topics on first use where that is allowed."""
     broker = exchange.broker
     wanted = request.topics
     if wanted is None or (exchange.version == 0 and not wanted):
@@ -64,11 +63,8 @@ def handle(exchange: Exchange, request: MetadataRequest) -> Answer:
         if ids:
             topics = _by_id(exchange, request, ids)
         else:
-            topics = _by_name(
-                exchange,
-                request,
-                dict.fromkeys(entry.name for entry in wanted if entry.name is not None),
-            )
+            names = dict.fromkeys(entry.name for entry in wanted if entry.name is not None)
+            topics = _by_name(exchange, request, names)
     host, port = broker.advertised(exchange.connection)
     return _layout(
         exchange.version,
@@ -134,18 +130,12 @@ def _named(
             not_created.append(_Described(code=code, name=name, is_internal=name in INTERNAL_TOPICS))
             continue
         if topic is None:
-            topic, code = (None, absent_code(name)) if made is None else made.create(name)
+            topic, code = (None, _absent_code(name)) if made is None else made.create(name)
         if topic is not None:
             found.append(_found(exchange, request, topic))
         else:
-            absent.append(
-                _Described(
-                    code=code,
-                    name=name,
-                    is_internal=name in INTERNAL_TOPICS,
-                    operations=_topic_operations(exchange, request, name),
-                )
-            )
+            operations = _topic_operations(exchange, request, name)
+            absent.append(_Described(code, name, is_internal=name in INTERNAL_TOPICS, operations=operations))
     return [*found, *absent, *not_created, *denied]
 
 
@@ -154,7 +144,7 @@ def _may_create(exchange: Exchange, name: str) -> bool:
     return on_cluster or exchange.may(Operation.CREATE, ResourceType.TOPIC, name)
 
 
-def absent_code(name: str) -> ErrorCode:
+def _absent_code(name: str) -> ErrorCode:
     """The code for a topic that does not exist."""
     try:
         check_topic_name(name)
@@ -177,7 +167,7 @@ class _Made:
             broker.topics.check_new_name(name)
         except InvalidTopicError:
             # A name that only collides with another one is valid: it stays unknown.
-            return None, absent_code(name)
+            return None, _absent_code(name)
         if self._is_full or broker.topics.is_changing(name):  # clients ask again
             return None, ErrorCode.unknown_topic_or_partition
         try:
@@ -197,36 +187,14 @@ class _Made:
 
 
 def _found(exchange: Exchange, request: MetadataRequest, topic: Topic) -> _Described:
-    return _Described(
-        code=ErrorCode.none,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=topic.partitions,
-        operations=_topic_operations(exchange, request, topic.name),
-    )
+    operations = _topic_operations(exchange, request, topic.name)
+    return _Described(ErrorCode.none, topic.name, topic.topic_id, topic.is_internal, topic.partitions, operations)
 
 
 def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Response:
     """The same error for everything: the request itself is wrong."""
-    return exchange.response(
-        brokers=(),
-        cluster_id=None,
-        controller_id=-1,
-        topics=tuple(
-            exchange.make(
-                "MetadataResponseTopic",
-                error_code=code,
-                name=entry.name or "",
-                topic_id=entry.topic_id,
-                is_internal=False,
-                partitions=(),
-                topic_authorized_operations=OPERATIONS_NOT_ASKED,
-            )
-            for entry in wanted
-        ),
-        error_code=code,
-    )
+    topics = [{"error_code": code, "name": entry.name or "", "topic_id": entry.topic_id} for entry in wanted]
+    return exchange.response(cluster_id=None, topics=topics, error_code=code)
 
 
 def _topic_operations(exchange: Exchange, request: MetadataRequest, name: str) -> int:
@@ -292,3 +260,84 @@ def _layout(
         body += b"\0\0"  # no error
     body += tags
     return RawResponse([bytes(body)], flexible, throttle_at=0 if version >= 3 else None)
+
+
+def describe_topic_partitions(exchange: Exchange, request: DescribeTopicPartitionsRequest) -> Answer:
+    """DescribeTopicPartitions (KIP-966): topics in the order of their names, a page of partitions at a time.
+
+    A page that ends early names in its cursor the partition that the next request begins with. A topic that does not
+    exist takes no place in the page.
+    """
+    cursor = request.cursor
+    start = "" if cursor is None else cursor.topic_name
+
+    def refused(code: ErrorCode) -> Response:
+        """The same error for everything: the request itself is wrong."""
+        return exchange.response(topics=[{"name": topic.name, "error_code": code} for topic in request.topics])
+
+    wanted: set[str]
+    allowed: set[str]
+    if request.topics:
+        wanted = {topic.name for topic in request.topics if topic.name >= start}
+        if "" in wanted:
+            return refused(ErrorCode.unknown_server_error)  # Kafka trips over this, too.
+        if cursor is not None and start not in wanted:
+            return refused(ErrorCode.invalid_request)
+        allowed = {name for name in wanted if exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name)}
+    else:
+        wanted = allowed = {
+            topic.name
+            for topic in exchange.broker.topics
+            if topic.name >= start and exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        }
+    if cursor is not None and start in allowed and cursor.partition_index < 0:
+        return refused(ErrorCode.invalid_request)
+    limit = min(exchange.broker.settings.max_request_partition_size_limit, max(1, request.response_partition_limit))
+    topics, next_cursor = _page(
+        exchange, sorted(allowed), start, 0 if cursor is None else cursor.partition_index, limit
+    )
+    denied = [{"name": name, "error_code": ErrorCode.topic_authorization_failed} for name in sorted(wanted - allowed)]
+    return exchange.response(topics=[*topics, *denied], next_cursor=next_cursor)
+
+
+def _page(exchange: Exchange, names: Iterable[str], start: str, start_index: int, left: int) -> tuple[list[Any], Any]:
+    """(topics with at most `left` partitions, cursor of the next page or None)."""
+    topics: list[Any] = []
+    for name in names:
+        topic = exchange.broker.topics.topic(name)
+        if topic is None:
+            operations = exchange.operations(ResourceType.TOPIC, name, asked=True)
+            code = _absent_code(name)
+            topics.append({"name": name, "error_code": code, "topic_authorized_operations": operations})
+            continue
+        first = start_index if name == start else 0
+        if left == 0:
+            return topics, {"topic_name": name, "partition_index": first}
+        last = min(first + left, len(topic.partitions))
+        topics.append(_described(exchange, topic, first, last))
+        if last < len(topic.partitions):
+            return topics, {"topic_name": name, "partition_index": last}
+        left -= max(0, last - first)
+    return topics, None
+
+
+def _described(exchange: Exchange, topic: Topic, first: int, last: int) -> dict[str, Any]:
+    node_id = exchange.broker.node_id
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            {
+                "partition_index": index,
+                "leader_id": node_id,
+                "leader_epoch": topic.partitions[index].log.leader_epoch,
+                "replica_nodes": [node_id],
+                "isr_nodes": [node_id],
+                "eligible_leader_replicas": [],
+                "last_known_elr": [],
+            }
+            for index in range(first, last)
+        ],
+        "topic_authorized_operations": exchange.operations(ResourceType.TOPIC, topic.name, asked=True),
+    }

@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.answers import NOTHING, Answer, Nothing, RawResponse
 from suiro.broker.context import BrokerContext
-from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
-from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.produced_records import (
+from suiro.broker.exchange import NOTHING, Answer, Exchange, Nothing, RawResponse
+from suiro.broker.handlers.produced_records import (
     RefusedBatch,
+    UnreadableBatchError,
     costs_much,
     is_inspected,
     is_misdated,
+    recompressed,
     refusal_of,
 )
-from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
 from suiro.broker.refusals import RefusedError, shown
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS, Partition, Topic
@@ -38,7 +37,7 @@ from suiro.log.errors import InvalidTimestampError
 from suiro.protocol.compression import ZSTD
 from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
-from suiro.protocol.record_batch import COMPRESSION_BITS, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL_BIT
+from suiro.protocol.record_batch import COMPRESSION_BITS, LOG_OVERHEAD, TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
     from kio.schema.produce.v13.request import ProduceRequest
@@ -107,15 +106,18 @@ class _Write:
 _Answers = dict[Any, dict[int, _Write | _RefusedError]]
 
 
-def handle(exchange: Exchange, request: ProduceRequest) -> Answer:
+def produce(exchange: Exchange, request: ProduceRequest) -> Answer:
+    """Produce: append one record batch to each named partition."""
     if _has_transactional(request) and not (
         request.transactional_id is not None
         and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     ):
-        return _answer(exchange, request, _refuse_all(exchange, request))
+        message = f"not allowed to write in transactions of {shown(repr(request.transactional_id))}"
+        refusal = _RefusedError(ErrorCode.transactional_id_authorization_failed, message)
+        return _answer(exchange, request, _plan(exchange, request, refusal))
     answers = _plan(exchange, request)
     now_ms = exchange.broker.clock.wall_ms()
-    costly = [w for w in _writes(answers) if _costs_much(exchange.broker, w, now_ms)]
+    costly = [w for w in _writes(answers) if costs_much(w.records, w.partition.log.config, now_ms=now_ms)]
     if not costly:
         _write(exchange, request, _writes(answers))
         return _answer(exchange, request, answers)
@@ -140,15 +142,6 @@ async def _look_into_and_write(
     return _answer(exchange, request, answers)
 
 
-def _costs_much(broker: BrokerContext, write: _Write, now_ms: int) -> bool:
-    records, log = write.records, write.partition.log
-    return (
-        len(records) >= HEADER_SIZE
-        and len(records) <= log.config.max_message_bytes  # else the log refuses it
-        and costs_much(records, log.config, now_ms=now_ms)
-    )
-
-
 def _look_into(batch: bytes, config: LogConfig, now_ms: int) -> _Inspected:
     """In a thread."""
     refused = None
@@ -168,19 +161,14 @@ def _writes(answers: _Answers) -> list[_Write]:
 
 def _answer(exchange: Exchange, request: ProduceRequest, answers: _Answers) -> RawResponse | Nothing:
     if exchange.broker.quotas is not None:
-        exchange.record_bytes("produce", sum(_sizes(request)))
+        sizes = (len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
+        exchange.record_bytes("produce", sum(sizes))
     if request.acks == 0:
         # The producer hears nothing; a broken connection is how Kafka tells it that something is wrong.
         if any(_refusal(answer) for of in answers.values() for answer in of.values()):
             exchange.connection.close()
         return NOTHING
     return _layout(exchange.version, answers)
-
-
-def _sizes(request: ProduceRequest) -> Iterator[int]:
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            yield len(data.records or b"")
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
@@ -192,31 +180,17 @@ def _has_transactional(request: ProduceRequest) -> bool:
     return False
 
 
-def _refuse_all(exchange: Exchange, request: ProduceRequest) -> _Answers:
-    refusal = _RefusedError(
-        ErrorCode.transactional_id_authorization_failed,
-        f"not allowed to write in transactions of {shown(repr(request.transactional_id))}",
-    )
-    answers: _Answers = {}
-    topic: Any  # has a name or an id, by version
-    for topic in request.topic_data:
-        of = answers.setdefault(topic.topic_id if exchange.version >= _TOPIC_IDS_SINCE else topic.name, {})
-        of.update((data.index, refusal) for data in topic.partition_data)
-    return answers
-
-
-def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
-    """The partitions to write, and those that are refused before their records are looked at."""
+def _plan(exchange: Exchange, request: ProduceRequest, refused: _RefusedError | None = None) -> _Answers:
+    """The partitions to write, and those that are refused before their records are looked at. `refused`: all are."""
     by_id = exchange.version >= _TOPIC_IDS_SINCE
     topics = exchange.broker.topics
     answers: _Answers = {}
     data: Any  # has a name or an id, by version
     for data in request.topic_data:
-        topic = topics.topic_by_id(data.topic_id) if by_id else topics.topic(data.name)
-        refusal = None
-        if by_id and topic is None:
+        topic, refusal = topics.topic_by_id(data.topic_id) if by_id else topics.topic(data.name), refused
+        if refusal is None and by_id and topic is None:
             refusal = _RefusedError(ErrorCode.unknown_topic_id, f"no topic has the id {data.topic_id}")
-        else:
+        elif refusal is None:
             name = topic.name if topic is not None else data.name
             if not exchange.may(Operation.WRITE, ResourceType.TOPIC, name):
                 # A client that asks by id is not told the name of a topic that it may not see.
@@ -349,7 +323,7 @@ def _refused_by_transaction(
             continue
         epoch = int.from_bytes(batch[_PRODUCER_EPOCH], "big", signed=True)
         producers.add((producer_id, epoch))
-        if not is_open_in(write.partition, producer_id, epoch):
+        if not write.partition.has_open_transaction(producer_id, epoch):
             asking.append(write)
     if len(producers) > 1:
         every = ((write.partition.topic, write.partition.index) for write in writes)
@@ -359,11 +333,9 @@ def _refused_by_transaction(
     ((producer_id, epoch),) = producers
     version = V2 if exchange.version >= 12 else V1
     assert request.transactional_id is not None, "a transactional batch without an id was refused before"
-    codes = admit_writes(
-        exchange.broker.transactions,
+    codes = exchange.broker.transactions.admit(
         request.transactional_id,
-        producer_id=producer_id,
-        producer_epoch=epoch,
+        producer=(producer_id, epoch),
         partitions=[write.partition for write in asking],
         version=version,
     )

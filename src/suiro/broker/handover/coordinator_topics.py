@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions.records import decode_value, encode_value
 from suiro.broker.coordination.transactions.state import Transaction
 from suiro.broker.storage import system_log
@@ -19,15 +18,6 @@ from suiro.broker.storage.topics import OFFSETS_TOPIC
 from suiro.log import PartitionLog
 from suiro.protocol.fields import FieldReader
 from suiro.protocol.records import Record, control_type, encode_batch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    owner: str
-    """The group or transactional id."""
-    offset: int
-    timestamp: int
-    value: bytes | None
 
 
 @dataclass(slots=True)
@@ -44,28 +34,17 @@ class Targets:
         return self.made[index]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """`producer`: id and epoch of the producer whose open transaction the record is a part of."""
+    """The current record of a key. `owner` is the group or transactional id, `producer` the (id, epoch) whose open
+    transaction the record is a part of."""
 
     key: bytes
-    kept: _Kept
+    owner: str
+    offset: int
+    timestamp: int
+    value: bytes | None
     producer: tuple[int, int] | None
-
-
-@dataclass(slots=True)
-class _Content:
-    """The current records of one partition; `pending` ones by producer (id, epoch)."""
-
-    kept: dict[bytes, _Kept] = field(default_factory=dict)
-    pending: dict[tuple[int, int], dict[bytes, _Kept]] = field(default_factory=dict)
-
-    def put(self, entries: Iterable[tuple[bytes, _Kept]]) -> None:
-        """A later record wins, even where an earlier one's transaction is committed after it."""
-        for key, entry in entries:
-            known = self.kept.get(key)
-            if known is None or known.offset < entry.offset:
-                self.kept[key] = entry
 
 
 def owner_of(key: bytes) -> str:
@@ -78,11 +57,7 @@ def owner_of(key: bytes) -> str:
 def distribute(sources: Sequence[PartitionLog], targets: Targets) -> None:
     """Write the current records of the sources into the targets, which are empty. Raises LogError."""
     for source in sources:
-        content = _content(source)
-        entries = [_Entry(key, kept, None) for key, kept in content.kept.items()]
-        for producer, pending in content.pending.items():
-            entries += [_Entry(key, kept, producer) for key, kept in pending.items()]
-        _write(entries, targets)
+        _write(_entries(source), targets)
 
 
 def distribute_transactions(
@@ -91,29 +66,29 @@ def distribute_transactions(
     """The same for `__transaction_state`. `offsets_partitions`: the new number of partitions of `__consumer_offsets`; a
     transaction with offsets in it has a marker in each. Raises LogError."""
     for source in sources:
-        kept = _content(source).kept
+        entries = _entries(source)
         if offsets_partitions is not None:
-            kept = {key: _in_all_offsets(source, entry, offsets_partitions) for key, entry in kept.items()}
-        _write([_Entry(key, entry, None) for key, entry in kept.items()], targets)
+            entries = [_in_all_offsets(source, entry, offsets_partitions) for entry in entries]
+        _write(entries, targets)
 
 
 def highest_producer_id(sources: Iterable[PartitionLog]) -> int:
     """Of those in `__transaction_state`, -1 where there is none."""
     highest = -1
     for source in sources:
-        for entry in _content(source).kept.values():
+        for entry in _entries(source):
             if entry.value is not None:
                 transaction = _transaction(source, entry, entry.value)
                 highest = max(highest, transaction.producer_id, transaction.next_producer_id)
     return highest
 
 
-def _transaction(source: PartitionLog, entry: _Kept, value: bytes) -> Transaction:
+def _transaction(source: PartitionLog, entry: _Entry, value: bytes) -> Transaction:
     with system_log.reading(source, entry.offset):
         return decode_value(entry.owner, value)
 
 
-def _in_all_offsets(source: PartitionLog, entry: _Kept, count: int) -> _Kept:
+def _in_all_offsets(source: PartitionLog, entry: _Entry, count: int) -> _Entry:
     if entry.value is None:
         return entry
     transaction = _transaction(source, entry, entry.value)
@@ -125,49 +100,52 @@ def _in_all_offsets(source: PartitionLog, entry: _Kept, count: int) -> _Kept:
     return replace(entry, value=encode_value(replace(transaction, partitions=everywhere), flexible=flexible))
 
 
-def _content(log: PartitionLog) -> _Content:
-    content = _Content()
+def _entries(log: PartitionLog) -> list[_Entry]:
+    """The last record of each key, and those that wait for the end of a transaction."""
+    current: dict[bytes, _Entry] = {}
+    pending: dict[tuple[int, int], dict[bytes, _Entry]] = {}
     for header, records in system_log.replay(log):
-        producer = (header.producer_id, header.producer_epoch)
         if header.is_control:
             # Transactions V2 write the marker under the epoch after that of the records.
-            ended = [one for one in content.pending if one[0] == header.producer_id]
-            for one in ended:
-                entries = content.pending.pop(one)
-                if control_type(records[0]) == "commit":
-                    content.put(entries.items())
+            for ended_by in [one for one in pending if one[0] == header.producer_id]:
+                ended = pending.pop(ended_by)
+                for key, entry in ended.items() if control_type(records[0]) == "commit" else ():
+                    # A later record wins, even where an earlier one's transaction is committed after it.
+                    if key not in current or current[key].offset < entry.offset:
+                        current[key] = replace(entry, producer=None)
             continue
+        producer = (header.producer_id, header.producer_epoch) if header.is_transactional else None
+        into = current if producer is None else pending.setdefault(producer, {})
         with system_log.reading(log, header.base_offset):
-            entries = {
-                record.key: _Kept(
-                    owner=owner_of(record.key), offset=record.offset, timestamp=record.timestamp, value=record.value
-                )
-                for record in records
-                if record.key is not None
-            }
-        if header.is_transactional:
-            content.pending.setdefault(producer, {}).update(entries)
-        else:
-            content.put(entries.items())
-    return content
+            for record in records:
+                if record.key is not None:
+                    into[record.key] = _Entry(
+                        key=record.key,
+                        owner=owner_of(record.key),
+                        offset=record.offset,
+                        timestamp=record.timestamp,
+                        value=record.value,
+                        producer=producer,
+                    )
+    return [*current.values(), *(entry for entries in pending.values() for entry in entries.values())]
 
 
 def _write(entries: Iterable[_Entry], targets: Targets) -> None:
     """In the order of their offsets: the later of two records of a key wins, whenever its transaction ends."""
     by_target: dict[int, list[_Entry]] = {}
-    for entry in sorted(entries, key=lambda entry: entry.kept.offset):
-        if entry.kept.value is not None or entry.producer is not None:
-            index = partition_for(entry.kept.owner, targets.count)
+    for entry in sorted(entries, key=lambda entry: entry.offset):
+        if entry.value is not None or entry.producer is not None:
+            index = system_log.partition_for(entry.owner, targets.count)
             by_target.setdefault(index, []).append(entry)
     for index, found in by_target.items():
         for producer, together in groupby(found, key=lambda entry: entry.producer):
-            for batch in system_log.in_batches(together, lambda entry: len(entry.key) + len(entry.kept.value or b"")):
+            for batch in system_log.in_batches(together, lambda entry: len(entry.key) + len(entry.value or b"")):
                 _append(targets.log(index), batch, producer or (-1, -1))
 
 
 def _append(target: PartitionLog, entries: Sequence[_Entry], producer: tuple[int, int]) -> None:
     records = [
-        Record(offset=index, timestamp=entry.kept.timestamp, key=entry.key, value=entry.kept.value)
+        Record(offset=index, timestamp=entry.timestamp, key=entry.key, value=entry.value)
         for index, entry in enumerate(entries)
     ]
     producer_id, producer_epoch = producer

@@ -1,4 +1,5 @@
-"""Records of Apache Kafka's own metadata (KRaft), and the file by which a new quorum begins with them. Pure.
+"""Records of Apache Kafka's own metadata (KRaft), the file by which a new quorum begins with them, and a node's state
+outside of its partitions as such records: features, settings, users, rules, quotas.
 
 A quorum whose metadata log is empty takes the records of `bootstrap.checkpoint` as its first ones: Kafka's StorageTool
 leaves features and SCRAM users in it, a handover everything else too. Each record is a frame version, its key, its
@@ -8,12 +9,23 @@ version and a flexible structure; the versions written are those that Kafka 3.9 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
+from pathlib import Path
+from uuid import UUID, uuid4
 
+from suiro.broker.coordination.transactions.producer_ids import ProducerIds, highest_in
+from suiro.broker.handover import coordinator_topics
+from suiro.broker.quotas.store import QuotaStore
 from suiro.broker.security.acl import Acl
-from suiro.broker.security.scram import ScramCredential
+from suiro.broker.security.authorizer import AclStore
+from suiro.broker.security.scram import MECHANISM_NUMBERS, ScramCredential
+from suiro.broker.security.scram_store import ScramStore
+from suiro.broker.settings.cluster_state import GROUP_CONFIGS, ClusterState
+from suiro.broker.settings.dynamic_settings import DynamicSettings
+from suiro.broker.settings.features import METADATA_VERSION, SUPPORTED, Features
+from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, TopicRegistry
+from suiro.config import is_of_kafka
 from suiro.protocol.fields import FieldWriter
 from suiro.protocol.records import Record, encode_batch
 
@@ -25,7 +37,7 @@ _FRAME_VERSION = 1
 _RECORDS_A_BATCH = 500
 _REGISTER_BROKER, _TOPIC, _PARTITION, _CONFIG = 0, 2, 3, 4
 _SCRAM, _FEATURE_LEVEL, _CLIENT_QUOTA, _PRODUCER_IDS, _ACL = 11, 12, 14, 15, 18
-_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+_MECHANISMS = {mechanism: number for number, mechanism in MECHANISM_NUMBERS.items()}
 _LOG_DIRS_TAG = 0
 
 
@@ -124,3 +136,59 @@ def next_producer_id(producer_id: int, broker: BrokerIdentity) -> bytes:
 
 def _frame(key: int, version: int) -> FieldWriter:
     return FieldWriter().uvarint(_FRAME_VERSION).uvarint(key).uvarint(version)
+
+
+_OF_THE_QUORUM = "kraft.version"  # the quorum has a record of its own for it
+_NEWER_FEATURES = ("share.version", "streams.version")
+"""Features of a new Apache Kafka of the node's own level that the node does not have."""
+MIN_INSYNC = "min.insync.replicas"
+ALL_BROKERS = ""
+
+
+def cluster_records(
+    state: ClusterState,
+    settings: DynamicSettings,
+    brokers: Sequence[BrokerIdentity],
+    *,
+    min_insync_replicas: int,
+) -> Iterator[bytes]:
+    """In an order in which each can be applied: features first."""
+    finalized = Features(state).finalized
+    # Without a record a feature is off.
+    levels = {name: level for name, level in finalized.items() if level and name != _OF_THE_QUORUM}
+    metadata_version = levels.pop(METADATA_VERSION)
+    yield feature_level(METADATA_VERSION, metadata_version)
+    if metadata_version == SUPPORTED[METADATA_VERSION][1]:
+        levels |= dict.fromkeys(_NEWER_FEATURES, 1)
+    for name, level in sorted(levels.items()):
+        yield feature_level(name, level)
+    for broker in brokers:
+        yield registered_broker(broker)
+    defaults = {**settings.layer("default"), MIN_INSYNC: str(min_insync_replicas)}
+    layers = {ALL_BROKERS: defaults, **{str(broker.node_id): settings.layer("broker") for broker in brokers}}
+    for resource, layer in layers.items():
+        for name, value in layer.items():
+            if is_of_kafka(name):
+                yield config(BROKERS, resource, name, value)
+    for group, configs in state.read(GROUP_CONFIGS, {}).items():
+        for name, value in configs.items():
+            yield config(GROUPS, group, name, value)
+    for user, credentials in ScramStore(state).users.items():
+        for mechanism, credential in credentials.items():
+            yield scram_user(user, mechanism, credential)
+    for rule in AclStore(state).all():
+        yield acl(rule, uuid4())
+    for entity, values in QuotaStore(state).quotas.items():
+        yield from client_quotas(entity.parts, values)
+
+
+def producer_ids_from(data: Path, registry: TopicRegistry) -> int:
+    """The first producer id that was never given: above those that the node has reserved, and those in its logs."""
+    topic = registry.topic(TRANSACTIONS_TOPIC)
+    logs = [partition.log for partition in topic.partitions] if topic else []
+    ids = ProducerIds(data)
+    return max(
+        ids.reserved,
+        highest_in(partition.log for partition in registry.partitions()) + 1,
+        coordinator_topics.highest_producer_id(logs) + 1,
+    )

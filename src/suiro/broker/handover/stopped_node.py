@@ -16,9 +16,8 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from suiro.broker.handover import metadata_records
-from suiro.broker.handover.cluster_records import cluster_records, producer_ids_from
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
-from suiro.broker.handover.metadata_records import BrokerIdentity
+from suiro.broker.handover.metadata_records import BrokerIdentity, cluster_records, producer_ids_from
 from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.broker.storage.topics import (
@@ -115,36 +114,32 @@ def handing_over(
     """
     directory = DataDirectory.open(data, node_id=node_id_of(data))
     scratch = staging / "scratch"
+    brokers = [
+        BrokerIdentity(node_id=node_id, epoch=_BROKER_EPOCH, incarnation_id=uuid4(), directory_id=uuid4())
+        for node_id in folders
+    ]
     try:
         # Only after the lock: another handover of the same node may be writing there.
         shutil.rmtree(staging, ignore_errors=True)
         for folder in (*folders.values(), scratch):
             folder.mkdir(parents=True)
-        read = _read(
+        topics, records, handed_over = _read(
             directory,
             scratch,
-            node_ids=tuple(folders),
+            brokers=brokers,
             settings=settings,
             coordinator_partitions=coordinator_partitions,
             min_insync_replicas=min_insync_replicas,
             clock=clock,
         )
-        checkpoint = metadata_records.checkpoint(read.records, timestamp=clock.wall_ms())
+        checkpoint = metadata_records.checkpoint(records, timestamp=clock.wall_ms())
         size = 0
-        for broker, folder in zip(read.brokers, folders.values(), strict=True):
+        for broker, folder in zip(brokers, folders.values(), strict=True):
             # The second name of a segment is for one broker only: no two of a cluster may share a file.
-            size = _fill(folder, broker, read.topics, directory, link=link and broker is read.brokers[0])
+            size = _fill(folder, broker, topics, directory, link=link and broker is brokers[0])
             replace_file(folder / metadata_records.FILE_NAME, checkpoint, mode=0o600)
         shutil.rmtree(scratch)
-        yield HandedOver(
-            cluster_id=directory.cluster_id,
-            topics=len(read.topics),
-            partitions=sum(topic.partitions for topic in read.topics),
-            size=size,
-            open_transactions=read.open_transactions,
-            next_producer_id=read.next_producer_id,
-            left_out=read.left_out,
-        )
+        yield replace(handed_over, size=size)
         replace_file(data / HANDED_OVER, f"in {destination}\n".encode())
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
@@ -153,28 +148,18 @@ def handing_over(
     directory.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NodeRead:
-    """The content for Apache Kafka: `records` of the cluster's metadata, and the closed logs of `topics`."""
-
-    topics: tuple[_TopicToGo, ...]
-    brokers: tuple[BrokerIdentity, ...]
-    records: tuple[bytes, ...]
-    open_transactions: int
-    next_producer_id: int
-    left_out: tuple[str, ...]
-
-
 def _read(
     directory: DataDirectory,
     scratch: Path,
     *,
-    node_ids: Sequence[int],
+    brokers: Sequence[BrokerIdentity],
     settings: NodeSettings,
     coordinator_partitions: Mapping[str, int],
     min_insync_replicas: int,
     clock: Clock,
-) -> _NodeRead:
+) -> tuple[list[_TopicToGo], list[bytes], HandedOver]:
+    """The topics, whose logs are closed, the records of the cluster's metadata, and the result, of which the size is
+    not known yet."""
     state = ClusterState(directory.path)
     dynamic = DynamicSettings(settings, state)
     registry = TopicRegistry(directory, settings=dynamic.effective, clock=clock)
@@ -182,16 +167,12 @@ def _read(
         registry.load()
         _check(registry)
         topics, made = _lay_out(registry, scratch, coordinator_partitions, min_insync_replicas, clock)
-        brokers = tuple(
-            BrokerIdentity(node_id=node_id, epoch=_BROKER_EPOCH, incarnation_id=uuid4(), directory_id=uuid4())
-            for node_id in node_ids
-        )
         next_id = producer_ids_from(directory.path, registry)
-        records = (
+        records = [
             *cluster_records(state, dynamic, brokers, min_insync_replicas=min_insync_replicas),
             *_topic_records(topics, brokers),
             metadata_records.next_producer_id(next_id, brokers[0]),
-        )
+        ]
         open_producers = {
             entry.producer_id
             for topic in topics
@@ -199,19 +180,20 @@ def _read(
             for entry in log.producer_states()
             if entry.transaction_first_offset >= 0
         }
-        left_out = tuple(topic.name for topic in registry if topic.name == TIER_TOPIC)
+        handed_over = HandedOver(
+            cluster_id=directory.cluster_id,
+            topics=len(topics),
+            partitions=sum(topic.partitions for topic in topics),
+            size=0,
+            open_transactions=len(open_producers),
+            next_producer_id=next_id,
+            left_out=tuple(topic.name for topic in registry if topic.name == TIER_TOPIC),
+        )
         for log in (*directory.logs.values(), *made):
             log.close()
     finally:
         registry.close()
-    return _NodeRead(
-        topics=tuple(topics),
-        brokers=brokers,
-        records=records,
-        open_transactions=len(open_producers),
-        next_producer_id=next_id,
-        left_out=left_out,
-    )
+    return topics, records, handed_over
 
 
 def _fill(

@@ -32,12 +32,10 @@ class HistogramView:
     quantiles: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilySnapshot:
-    """One family's numbers at one moment: (label values, value)."""
-
-    family: Family
-    samples: tuple[tuple[tuple[str, ...], float | HistogramView], ...]
+Sample: TypeAlias = tuple[tuple[str, ...], float | HistogramView]
+"""(label values, value)."""
+Snapshot: TypeAlias = list[tuple[Family, list[Sample]]]
+"""The numbers of each family at one moment."""
 
 
 class Counter:
@@ -214,13 +212,13 @@ class Metrics:
             for histogram in of_name.values():
                 histogram.rotate()
 
-    def snapshot(self) -> list[FamilySnapshot]:
+    def snapshot(self) -> Snapshot:
         """The current numbers of every family that has any."""
         for count in self._before_looks:
             count()
-        shown = []
+        shown: Snapshot = []
         for family in FAMILIES.values():
-            samples: list[tuple[tuple[str, ...], float | HistogramView]] = [
+            samples: list[Sample] = [
                 (values, counter.value) for values, counter in self._counters.get(family.name, {}).items()
             ]
             for values, histogram in self._histograms.get(family.name, {}).items():
@@ -230,7 +228,7 @@ class Metrics:
             if family.name in OF_TOPICS:
                 samples.extend(self._topic_samples(OF_TOPICS[family.name]))
             if samples:
-                shown.append(FamilySnapshot(family=family, samples=tuple(samples)))
+                shown.append((family, samples))
         return shown
 
     def _topic_samples(self, field: str) -> Samples:

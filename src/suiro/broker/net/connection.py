@@ -536,11 +536,6 @@ class Connection:
         self._owner.was_refused(self, str(error))
         self.close()
 
-    @property
-    def waits_for_peer(self) -> bool:
-        """Whether an answer is being taken slowly."""
-        return bool(self._output)
-
     def waiting_requests(self) -> int:
         """Whole requests that were read and are not handled yet."""
         if self._buffer is None:

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from suiro.broker.metrics.metrics import QUANTILES, FamilySnapshot, HistogramView, Metrics
+from suiro.broker.metrics.families import Family
+from suiro.broker.metrics.metrics import QUANTILES, HistogramView, Metrics, Sample, Snapshot
 from suiro.broker.net.server import bind_socket
 from suiro.foundation import metrics
 from suiro.foundation.http import MetricsPage
@@ -42,12 +43,12 @@ def pushed(metrics: Metrics, loop: asyncio.AbstractEventLoop, otlp: str | None) 
     """Pushes the same numbers by OTLP; None where nothing says where to. `stop` it from any thread, and not
     `once_more` from the loop's."""
 
-    async def snapshot() -> list[FamilySnapshot]:
+    async def snapshot() -> Snapshot:
         return metrics.snapshot()
 
     def families() -> list[Metric]:
         taken = asyncio.run_coroutine_threadsafe(snapshot(), loop).result(SNAPSHOT_S)
-        return [_family(one) for one in taken]
+        return [_family(*one) for one in taken]
 
     push = push_metrics(families, otlp or None, "suiro-node")
     if push is not None:
@@ -55,26 +56,26 @@ def pushed(metrics: Metrics, loop: asyncio.AbstractEventLoop, otlp: str | None) 
     return push
 
 
-def render(snapshot: Iterable[FamilySnapshot]) -> bytes:
+def render(snapshot: Snapshot) -> bytes:
     """Prometheus' text of the numbers. Any thread may do it."""
-    return metrics.render(map(_family, snapshot))
+    return metrics.render(_family(*one) for one in snapshot)
 
 
-def _family(shown: FamilySnapshot) -> Metric:
-    name, doc, labels = shown.family.name, shown.family.doc, shown.family.labels
-    if shown.family.kind == "histogram":
+def _family(family: Family, samples: Iterable[Sample]) -> Metric:
+    name, doc, labels = family.name, family.doc, family.labels
+    if family.kind == "histogram":
         from prometheus_client.core import SummaryMetricFamily
 
         summary = SummaryMetricFamily(name, doc, labels=labels)
-        for values, view in shown.samples:
+        for values, view in samples:
             assert isinstance(view, HistogramView)
             summary.add_metric(values, count_value=view.count, sum_value=view.total)
             for quantile, value in zip(QUANTILES, view.quantiles, strict=True):
                 named = dict(zip(labels, values, strict=True)) | {"quantile": f"{quantile:g}"}
                 summary.add_sample(name, named, value)
         return summary
-    single = metrics.family(shown.family.kind, name, doc, labels)
-    for values, number in shown.samples:
+    single = metrics.family(family.kind, name, doc, labels)
+    for values, number in samples:
         if not isinstance(number, HistogramView):
             single.add_metric(values, number)
     return single

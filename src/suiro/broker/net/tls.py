@@ -203,11 +203,8 @@ class TlsStream:
         """Raises `ssl.SSLError` or another `OSError` when it failed."""
         try:
             self._ssl.do_handshake()
-        except ssl.SSLWantReadError:
-            self.wants_write = False
-            raise BlockingIOError from None
-        except ssl.SSLWantWriteError:
-            self.wants_write = True
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            self.wants_write = isinstance(error, ssl.SSLWantWriteError)
             raise BlockingIOError from None
 
     def peer_certificate(self) -> bytes | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections import Counter, deque
 from collections.abc import Callable, Generator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 from suiro.clock import stopwatch_ns
@@ -110,43 +111,38 @@ class Turns:
                 self._loop.call_soon(self._run)
 
 
+@dataclass(slots=True, eq=False)
 class Steps:
     """One request, a step at a time: a generator that yields between two steps and returns the response."""
 
-    def __init__(
-        self,
-        turns: Turns,
-        steps: Generator[None, None, Any],
-        *,
-        answer: Callable[[Any], None],
-        fail: Callable[[], None],
-    ) -> None:
-        """`answer` takes the response if one turn was not enough, `fail` is called where a later turn raises."""
-        self._turns = turns
-        self._steps = steps
-        self._answer = answer
-        self._fail = fail
-        self.later_ns = 0
-        """The time of its turns but the first."""
+    turns: Turns
+    steps: Generator[None, None, Any]
+    _: KW_ONLY
+    answer: Callable[[Any], None]
+    """Takes the response if one turn was not enough."""
+    fail: Callable[[], None]
+    """Called where a later turn raises."""
+    later_ns: int = 0
+    """The time of its turns but the first."""
 
     def run(self) -> Any:
         """One turn of it. The response; None: it comes later."""
-        turn = self._turns.begin()
+        turn = self.turns.begin()
         try:
             while not turn.is_over():
-                next(self._steps)
+                next(self.steps)
         except StopIteration as done:
             return done.value
-        self._turns.rest(self)
+        self.turns.rest(self)
         return None
 
     def go_on(self) -> None:
-        began_ns = self._turns.now_ns()
+        began_ns = self.turns.now_ns()
         try:
             response = self.run()
-        except Exception:  # noqa: BLE001 - `_fail` logs it and closes the connection
-            self._fail()
+        except Exception:  # noqa: BLE001 - `fail` logs it and closes the connection
+            self.fail()
             return
-        self.later_ns += self._turns.now_ns() - began_ns
+        self.later_ns += self.turns.now_ns() - began_ns
         if response is not None:
-            self._answer(response)
+            self.answer(response)

@@ -3,23 +3,101 @@
 The quota of a client is the first one that is set, in Kafka's order, of (user, client id), (user, any client id), user,
 (any user, client id), (any user, any client id), any user, client id, any client id. Clients of one quota that names
 only the user share one measurement, likewise by client id; otherwise each pair has its own.
+
+Rates are measured as Apache Kafka does: pure arithmetic over given times. `SampledRate` sums what was recorded in
+samples of a fixed length and divides by the time they cover; samples that a new client does not have yet count as empty
+ones, so that its first burst is allowed. `TokenBucket` holds tokens that come back at the quota's speed, up to a burst.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
-from suiro.broker.quotas.rates import SampledRate, TokenBucket
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER, QuotaEntity, QuotaStore
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security.session import Session, one_text_of
 from suiro.clock import Clock
 from suiro.config import NodeSettings
 from suiro.protocol.messages import ErrorCode
+
+MAX_THROTTLE_MS = 2**31 - 1
+
+
+@dataclass(slots=True, eq=False)
+class SampledRate:
+    """Amount per second over the last `samples` samples of `sample_ms` each, the current one included."""
+
+    samples: int
+    sample_ms: int
+    last_ms: int = 0
+    _windows: deque[list[float]] = field(default_factory=deque)  # [when it began, sum], oldest first
+    _total: float = 0.0
+
+    def record(self, amount: float, now_ms: int) -> None:
+        self._forget(now_ms)
+        windows = self._windows
+        if not windows or now_ms - windows[-1][0] >= self.sample_ms:
+            windows.append([now_ms, 0.0])
+        windows[-1][1] += amount
+        self._total += amount
+        self.last_ms = now_ms
+
+    def throttle_ms(self, quota: float, now_ms: int) -> int:
+        """The milliseconds until the rate is down to the quota, if nothing is recorded meanwhile."""
+        self._forget(now_ms)
+        if not self._windows or self._total <= 0:
+            return 0
+        covered_ms = self._covered_ms(now_ms)
+        rate = self._total * 1000 / covered_ms if covered_ms else float("inf")
+        if rate <= quota:
+            return 0
+        if quota <= 0 or rate == float("inf"):
+            return MAX_THROTTLE_MS
+        return min(MAX_THROTTLE_MS, int((rate - quota) / quota * covered_ms + 0.5))
+
+    def _covered_ms(self, now_ms: int) -> float:
+        covered = now_ms - self._windows[0][0]
+        missing = self.samples - 1 - covered // self.sample_ms
+        return covered + max(0, missing) * self.sample_ms
+
+    def _forget(self, now_ms: int) -> None:
+        windows = self._windows
+        while windows and now_ms - windows[0][0] >= self.samples * self.sample_ms:
+            self._total -= windows.popleft()[1]
+        if not windows:
+            self._total = 0.0  # the additions' rounding errors go too
+
+
+@dataclass(slots=True, eq=False)
+class TokenBucket:
+    """Tokens, filled at `quota` a second up to what `burst_s` seconds bring. It may go below zero once."""
+
+    burst_s: float
+    last_ms: int = 0
+    _tokens: float | None = None  # full
+
+    def take(self, amount: float, quota: float, now_ms: int) -> None:
+        self._tokens = self._filled(quota, now_ms) - amount
+        self.last_ms = now_ms
+
+    def throttle_ms(self, quota: float, now_ms: int) -> int:
+        """The milliseconds until no tokens are missing."""
+        tokens = self._filled(quota, now_ms)
+        if tokens >= 0:
+            return 0
+        return min(MAX_THROTTLE_MS, int(-tokens / quota * 1000 + 0.5)) if quota > 0 else MAX_THROTTLE_MS
+
+    def _filled(self, quota: float, now_ms: int) -> float:
+        burst = quota * self.burst_s
+        if self._tokens is None:
+            return burst
+        return min(burst, self._tokens + quota * (now_ms - self.last_ms) / 1000)
+
 
 QuotaKind: TypeAlias = Literal["produce", "fetch", "request"]
 
@@ -114,14 +192,14 @@ class ClientQuotas:
         """
         quota = self._quota(session, client_id, "mutation")
         if quota is None:
-            return MutationQuota(None, 0.0, clock=self._clock, strict=strict)
+            return MutationQuota(None, 0.0, self._clock, strict)
         bucket = self._buckets.get(quota.measured)
         if bucket is None:
             _make_room(self._buckets)
             settings = self._settings()
             seconds = settings.controller_quota_window_num * settings.controller_quota_window_size_seconds
             self._buckets[quota.measured] = bucket = TokenBucket(burst_s=seconds)
-        return MutationQuota(bucket, quota.bound, clock=self._clock, strict=strict)
+        return MutationQuota(bucket, quota.bound, self._clock, strict)
 
     def record_connection(self, host: str) -> int:
         """Count a new connection of this address. Returns the milliseconds after which it must be closed; then it is
@@ -198,28 +276,28 @@ def _make_room(measured: dict[_Key, _Measurement]) -> None:
         del measured[key]
 
 
+@dataclass(slots=True, eq=False)
 class MutationQuota:
     """One request's use of its client's quota of topic changes."""
 
-    def __init__(self, bucket: TokenBucket | None, bound: float, *, clock: Clock, strict: bool) -> None:
-        self._bucket = bucket
-        self._bound = bound
-        self._clock = clock
-        self._strict = strict
-        self.throttle_ms = 0
-        """The throttle time for the answer; grows with `record`."""
+    bucket: TokenBucket | None
+    bound: float
+    clock: Clock
+    strict: bool
+    throttle_ms: int = 0
+    """The throttle time for the answer; grows with `record`."""
 
     def record(self, partitions: int) -> None:
         """Count partitions to be made or deleted. Raises `MutationQuotaExceededError` where the quota is strict
         and was used up before; the last ones before that may go over it."""
-        if self._bucket is None:
+        if self.bucket is None:
             return
-        now_ms = self._clock.monotonic_ms()
-        if self._strict:
-            self.throttle_ms = self._bucket.throttle_ms(self._bound, now_ms)
+        now_ms = self.clock.monotonic_ms()
+        if self.strict:
+            self.throttle_ms = self.bucket.throttle_ms(self.bound, now_ms)
             if self.throttle_ms:
                 raise MutationQuotaExceededError(self.throttle_ms)
-            self._bucket.take(partitions, self._bound, now_ms)
+            self.bucket.take(partitions, self.bound, now_ms)
             return
-        self._bucket.take(partitions, self._bound, now_ms)
-        self.throttle_ms = self._bucket.throttle_ms(self._bound, now_ms)
+        self.bucket.take(partitions, self.bound, now_ms)
+        self.throttle_ms = self.bucket.throttle_ms(self.bound, now_ms)

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple, Self
 
 from suiro.broker.settings.cluster_state import QUOTAS, ClusterState
 from suiro.protocol.messages import ErrorCode
@@ -42,8 +42,7 @@ class QuotaEntity:
         return cls(tuple(sorted(parts.items())))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alteration:
+class Alteration(NamedTuple):
     """New values of one entity's quotas, in the order they were sent; None takes one away."""
 
     entity: QuotaEntity

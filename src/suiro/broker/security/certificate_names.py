@@ -38,21 +38,21 @@ _STRINGS = {
 
 def subject_of(certificate: bytes) -> str:
     """The subject of a DER certificate that OpenSSL has accepted, e.g. `CN=app,OU=team,O=org`."""
-    body = next(_values(next(_values(certificate))[1]))[1]
-    fields = [value for value in _values(body) if value[0] != _VERSION]
-    subject = fields[4][1]  # serial number, signature, issuer, validity, subject
+    (_, content, _), *_ = _values(certificate)
+    (_, body, _), *_ = _values(content)
+    fields = [content for tag, content, _ in _values(body) if tag != _VERSION]
+    subject = fields[4]  # serial number, signature, issuer, validity, subject
     names = []
-    for _, of_name in _values(subject):
-        names.append("+".join(_attribute(content) for _, content in _values(of_name)))
+    for _, of_name, _ in _values(subject):
+        names.append("+".join(_attribute(content) for _, content, _ in _values(of_name)))
     return ",".join(reversed(names))
 
 
 def _attribute(content: bytes) -> str:
-    (_, oid), (kind, value) = _values(content)
+    (_, oid, _), (kind, value, der) = _values(content)
     dotted = _dotted(oid)
     keyword = _KEYWORDS.get(dotted)
     if keyword is None or kind not in _STRINGS:
-        der = bytes((kind,)) + _length(len(value)) + value
         return f"{keyword or dotted}=#{der.hex()}"
     return f"{keyword}={_escaped(value.decode(_STRINGS[kind], errors='replace'))}"
 
@@ -64,25 +64,20 @@ def _escaped(text: str) -> str:
     return text[:-1] + "\\ " if text.endswith(" ") and len(text) > 1 else text
 
 
-def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(tag, content) of the DER values in a row."""
+def _values(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """(tag, content, all bytes) of the DER values in a row."""
     position = 0
     while position < len(data):
+        first = position
         tag, length = data[position], data[position + 1]
         position += 2
         if length & 0x80:
             size = length & 0x7F
             length = int.from_bytes(data[position : position + size], "big")
             position += size
-        yield tag, data[position : position + length]
-        position += length
-
-
-def _length(size: int) -> bytes:
-    if size < 0x80:
-        return bytes((size,))
-    digits = size.to_bytes((size.bit_length() + 7) // 8, "big")
-    return bytes((0x80 | len(digits),)) + digits
+        end = position + length
+        yield tag, data[position:end], data[first:end]
+        position = end
 
 
 def _dotted(oid: bytes) -> str:

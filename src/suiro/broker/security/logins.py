@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from suiro.broker.security.plain import PlainServer, plain_users
-from suiro.broker.security.sasl import SaslServer
+from suiro.broker.security.sasl import PlainServer, SaslServer, plain_users
 from suiro.broker.security.scram import HASHES, ScramServer
 from suiro.broker.security.scram_store import ScramStore
 from suiro.clock import Clock

@@ -14,7 +14,7 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 
 from suiro.broker.security.sasl import LoginRefusedError
@@ -101,27 +101,25 @@ def _base36(number: int) -> bytes:
     return bytes(reversed(text)) or b"0"
 
 
+def _random_nonce() -> str:
+    return base64.b64encode(os.urandom(24)).decode()
+
+
+@dataclass(slots=True, eq=False)
 class ScramServer:
     """One login: the client's first message, its final message, done. `find` gives a name's credential."""
 
-    expires_at_ms = None
-
-    def __init__(
-        self,
-        find: Callable[[str], ScramCredential],
-        *,
-        hash_name: str,
-        nonce: Callable[[], str] | None = None,
-    ) -> None:
-        self._find = find
-        self._hash_name = hash_name
-        self._make_nonce = nonce or _random_nonce
-        self._name = ""
-        self._header = b""
-        self._nonce = ""
-        self._so_far = ""
-        self._credential: ScramCredential | None = None
-        self.user: str | None = None
+    find: Callable[[str], ScramCredential]
+    _: KW_ONLY
+    hash_name: str
+    nonce: Callable[[], str] = _random_nonce
+    user: str | None = None
+    expires_at_ms: None = None
+    _name: str = ""
+    _header: bytes = b""
+    _nonce: str = ""
+    _so_far: str = ""
+    _credential: ScramCredential | None = None
 
     def evaluate(self, message: bytes) -> bytes:
         if len(message) > _MOST_BYTES:
@@ -138,8 +136,8 @@ class ScramServer:
         self._name = found["name"].replace("=2C", ",").replace("=3D", "=")
         if found["other"] not in (None, found["name"]):
             raise LoginRefusedError(_ANOTHER_NAME, told=_ANOTHER_NAME)
-        self._credential = credential = self._find(self._name)
-        self._nonce = found["nonce"] + self._make_nonce()
+        self._credential = credential = self.find(self._name)
+        self._nonce = found["nonce"] + self.nonce()
         self._header = found["header"].encode()
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -155,20 +153,16 @@ class ScramServer:
         if _decoded(found["binding"]) != self._header:
             raise LoginRefusedError("the channel binding is another one")
         signed = f"{self._so_far},{found['signed']}".encode()
-        signature = hmac.digest(credential.stored_key, signed, self._hash_name)
+        signature = hmac.digest(credential.stored_key, signed, self.hash_name)
         proof = _decoded(found["proof"])
         if len(proof) != len(signature):
             raise LoginRefusedError("the proof has another length")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        if not hmac.compare_digest(hashlib.new(self._hash_name, client_key).digest(), credential.stored_key):
+        if not hmac.compare_digest(hashlib.new(self.hash_name, client_key).digest(), credential.stored_key):
             raise LoginRefusedError(f"there is no user {self._name!r}, or the password is wrong")
         self.user = self._name
-        server_signature = hmac.digest(credential.server_key, signed, self._hash_name)
+        server_signature = hmac.digest(credential.server_key, signed, self.hash_name)
         return b"v=" + base64.b64encode(server_signature)
-
-
-def _random_nonce() -> str:
-    return base64.b64encode(os.urandom(24)).decode()
 
 
 def _decoded(text: str) -> bytes:

@@ -1,14 +1,18 @@
-"""Settings as clients see them: those of a topic or a group over those of the node, and where each comes from.
+"""Settings as clients see them: those of a topic or a group over those of the node, and where each comes from; and the
+levels of loggers.
 
 `log_config` gives the settings of a partition; the rest is for DescribeConfigs. The synonyms of a value are all the
-places that give it one, the one in force first.
+places that give it one, the one in force first. Levels have the words of Kafka's (Log4j's), and last until the node
+stops. Kafka's `root` is Python's root logger.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal, NamedTuple
 
 from suiro.broker.refusals import RefusedError
 from suiro.broker.settings.dynamic_settings import (
@@ -34,18 +38,8 @@ from suiro.log import LogConfig, parse_topic_setting
 from suiro.numerals import whole_number
 from suiro.protocol.messages import ErrorCode
 
-TYPE_NUMBERS = {
-    "UNKNOWN": 0,
-    "BOOLEAN": 1,
-    "STRING": 2,
-    "INT": 3,
-    "SHORT": 4,
-    "LONG": 5,
-    "DOUBLE": 6,
-    "LIST": 7,
-    "CLASS": 8,
-    "PASSWORD": 9,
-}
+_TYPES = "UNKNOWN BOOLEAN STRING INT SHORT LONG DOUBLE LIST CLASS PASSWORD"
+TYPE_NUMBERS = {name: number for number, name in enumerate(_TYPES.split())}
 
 
 class ResourceKind(IntEnum):
@@ -70,8 +64,7 @@ class Source(IntEnum):
     GROUP = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Synonym:
+class Synonym(NamedTuple):
     name: str
     value: str | None
     source: Source
@@ -79,16 +72,24 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedConfig:
-    """One setting as DescribeConfigs shows it. `kind` is Kafka's type; a sensitive one has no value."""
+    """One setting as DescribeConfigs shows it. `kind` is Kafka's type; a sensitive one has no value. Its value and
+    source are those of the first synonym, or `default` where there is none."""
 
     name: str
-    value: str | None
-    source: Source
     kind: str
     doc: str
     synonyms: tuple[Synonym, ...] = ()
+    default: tuple[str | None, Source] = (None, Source.DEFAULT)
     read_only: bool = False
     sensitive: bool = False
+
+    @property
+    def value(self) -> str | None:
+        return self.synonyms[0].value if self.synonyms else self.default[0]
+
+    @property
+    def source(self) -> Source:
+        return self.synonyms[0].source if self.synonyms else self.default[1]
 
 
 def log_config(configs: Mapping[str, str], settings: NodeSettings) -> LogConfig:
@@ -112,19 +113,13 @@ def _topic_config(name: str, configs: Mapping[str, str], settings: DynamicSettin
     synonyms = [] if node_name is None else _synonyms(node_name, settings)
     if name in configs:
         own = text_of(parse_topic_setting(name, configs[name]))
-        synonyms.insert(0, Synonym(name=name, value=own, source=Source.TOPIC))
-    if synonyms:
-        value, source = synonyms[0].value, synonyms[0].source
-    else:
-        default = row.default if node_name is None else text_of(settings.static.value(node_name))
-        value, source = default, Source.DEFAULT
+        synonyms.insert(0, Synonym(name, own, Source.TOPIC))
     return DescribedConfig(
         name=name,
-        value=value,
-        source=source,
         kind=row.type,
         doc="" if node_name is None else describe(node_name),
         synonyms=tuple(synonyms),
+        default=(row.default if node_name is None else text_of(settings.static.value(node_name)), Source.DEFAULT),
     )
 
 
@@ -141,11 +136,9 @@ def describe_facts(*, node_id: int, data: str, listeners: str, advertised_listen
     return [
         DescribedConfig(
             name=name,
-            value=value,
-            source=Source.START,
             kind=kind_name,
             doc=doc,
-            synonyms=(Synonym(name=name, value=value, source=Source.START),),
+            synonyms=(Synonym(name, value, Source.START),),
             read_only=True,
         )
         for name, value, kind_name, doc in facts
@@ -172,14 +165,11 @@ def describe_cluster_defaults(settings: DynamicSettings) -> list[DescribedConfig
 
 
 def _node_config(name: str, settings: DynamicSettings) -> DescribedConfig:
-    synonyms = tuple(_synonyms(name, settings))
     return DescribedConfig(
         name=name,
-        value=synonyms[0].value if synonyms else None,
-        source=synonyms[0].source if synonyms else Source.DEFAULT,
         kind=kind(name),
         doc=describe(name),
-        synonyms=synonyms,
+        synonyms=tuple(_synonyms(name, settings)),
         read_only=not is_dynamic(name),
         sensitive=is_sensitive(name),
     )
@@ -192,10 +182,10 @@ def _synonyms(name: str, settings: DynamicSettings) -> list[Synonym]:
     if name in _FINE:
         # In Kafka the setting in the finer unit is empty until it is set, and the coarser one is its synonym.
         if value != default:
-            found.append(Synonym(name=name, value=text_of(value), source=Source.START))
+            found.append(Synonym(name, text_of(value), Source.START))
         coarse = _FINE[name]
         if found and coarse:
-            found.append(Synonym(name=coarse, value=str(default // _HOUR_MS), source=Source.DEFAULT))
+            found.append(Synonym(coarse, str(default // _HOUR_MS), Source.DEFAULT))
         return found
     if value != default:
         found.append(_synonym(name, value, Source.START))
@@ -208,11 +198,11 @@ def _stored(name: str, settings: DynamicSettings) -> Iterator[Synonym]:
     own, default = settings.layer("broker"), settings.layer("default")
     for layer, source in ((own, Source.BROKER), (default, Source.CLUSTER_DEFAULT)):
         if name in layer:
-            yield Synonym(name=name, value=None if _hidden(name) else layer[name].strip(), source=source)
+            yield Synonym(name, None if _hidden(name) else layer[name].strip(), source)
 
 
 def _synonym(name: str, value: object, source: Source) -> Synonym:
-    return Synonym(name=name, value=None if is_sensitive(name) else text_of(value), source=source)
+    return Synonym(name, None if is_sensitive(name) else text_of(value), source)
 
 
 def _stored_config(name: str, synonyms: tuple[Synonym, ...]) -> DescribedConfig:
@@ -226,8 +216,6 @@ def _stored_config(name: str, synonyms: tuple[Synonym, ...]) -> DescribedConfig:
         kind_name, doc = "LONG" if name in REPLICATION_RATES else "UNKNOWN", ""
     return DescribedConfig(
         name=name,
-        value=synonyms[0].value,
-        source=synonyms[0].source,
         kind=kind_name,
         doc=doc,
         synonyms=synonyms,
@@ -244,7 +232,7 @@ def _behind(name: str, settings: DynamicSettings) -> list[Synonym]:
     known = ALTERABLE.get(name)
     if known is None or known.default is None:
         return []
-    return [Synonym(name=name, value=known.default, source=Source.DEFAULT)]
+    return [Synonym(name, known.default, Source.DEFAULT)]
 
 
 def _hidden(name: str) -> bool:
@@ -274,11 +262,9 @@ def _coarse_config(name: str) -> DescribedConfig:
     value = str(NodeSettings().value(name.replace("hours", "ms")) // _HOUR_MS)
     return DescribedConfig(
         name=name,
-        value=value,
-        source=Source.DEFAULT,
         kind="INT",
         doc=describe(name.replace("hours", "ms")),
-        synonyms=(Synonym(name=name, value=value, source=Source.DEFAULT),),
+        synonyms=(Synonym(name, value, Source.DEFAULT),),
         read_only=True,
     )
 
@@ -299,18 +285,8 @@ def describe_group_configs(configs: Mapping[str, str], settings: DynamicSettings
     for name, doc in sorted(GROUP_SETTINGS.items()):
         synonyms = _synonyms(f"group.{name}", settings)
         if name in configs:
-            synonyms.insert(0, Synonym(name=name, value=configs[name].strip(), source=Source.GROUP))
-        first = synonyms[0]
-        described.append(
-            DescribedConfig(
-                name=name,
-                value=first.value,
-                source=first.source,
-                kind="INT",
-                doc=doc,
-                synonyms=tuple(synonyms),
-            )
-        )
+            synonyms.insert(0, Synonym(name, configs[name].strip(), Source.GROUP))
+        described.append(DescribedConfig(name=name, kind="INT", doc=doc, synonyms=tuple(synonyms)))
     return described
 
 
@@ -359,3 +335,56 @@ def text_of(value: object) -> str:
         case tuple():
             return ",".join(str(item) for item in value)
     return str(value)
+
+
+LevelChange = Literal["set", "delete"]
+
+ROOT_LOGGER = "root"
+_LEVELS = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+
+
+def describe_levels() -> list[DescribedConfig]:
+    """Every logger with the level it works by."""
+    return [
+        DescribedConfig(
+            name=name, kind="UNKNOWN", doc="", default=(_word(_logger(name).getEffectiveLevel()), Source.LOGGER)
+        )
+        for name in sorted(_names())
+    ]
+
+
+def check_level(name: str, change: LevelChange, level: str | None) -> None:
+    """Raises `ConfigError` where there is no such logger or level."""
+    if name not in _names():
+        raise ConfigError(f"Logger {name} does not exist!")
+    if change == "set" and level not in _LEVELS:
+        raise ConfigError(
+            f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(sorted(_LEVELS))}"
+        )
+
+
+def set_level(name: str, change: LevelChange, level: str | None) -> None:
+    """Set a checked level; `delete` gives the logger back to the one above it."""
+    _logger(name).setLevel(_LEVELS[level] if change == "set" and level else logging.NOTSET)
+
+
+def _names() -> frozenset[str]:
+    known = logging.Logger.manager.loggerDict.items()
+    return frozenset((ROOT_LOGGER, *(name for name, found in known if isinstance(found, logging.Logger))))
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger() if name == ROOT_LOGGER else logging.getLogger(name)
+
+
+def _word(level: int) -> str:
+    """Kafka's name of a level; one in between counts as the next lower."""
+    return max((number, word) for word, number in _LEVELS.items() if number <= max(level, 5))[1]

@@ -184,7 +184,7 @@ def _check(name: str, text: str, *, source: str) -> None:
     if name in _known():
         parse(name, text, source=source)
     elif name in REPLICATION_RATES:
-        KafkaSetting(kind="LONG", default=None, why="", low=0).check(name, text, source=source)
+        KafkaSetting("LONG", None, "", low=0).check(name, text, source=source)
     elif known is not None:
         known.check(name, text, source=source)
     # An unknown name is kept, as in Kafka, where it may be a plugin's.

@@ -7,9 +7,8 @@ cluster's state; clients learn them from ApiVersions (a producer looks there for
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from suiro.broker.settings.cluster_state import ClusterState
 
@@ -37,8 +36,7 @@ class UpdateType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureUpdate:
+class FeatureUpdate(NamedTuple):
     """`update_type` is the number as it came: it may be none of `UpdateType`."""
 
     name: str

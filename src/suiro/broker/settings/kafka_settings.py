@@ -19,7 +19,7 @@ _JMX = "org.apache.kafka.common.metrics.JmxReporter"
 _PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KafkaSetting:
     """`kind`, `default`, `low` and `high` are Kafka's; `why` tells users why it has no effect here."""
 
@@ -70,58 +70,56 @@ _NO_LOGIN = "the node does not log in to a broker"
 _JAVAS = "TLS is Python's, which does without it"
 
 
-def _taken(
-    kind: str, default: str | None, why: str, *, low: int | None = None, high: int | None = None
-) -> KafkaSetting:
-    return KafkaSetting(kind=kind, default=default, why=why, low=low, high=high)
-
-
 def _fixed(kind: str, default: str | None, why: str, *only: str) -> KafkaSetting:
-    return KafkaSetting(kind=kind, default=default, why=why, only=only)
+    return KafkaSetting(kind, default, why, only=only)
 
 
 ALTERABLE: Mapping[str, KafkaSetting] = MappingProxyType(
     {
         "config.providers": _fixed("LIST", "", "values that name a provider would be taken as they stand", ""),
         "cordoned.log.dirs": _fixed("LIST", "", "there is one folder, and new partitions go there", ""),
-        "follower.fetch.last.tiered.offset.enable": _taken("BOOLEAN", "false", "a single node has no replicas"),
-        "group.coordinator.cached.buffer.max.bytes": _taken(
+        "follower.fetch.last.tiered.offset.enable": KafkaSetting("BOOLEAN", "false", "a single node has no replicas"),
+        "group.coordinator.cached.buffer.max.bytes": KafkaSetting(
             "INT", "1048588", "the coordinator keeps no buffer", low=524_288
         ),
-        "group.share.assignment.interval.ms": _taken("INT", "1000", "share groups are not offered", low=0, high=15_000),
-        "group.streams.assignment.interval.ms": _taken(
+        "group.share.assignment.interval.ms": KafkaSetting(
+            "INT", "1000", "share groups are not offered", low=0, high=15_000
+        ),
+        "group.streams.assignment.interval.ms": KafkaSetting(
             "INT", "1000", "Streams groups are not offered", low=0, high=15_000
         ),
         "metric.reporters": _fixed(
             "LIST", _JMX, "it loads no Java classes, and its metrics are at metrics.listen", "", _JMX
         ),
         "principal.builder.class": _fixed("CLASS", _PRINCIPALS, "it loads no Java classes", _PRINCIPALS),
-        "remote.log.manager.expiration.thread.pool.size": _taken(
+        "remote.log.manager.expiration.thread.pool.size": KafkaSetting(
             "INT", "10", "the threads that copy segments delete them too", low=1
         ),
-        "remote.log.manager.follower.thread.pool.size": _taken("INT", "2", "a single node has no replicas", low=1),
-        "sasl.kerberos.kinit.cmd": _taken("STRING", "/usr/bin/kinit", _NO_KERBEROS),
-        "sasl.kerberos.min.time.before.relogin": _taken("LONG", "60000", _NO_KERBEROS),
-        "sasl.kerberos.principal.to.local.rules": _taken("LIST", "DEFAULT", _NO_KERBEROS),
-        "sasl.kerberos.service.name": _taken("STRING", None, _NO_KERBEROS),
-        "sasl.kerberos.ticket.renew.jitter": _taken("DOUBLE", "0.05", _NO_KERBEROS),
-        "sasl.kerberos.ticket.renew.window.factor": _taken("DOUBLE", "0.8", _NO_KERBEROS),
-        "sasl.login.refresh.buffer.seconds": _taken("SHORT", "300", _NO_LOGIN),
-        "sasl.login.refresh.min.period.seconds": _taken("SHORT", "60", _NO_LOGIN),
-        "sasl.login.refresh.window.factor": _taken("DOUBLE", "0.8", _NO_LOGIN),
-        "sasl.login.refresh.window.jitter": _taken("DOUBLE", "0.05", _NO_LOGIN),
-        "sasl.mechanism.inter.broker.protocol": _taken("STRING", "GSSAPI", "there is no other broker"),
-        "share.coordinator.cached.buffer.max.bytes": _taken(
+        "remote.log.manager.follower.thread.pool.size": KafkaSetting(
+            "INT", "2", "a single node has no replicas", low=1
+        ),
+        "sasl.kerberos.kinit.cmd": KafkaSetting("STRING", "/usr/bin/kinit", _NO_KERBEROS),
+        "sasl.kerberos.min.time.before.relogin": KafkaSetting("LONG", "60000", _NO_KERBEROS),
+        "sasl.kerberos.principal.to.local.rules": KafkaSetting("LIST", "DEFAULT", _NO_KERBEROS),
+        "sasl.kerberos.service.name": KafkaSetting("STRING", None, _NO_KERBEROS),
+        "sasl.kerberos.ticket.renew.jitter": KafkaSetting("DOUBLE", "0.05", _NO_KERBEROS),
+        "sasl.kerberos.ticket.renew.window.factor": KafkaSetting("DOUBLE", "0.8", _NO_KERBEROS),
+        "sasl.login.refresh.buffer.seconds": KafkaSetting("SHORT", "300", _NO_LOGIN),
+        "sasl.login.refresh.min.period.seconds": KafkaSetting("SHORT", "60", _NO_LOGIN),
+        "sasl.login.refresh.window.factor": KafkaSetting("DOUBLE", "0.8", _NO_LOGIN),
+        "sasl.login.refresh.window.jitter": KafkaSetting("DOUBLE", "0.05", _NO_LOGIN),
+        "sasl.mechanism.inter.broker.protocol": KafkaSetting("STRING", "GSSAPI", "there is no other broker"),
+        "share.coordinator.cached.buffer.max.bytes": KafkaSetting(
             "INT", "1048588", "share groups are not offered", low=524_288
         ),
         "ssl.cipher.suites": _fixed("LIST", "", "it leaves the choice of cipher suites to OpenSSL", ""),
-        "ssl.endpoint.identification.algorithm": _taken("STRING", "https", "the node is no client of a broker"),
+        "ssl.endpoint.identification.algorithm": KafkaSetting("STRING", "https", "the node is no client of a broker"),
         "ssl.engine.factory.class": _fixed("CLASS", None, "it loads no Java classes"),
-        "ssl.keymanager.algorithm": _taken("STRING", "SunX509", _JAVAS),
+        "ssl.keymanager.algorithm": KafkaSetting("STRING", "SunX509", _JAVAS),
         "ssl.protocol": _fixed("STRING", "TLSv1.3", "ssl.enabled.protocols says which versions it speaks", "TLSv1.3"),
         "ssl.provider": _fixed("STRING", None, "it loads no Java classes", ""),
-        "ssl.secure.random.implementation": _taken("STRING", None, _JAVAS),
-        "ssl.trustmanager.algorithm": _taken("STRING", "PKIX", _JAVAS),
+        "ssl.secure.random.implementation": KafkaSetting("STRING", None, _JAVAS),
+        "ssl.trustmanager.algorithm": KafkaSetting("STRING", "PKIX", _JAVAS),
     }
 )
 

@@ -55,14 +55,11 @@ class CleanedTier(Protocol):
 class CleanerHost(Protocol):
     """The services of the node that the cleaner uses."""
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def settings(self) -> NodeSettings: ...
-    @property
-    def topics(self) -> TopicRegistry: ...
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    settings: NodeSettings
+    topics: TopicRegistry
+
     @property
     def tier(self) -> CleanedTier | None: ...
 
@@ -85,7 +82,7 @@ class Cleaner:
         self._host = host
         self._uncleanable: set[PartitionLog] = set()
         self._failures: dict[PartitionLog, int] = {}  # in a row
-        self._child: _Child | None = None
+        self._child: CleaningProcess | None = None
         self._idle_checks = 0
         self._task: asyncio.Task[None] | None = None
         self.max_dirty_percent = 0
@@ -177,7 +174,7 @@ class Cleaner:
     async def _carry_out(self, log: PartitionLog, job: CleaningJob, began_ms: int) -> bool:
         run = self._host.loop.run_in_executor
         if self._child is None:
-            self._child = _Child()
+            self._child = CleaningProcess()
         child = self._child
         await run(child.executor, child.send, job)
         while True:
@@ -216,8 +213,8 @@ class Cleaner:
             self._child = None
 
 
-class _Child:
-    """The cleaning process, and the one thread that talks to it."""
+class CleaningProcess:
+    """The process that cleans, and the one thread of the cleaner that talks to it. Also for the remote tier."""
 
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="cleaner")

@@ -1,4 +1,5 @@
-"""The topic of a coordinator: records are appended, and all are read back at the start."""
+"""The topic of a coordinator: which partition a key is in. Records are appended, and all are read back at the
+start."""
 
 from __future__ import annotations
 
@@ -23,6 +24,18 @@ _RECORDS_A_BATCH = 500
 _BYTES_A_BATCH = 512 << 10
 """Below the smallest `segment.bytes`."""
 _T = TypeVar("_T")
+
+
+def partition_for(key: str, count: int) -> int:
+    """The partition of the topic that Kafka chooses for a group or a transactional id: the absolute value of Java's
+    hash code modulo the count."""
+    value = 0
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value == 0x80000000:  # the least of Java's ints, whose absolute value is no int: Kafka takes 0
+        return 0
+    return min(value, 0x1_0000_0000 - value) % count
 
 
 def append(

@@ -78,6 +78,11 @@ class Partition:
             for wake in list(self.waiters.values()):
                 wake()
 
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this producer's transaction is open here, under this epoch."""
+        entry = self.log.producer(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0 and entry.producer_epoch == producer_epoch
+
     def check_leader_epoch(self, named: int) -> ErrorCode:
         """The code for a request that names the leader epoch it knows (-1: none)."""
         current = self.log.leader_epoch
@@ -137,6 +142,8 @@ class TopicRegistry:
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric_name: dict[str, set[str]] = {}
         self._changing: set[str] = set()
+        self.version = 0
+        """Rises when a topic is made."""
         self.adopted = False
         """Whether this is the first start on a directory that this node did not make."""
 
@@ -156,6 +163,7 @@ class TopicRegistry:
                 topic = Topic(entry.name, entry.topic_id, _valid_configs(entry, is_tiered=is_tiered), [])
                 self._add(topic)
                 at_once(self._opening(topic, topic.partitions, entry.partitions, is_known=True))
+        self.version = 0
         self._directory.all_are_open()
         try:
             known.fold()
@@ -178,10 +186,6 @@ class TopicRegistry:
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
 
-    def __reversed__(self) -> Iterator[Topic]:
-        """The topics, from the one that was made last."""
-        return reversed(self._by_name.values())
-
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
@@ -196,6 +200,18 @@ class TopicRegistry:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         return topic.partitions[index]
+
+    def describe(self, name: str) -> tuple[UUID, int] | None:
+        """(topic id, number of partitions) of a topic."""
+        topic = self._by_name.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        topic = self._by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterable[str]:
+        return self._by_name.keys()
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self._by_name.values():
@@ -295,17 +311,24 @@ class TopicRegistry:
     def _change(self, name: str) -> Iterator[None]:
         assert name not in self._changing
         self._changing.add(name)
-        metric_name = name.replace(".", "_")
-        names = self._by_metric_name.setdefault(metric_name, set())
-        names.add(name)
+        self._take_name(name)
         try:
             yield
         finally:
             self._changing.discard(name)
             if name not in self._by_name:
-                names.discard(name)
-                if not names and self._by_metric_name.get(metric_name) is names:
-                    del self._by_metric_name[metric_name]
+                self._free_name(name)
+
+    def _take_name(self, name: str) -> None:
+        self._by_metric_name.setdefault(name.replace(".", "_"), set()).add(name)
+
+    def _free_name(self, name: str) -> None:
+        metric_name = name.replace(".", "_")
+        names = self._by_metric_name.get(metric_name, set()) - {name}
+        if names:
+            self._by_metric_name[metric_name] = names
+        else:
+            self._by_metric_name.pop(metric_name, None)
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Give the topic these settings of its own instead of those it has. Raises `ConfigError`, `StorageError`."""
@@ -359,18 +382,15 @@ class TopicRegistry:
             return self.log_config(topic.configs | _KEEPS_ALL | _TOGETHER)
 
     def _add(self, topic: Topic) -> None:
+        self.version += 1
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
-        self._by_metric_name.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
+        self._take_name(topic.name)
 
     def _remove(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
-        metric_name = topic.name.replace(".", "_")
-        names = self._by_metric_name[metric_name]
-        names.discard(topic.name)
-        if not names:
-            del self._by_metric_name[metric_name]
+        self._free_name(topic.name)
 
     def _opening(
         self,

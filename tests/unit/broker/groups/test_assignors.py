@@ -1,4 +1,4 @@
-"""The assignors: shares, stickiness, and Java's order."""
+"""The assignors: complete, balanced, and sticky."""
 
 from __future__ import annotations
 
@@ -7,45 +7,32 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suiro.broker.coordination.groups.assignors import (
-    AssigningGroup,
+from suiro.broker.coordination.groups.targets import (
     AssigningMember,
     Assignment,
     assign_range,
     assign_uniform,
 )
-from suiro.broker.coordination.java_hashes import (
-    copied_hash_order,
-    hash_order,
-    string_hash,
-    uuid_hash,
-    uuid_order,
-)
+from suiro.clock import stopwatch_ns
 
 TOPICS = [UUID(int=number) for number in range(1, 4)]
 
 
-def group_of(wants: dict[str, set[int]], counts: list[int], before: Assignment | None = None) -> AssigningGroup:
-    """Members by the numbers of the topics that they want."""
+Group = tuple[dict[str, AssigningMember], dict[UUID, int]]
+
+
+def group_of(wants: dict[str, set[int]], counts: list[int], before: Assignment | None = None) -> Group:
+    """Members by the numbers of the topics that they want, and the partitions of the topics."""
     target = before or {}
-    return AssigningGroup(
-        members={
-            member_id: AssigningMember(
-                instance_id=None,
-                topics=frozenset(TOPICS[number] for number in numbers),
-                target=target.get(member_id, {}),
-            )
-            for member_id, numbers in wants.items()
-        },
-        partitions=dict(zip(TOPICS, counts, strict=True)),
-        assigned=frozenset(
-            (topic, partition)
-            for partitions in target.values()
-            for topic, some in partitions.items()
-            for partition in some
-        ),
-        same_topics=len({frozenset(numbers) for numbers in wants.values()}) <= 1,
-    )
+    members = {
+        member_id: AssigningMember(
+            instance_id=None,
+            topics=frozenset(TOPICS[number] for number in numbers),
+            target=target.get(member_id, {}),
+        )
+        for member_id, numbers in wants.items()
+    }
+    return members, dict(zip(TOPICS, counts, strict=True))
 
 
 def places(assignment: Assignment, member_id: str) -> set[tuple[UUID, int]]:
@@ -67,7 +54,7 @@ def test_every_wanted_partition_has_one_owner_that_wants_it(
         for wants in (first, second):
             # As the coordinator does it: who left, and topics that nobody wants, are out of the target before.
             kept = {member_id: before.get(member_id, {}) for member_id in wants}
-            after = assign(group_of(wants, counts, kept))
+            after = assign(*group_of(wants, counts, kept))
             owned = [place for member_id in wants for place in places(after, member_id)]
             wanted = {
                 (TOPICS[number], partition)
@@ -85,39 +72,57 @@ def test_every_wanted_partition_has_one_owner_that_wants_it(
 @given(names=st.sets(st.text("abcdef", min_size=1, max_size=3), min_size=2, max_size=6), counts=counts)
 def test_uniform_is_even_and_moves_only_what_it_must(names: set[str], counts: list[int]) -> None:
     all_topics = {0, 1, 2}
-    before = assign_uniform(group_of(dict.fromkeys(names, all_topics), counts))
+    before = assign_uniform(*group_of(dict.fromkeys(names, all_topics), counts))
     sizes = [len(places(before, name)) for name in names]
     assert max(sizes) - min(sizes) <= 1
-    again = assign_uniform(group_of(dict.fromkeys(names, all_topics), counts, before))
+    again = assign_uniform(*group_of(dict.fromkeys(names, all_topics), counts, before))
     assert again == before
     gone = min(names)
     rest = names - {gone}
     left = {name: before[name] for name in rest}
-    after = assign_uniform(group_of(dict.fromkeys(rest, all_topics), counts, left))
+    after = assign_uniform(*group_of(dict.fromkeys(rest, all_topics), counts, left))
     for name in rest:
         assert places(before, name) <= places(after, name), "nobody lost anything"
+
+
+@settings(max_examples=150, deadline=None)
+@given(first=members, second=members, counts=counts)
+def test_uniform_is_as_even_as_the_topics_of_the_members_allow(
+    first: dict[str, set[int]], second: dict[str, set[int]], counts: list[int]
+) -> None:
+    """Of two members that want a topic, the one that has a partition of it has at most one partition more."""
+    before: Assignment = {}
+    for wants in (first, second):
+        members, partitions = group_of(wants, counts, before)
+        before = assign_uniform(members, partitions)
+        loads = {member_id: len(places(before, member_id)) for member_id in wants}
+        for topic_id in TOPICS:
+            takers = [member_id for member_id, member in members.items() if topic_id in member.topics]
+            for giver in takers:
+                if before[giver].get(topic_id):
+                    assert loads[giver] - min(loads[taker] for taker in takers) <= 1
+        assert assign_uniform(*group_of(wants, counts, before)) == before
+
+
+def test_uniform_moves_from_the_member_that_shares_its_topic() -> None:
+    """A member of two topics leaves the one that another member wants, too, to it."""
+    alone = assign_uniform(*group_of({"a": {0, 1}}, [4, 4, 1]))
+    both = assign_uniform(*group_of({"a": {0, 1}, "b": {0}}, [4, 4, 1], alone))
+    assert {member_id: len(places(both, member_id)) for member_id in both} == {"a": 4, "b": 4}
+    assert both["a"] == {TOPICS[1]: frozenset(range(4))}
+
+
+def test_many_members_and_partitions_take_a_short_time() -> None:
+    """Work grows with the partitions that move, not with members by partitions."""
+    wants = {f"m{number:04}": {number % 3, (number + 1) % 3} for number in range(1000)}
+    began = stopwatch_ns()
+    first = assign_uniform(*group_of(wants, [3000, 3000, 3000]))
+    assert {len(places(first, member_id)) for member_id in wants} <= {8, 9, 10}
+    assert stopwatch_ns() - began < 5_000_000_000
 
 
 def test_range_gives_neighbours_static_members_first() -> None:
     member = AssigningMember(instance_id=None, topics=frozenset(TOPICS[:1]), target={})
     static = AssigningMember(instance_id="z", topics=frozenset(TOPICS[:1]), target={})
-    group = AssigningGroup(
-        members={"a": member, "b": member, "c": static},
-        partitions={TOPICS[0]: 7},
-        assigned=frozenset(),
-        same_topics=True,
-    )
-    assert {m: sorted(p[TOPICS[0]]) for m, p in assign_range(group).items()} == {
-        "c": [0, 1, 2],
-        "a": [3, 4],
-        "b": [5, 6],
-    }
-
-
-def test_java_walks_through_a_hash_map_in_this_order() -> None:
-    """As printed by Java's HashMap and HashSet."""
-    assert hash_order(["member-one", "m2", "third"], string_hash) == ["third", "m2", "member-one"]
-    assert copied_hash_order([17, 0, 1], int) == [0, 17, 1]
-    assert hash_order(range(12), int) == list(range(12))
-    assert uuid_hash(UUID("00000001-0002-0003-0004-000500060007")) == 0x0001 ^ 0x00020003 ^ 0x00040005 ^ 0x00060007
-    assert uuid_order(UUID(int=1 << 127)) < uuid_order(UUID(int=1))
+    assigned = assign_range({"a": member, "b": member, "c": static}, {TOPICS[0]: 7})
+    assert {m: sorted(p[TOPICS[0]]) for m, p in assigned.items()} == {"c": [0, 1, 2], "a": [3, 4], "b": [5, 6]}

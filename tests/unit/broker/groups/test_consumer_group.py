@@ -8,8 +8,8 @@ import pytest
 from support.consumer_groups import Consumer, GroupWorld
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
-from suiro.broker.coordination.groups.consumer_member import MemberState
-from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.consumer_member import Heartbeat, MemberState
+from suiro.broker.coordination.groups.group_member import MemberIdentity
 from suiro.broker.refusals import RefusedError
 
 
@@ -53,11 +53,18 @@ def test_commits_are_judged_by_when_a_partition_was_given(world: GroupWorld) -> 
     first.beat()
     first.beat()
     second.beat()
-    may = world.group.check_commit(member_id="a", instance_id=None, member_epoch=2, transactional=False, version=9)
-    assert may is not None
-    assert {partition for partition in range(4) if may(topic, partition)} == first.owned[topic]
+
+    def commit(epoch: int, *partitions: int) -> None:
+        places = [(topic, partition) for partition in partitions]
+        world.group.check_commit(MemberIdentity("a", None, epoch), transactional=False, version=9, places=places)
+
+    commit(2, *first.owned[topic])
+    for partition in set(range(4)) - first.owned[topic]:
+        with pytest.raises(RefusedError) as caught:
+            commit(2, partition)
+        assert caught.value.code.name == "stale_member_epoch"
     with pytest.raises(RefusedError) as caught:
-        world.group.check_commit(member_id="a", instance_id=None, member_epoch=4, transactional=False, version=9)
+        commit(4)
     assert caught.value.code.name == "stale_member_epoch"
 
 

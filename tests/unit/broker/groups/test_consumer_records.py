@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from suiro.broker.coordination.groups.consumer_member import ClassicMember, ConsumerMember, MemberState
+from suiro.broker.coordination.groups.consumer_member import ClassicMember, ConsumerMember, MemberState, ResolvedRegex
 from suiro.broker.coordination.groups.consumer_records import (
     ConsumerRecord,
     GroupEpoch,
@@ -19,7 +19,6 @@ from suiro.broker.coordination.groups.consumer_records import (
     decode,
     encode,
 )
-from suiro.broker.coordination.groups.regexes import ResolvedRegex
 
 TOPIC = UUID(int=1)
 ID = "00" * 15 + "01"

@@ -15,9 +15,9 @@ from support import brokers
 from suiro.broker import Broker
 from suiro.broker.coordination.groups import group as group_module
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
-from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.consumer_member import Heartbeat
 from suiro.broker.coordination.groups.group import Group, GroupState
-from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
+from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, MemberIdentity, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
@@ -109,8 +109,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_a_commit(tmp_path: Pat
         offsets = broker.groups.partition_of("g")
         broker.transactions.add_partitions(
             "id",
-            producer_id=producer_id,
-            producer_epoch=epoch,
+            producer=(producer_id, epoch),
             partitions=frozenset(((offsets.topic, offsets.index),)),
             version=V1,
         )
@@ -118,7 +117,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_a_commit(tmp_path: Pat
         commit(broker, 2, producer=(producer_id, epoch))
         broker.delete_topic(topic)
         assert broker.groups.offsets.store.undecided("g") == set()
-        broker.transactions.end("id", producer_id=producer_id, producer_epoch=epoch, commit=True, version=V1)
+        broker.transactions.end("id", producer=(producer_id, epoch), commit=True, version=V1)
         assert committed(broker) == {}
     with started(tmp_path, clock) as broker:
         assert committed(broker) == {}
@@ -505,7 +504,7 @@ def test_a_session_is_over_when_its_time_is_whatever_the_timer_does(
                 case "delete":
                     return groups.delete("g") is ErrorCode.none
                 case "heartbeat" if protocol == "classic":
-                    code = groups.heartbeat("g", member_id=member_id, instance_id=None, generation=generation)
+                    code = groups.heartbeat("g", MemberIdentity(member_id, None, generation))
                     return code is ErrorCode.unknown_member_id
                 case "heartbeat":
                     try:
@@ -514,14 +513,8 @@ def test_a_session_is_over_when_its_time_is_whatever_the_timer_does(
                         return refusal.code is ErrorCode.unknown_member_id
                     return False
                 case "commit":
-                    code = groups.offsets.check_commit(
-                        "g",
-                        member_id=member_id,
-                        instance_id=None,
-                        generation=generation,
-                        transactional=False,
-                        places=(),
-                    )
+                    member = MemberIdentity(member_id, None, generation)
+                    code = groups.offsets.check_commit("g", member, transactional=False, places=())
                     return code is ErrorCode.unknown_member_id
                 case "delete offsets":
                     return groups.offsets.delete("g", [PLACE]) == {PLACE: ErrorCode.none}

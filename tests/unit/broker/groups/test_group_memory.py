@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ClassicMember, ConsumerMember
+from suiro.broker.coordination.groups.consumer_records import Subscription
 from suiro.broker.coordination.groups.group import Group, GroupLimits
-from suiro.broker.coordination.groups.group_memory import A_MEMBER, A_NAME, ConsumerSizes, GroupMemory
-from suiro.broker.coordination.groups.group_messages import JoinRequest, SyncRequest
-from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
+from suiro.broker.coordination.groups.group_member import JoinRequest, PendingMembers, SyncRequest, size_of
+from suiro.broker.coordination.groups.group_memory import A_MEMBER, A_NAME, GroupMemory
 from suiro.config import NodeSettings
 
 SETTINGS = NodeSettings(group_max_member_bytes=10_000, group_max_bytes=25_000, group_max_total_bytes=40_000)
@@ -84,16 +85,23 @@ def test_what_a_classic_group_holds() -> None:
 
 
 def test_what_members_of_the_new_protocol_hold() -> None:
-    sizes = ConsumerSizes()
+    group = ConsumerGroup(group_id="g")
     one = ConsumerMember(member_id="a", topic_names=frozenset({"t" * 50, "u" * 50}))
-    two = ConsumerMember(member_id="b", classic=ClassicMember(session_timeout_ms=1, protocols=(("p", bytes(200)),)))
+    two = ConsumerMember(
+        member_id="b", instance_id="i", classic=ClassicMember(session_timeout_ms=1, protocols=(("p", bytes(200)),))
+    )
     of_one = A_MEMBER + len("a") + 2 * (A_NAME + 50)
-    assert sizes.measure([one]) == of_one
-    assert sizes.measure([one, two]) == of_one + A_MEMBER + len("b") + A_NAME + len("p") + 200
-    assert (sizes.of("a"), sizes.of("c")) == (of_one, 0)
-    assert sizes.measure([replace(one, topic_names=frozenset())]) == A_MEMBER + len("a")
-    assert sizes.measure([]) == 0
-    assert sizes.of("a") == 0
+    of_two = A_MEMBER + len("b") + len("i") + A_NAME + len("p") + 200
+    group.apply(Subscription("a", one))
+    assert group.held_bytes == of_one
+    group.apply(Subscription("b", two))
+    assert group.held_bytes == of_one + of_two
+    assert (group.held_for("a", None), group.held_for("c", None), group.held_for("", "i")) == (of_one, 0, of_two)
+    group.apply(Subscription("a", replace(one, topic_names=frozenset())))
+    assert group.held_bytes == A_MEMBER + len("a") + of_two
+    for member_id in ("a", "b"):
+        group.apply(Subscription(member_id, None))
+    assert (group.held_bytes, group.held_for("a", None)) == (0, 0)
 
 
 def test_members_that_were_only_given_an_id() -> None:

@@ -16,8 +16,7 @@ from suiro.broker.security.acl import (
     Permission,
     ResourceType,
 )
-from suiro.broker.security.acl_store import AclStore
-from suiro.broker.security.authorizer import AclAuthorizer, AllowAll, authorized_operations, super_users_of
+from suiro.broker.security.authorizer import AclAuthorizer, AclStore, AllowAll, authorized_operations, super_users_of
 from suiro.broker.security.session import Session, one_text_of
 from suiro.broker.settings.cluster_state import ClusterState
 
@@ -101,14 +100,14 @@ def session(user: str = "alice", host: str = "10.0.0.7") -> Session:
     ],
 )
 def test_decisions(store: AclStore, rules: list[str], operation: Operation, name: str, allowed: bool) -> None:
-    assert authorizer(store, *rules).permits(session(), operation, TOPIC, name) is allowed
+    assert (authorizer(store, *rules).denied_by(session(), operation, TOPIC, name) is None) is allowed
 
 
 def test_a_rule_for_an_ipv6_address_holds_however_it_is_written(store: AclStore) -> None:
     """Java, and so Apache Kafka, writes all of its zeros."""
     asked = authorizer(store, "alice READ t", "deny alice READ t @2001:DB8:0:0:0:0:0:1")
-    assert not asked.permits(session(host="2001:db8::1"), READ, TOPIC, "t")
-    assert asked.permits(session(host="2001:db8::2"), READ, TOPIC, "t")
+    assert asked.denied_by(session(host="2001:db8::1"), READ, TOPIC, "t") is not None
+    assert asked.denied_by(session(host="2001:db8::2"), READ, TOPIC, "t") is None
 
 
 def test_an_address_has_one_text() -> None:
@@ -118,17 +117,17 @@ def test_an_address_has_one_text() -> None:
 
 def test_a_super_user_may_do_what_is_denied(store: AclStore) -> None:
     asked = authorizer(store, "deny root ALL *")
-    assert asked.permits(session("root"), Operation.DELETE, TOPIC, "t")
+    assert asked.denied_by(session("root"), Operation.DELETE, TOPIC, "t") is None
     assert asked.allows_any(session("root"), WRITE, TOPIC)
     assert list(super_users_of(" User:a; User:CN=b,O=c;;")) == ["User:a", "User:CN=b,O=c"]
 
 
 def test_without_a_rule_for_the_resource_the_setting_decides(store: AclStore) -> None:
     asked = authorizer(store, "bob READ t", "bob READ prefix:logs", allow_if_no_acl=True)
-    assert asked.permits(session(), READ, TOPIC, "other")
-    assert not asked.permits(session(), READ, TOPIC, "t")
-    assert not asked.permits(session(), READ, TOPIC, "logs-1")
-    assert asked.permits(session(), READ, GROUP, "t")
+    assert asked.denied_by(session(), READ, TOPIC, "other") is None
+    assert asked.denied_by(session(), READ, TOPIC, "t") is not None
+    assert asked.denied_by(session(), READ, TOPIC, "logs-1") is not None
+    assert asked.denied_by(session(), READ, GROUP, "t") is None
 
 
 @pytest.mark.parametrize(
@@ -159,18 +158,18 @@ def test_any_resource_of_a_type(store: AclStore, rules: list[str], allowed: bool
 
 def test_a_change_holds_at_once_and_after_a_restart(store: AclStore, tmp_path: Path) -> None:
     asked = authorizer(store)
-    assert not asked.permits(session(), READ, TOPIC, "t")
+    assert asked.denied_by(session(), READ, TOPIC, "t") is not None
     store.add([rule("alice READ t"), rule("bob READ prefix:t")])
-    assert asked.permits(session(), READ, TOPIC, "t")
+    assert asked.denied_by(session(), READ, TOPIC, "t") is None
     store.add([rule("deny alice READ prefix:t")])
-    assert not asked.permits(session(), READ, TOPIC, "t")
+    assert asked.denied_by(session(), READ, TOPIC, "t") is not None
     store.remove([rule("deny alice READ prefix:t")])
-    assert asked.permits(session(), READ, TOPIC, "t")
+    assert asked.denied_by(session(), READ, TOPIC, "t") is None
 
     again = AclStore(ClusterState(tmp_path))
     assert again.matching(AclFilter()) == [rule("alice READ t"), rule("bob READ prefix:t")]
     asked = AclAuthorizer(again, super_users=(), allow_if_no_acl=False)
-    assert asked.permits(session("bob"), READ, TOPIC, "topic")
+    assert asked.denied_by(session("bob"), READ, TOPIC, "topic") is None
     again.remove(again.matching(AclFilter()))
     assert ClusterState(tmp_path).read("acls", None) == []
 
@@ -189,10 +188,10 @@ def test_decisions_about_long_names_and_many_are_not_kept(store: AclStore, monke
     monkeypatch.setattr(module, "_CACHED_DECISIONS", 3)
     asked = authorizer(store, "alice READ prefix:t")
     for name in ("t", "t" * 1_000_000):
-        assert asked.permits(session(), READ, TOPIC, name)
+        assert asked.denied_by(session(), READ, TOPIC, name) is None
     assert [key[-1] for key in asked._decisions] == ["t"]
     for number in range(4):
-        assert asked.permits(session(), READ, TOPIC, f"t{number}")
+        assert asked.denied_by(session(), READ, TOPIC, f"t{number}") is None
     assert [key[-1] for key in asked._decisions] == ["t2", "t3"]
 
 

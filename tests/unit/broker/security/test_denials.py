@@ -9,7 +9,7 @@ import pytest
 
 from suiro.broker.refusals import CHARACTERS_SHOWN
 from suiro.broker.security.acl import Operation, ResourceType
-from suiro.broker.security.denials import Denials
+from suiro.broker.security.authorizer import Denials
 from suiro.broker.security.session import Session
 
 READ, WRITE = Operation.READ, Operation.WRITE

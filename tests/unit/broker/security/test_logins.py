@@ -15,8 +15,7 @@ import numpy
 import pytest
 
 from suiro.broker.security.logins import ListenerLogins
-from suiro.broker.security.plain import PlainServer, plain_users
-from suiro.broker.security.sasl import LoginRefusedError
+from suiro.broker.security.sasl import LoginRefusedError, PlainServer, plain_users
 from suiro.broker.security.scram import HASHES, ScramCredential, ScramServer
 from suiro.broker.security.scram_store import ScramStore, ScramUser
 from suiro.broker.settings.cluster_state import FILE_NAME, ClusterState

@@ -92,7 +92,7 @@ def test_a_topic_that_is_deleted_while_the_store_is_asked_is_unknown(node: Tiere
     for response in answer["responses"]:
         (found,) = response["partitions"]
         assert found["error_code"] == "unknown_topic_or_partition"
-    shown = {values for family in node.broker.metrics.snapshot() for values, _ in family.samples}
+    shown = {values for _, samples in node.broker.metrics.snapshot() for values, _ in samples}
     assert ("here",) not in shown
     assert is_made_again or (TOPIC,) not in shown
 

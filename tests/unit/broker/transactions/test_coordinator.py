@@ -12,9 +12,10 @@ from support.brokers import started
 from support.logs import open_transaction
 
 from suiro.broker import Broker
-from suiro.broker.coordination.transactions.admission import is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
-from suiro.broker.handlers import add_offsets_to_txn, txn_offset_commit
+from suiro.broker.handlers.offsets import txn_offset_commit
+from suiro.broker.handlers.transactions import add_offsets_to_txn
+from suiro.broker.refusals import RefusedError
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
@@ -39,8 +40,7 @@ def write(broker: Broker, transactional_id: str, topic: str) -> tuple[int, int]:
     assert code is ErrorCode.none
     added = broker.transactions.add_partitions(
         transactional_id,
-        producer_id=producer_id,
-        producer_epoch=epoch,
+        producer=(producer_id, epoch),
         partitions=frozenset(((topic, 0),)),
         version=V2,
     )
@@ -59,7 +59,7 @@ def end(
     version: int = V2,
 ) -> tuple[ErrorCode, int, int]:
     return broker.transactions.end(
-        transactional_id, producer_id=producer[0], producer_epoch=producer[1], commit=commit, version=version
+        transactional_id, producer=(producer[0], producer[1]), commit=commit, version=version
     )
 
 
@@ -96,8 +96,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again_and_holds_up_nobody(tmp_
         broken = Broken(partition_of(broker, "bad"))
         broker.transactions.add_partitions(
             "stuck",
-            producer_id=stuck[0],
-            producer_epoch=stuck[1],
+            producer=(stuck[0], stuck[1]),
             partitions=frozenset((("good", 0),)),
             version=V2,
         )
@@ -184,11 +183,11 @@ def test_a_transaction_is_open_in_a_partition_for_its_own_epoch(tmp_path: Path) 
         broker.create_topic("t")
         producer_id, epoch = write(broker, "id", "t")
         partition = partition_of(broker, "t")
-        assert is_open_in(partition, producer_id, epoch)
-        assert not is_open_in(partition, producer_id, epoch + 1)
-        assert not is_open_in(partition, producer_id + 1, epoch)
+        assert partition.has_open_transaction(producer_id, epoch)
+        assert not partition.has_open_transaction(producer_id, epoch + 1)
+        assert not partition.has_open_transaction(producer_id + 1, epoch)
         end(broker, "id", (producer_id, epoch))
-        assert not is_open_in(partition, producer_id, epoch + 1)
+        assert not partition.has_open_transaction(producer_id, epoch + 1)
 
 
 def test_unused_ids_and_producers_are_forgotten(tmp_path: Path) -> None:
@@ -235,8 +234,6 @@ def test_many_unused_ids_are_forgotten_with_few_writes(tmp_path: Path) -> None:
 
 
 def test_verification_can_be_switched_off(tmp_path: Path) -> None:
-    from suiro.broker.coordination.transactions.admission import admit_writes
-
     refused = {}
     for setting in ("true", "false"):
         with started(
@@ -246,11 +243,9 @@ def test_verification_can_be_switched_off(tmp_path: Path) -> None:
         ) as broker:
             broker.create_topic("t")
             _, producer_id, epoch = broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS, expected=None)
-            refused[setting] = admit_writes(
-                broker.transactions,
+            refused[setting] = broker.transactions.admit(
                 "id",
-                producer_id=producer_id,
-                producer_epoch=epoch,
+                producer=(producer_id, epoch),
                 partitions=[partition_of(broker, "t")],
                 version=V1,
             )
@@ -279,13 +274,13 @@ def test_offsets_of_a_transaction_are_refused_for_now_while_their_topic_cannot_b
         broker.create_topic("t")
         producer_id, epoch = write(broker, "id", "t")
         request: Any = SimpleNamespace(
-            transactional_id="id", producer_id=producer_id, producer_epoch=epoch, group_id="g", topics=topics
+            transactional_id="id", producer=(producer_id, epoch), group_id="g", topics=topics
         )
         exchange: Any = SimpleNamespace(
             broker=broker,
             version=5,
             may=lambda *_: True,
-            make=lambda _, **fields: SimpleNamespace(**fields),
+            check=lambda *_: None,
             response=lambda **fields: SimpleNamespace(**fields),
         )
 
@@ -293,7 +288,8 @@ def test_offsets_of_a_transaction_are_refused_for_now_while_their_topic_cannot_b
             raise StorageError("No space left on device")
 
         broker.topics.create = full  # type: ignore[assignment, method-assign]
-        added: Any = add_offsets_to_txn.handle(exchange, request)
-        committed: Any = txn_offset_commit.handle(exchange, request)
-    assert added.error_code is ErrorCode.coordinator_not_available
-    assert committed.topics[0].partitions[0].error_code is ErrorCode.coordinator_not_available
+        with pytest.raises(RefusedError) as refusal:
+            add_offsets_to_txn(exchange, request)
+        committed: Any = txn_offset_commit(exchange, request)
+    assert refusal.value.code is ErrorCode.coordinator_not_available
+    assert committed.topics[0]["partitions"][0]["error_code"] is ErrorCode.coordinator_not_available

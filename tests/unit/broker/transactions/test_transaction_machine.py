@@ -80,8 +80,7 @@ class OneTransactionalId(RuleBasedStateMachine):
         before = self.transaction
         decision = state.add_partitions(
             before,
-            producer_id=bearer[0],
-            producer_epoch=bearer[1],
+            producer=bearer,
             partitions=frozenset((place,)),
             version=version,
             now_ms=self.now,
@@ -90,7 +89,7 @@ class OneTransactionalId(RuleBasedStateMachine):
             assert bearer == (before.producer_id, before.producer_epoch)
             assert bearer not in self.ended, "a late write got into the transaction after its own"
         self.take(decision)
-        verified = state.verify(self.transaction, producer_id=bearer[0], producer_epoch=bearer[1], partition=place)
+        verified = state.verify(self.transaction, producer=bearer, partition=place)
         assert (verified is ErrorCode.none) == (decision.code is ErrorCode.none)
 
     @rule(data=st.data(), commit=st.booleans(), version=st.sampled_from([V1, V2]))
@@ -99,8 +98,7 @@ class OneTransactionalId(RuleBasedStateMachine):
         before = self.transaction
         decision = state.end(
             before,
-            producer_id=bearer[0],
-            producer_epoch=bearer[1],
+            producer=bearer,
             commit=commit,
             version=version,
             now_ms=self.now,
@@ -118,8 +116,7 @@ class OneTransactionalId(RuleBasedStateMachine):
             # Its answer is lost: the same request again is no other one, until something else has happened.
             again = state.end(
                 self.transaction,
-                producer_id=bearer[0],
-                producer_epoch=bearer[1],
+                producer=bearer,
                 commit=commit,
                 version=version,
                 now_ms=self.now,
@@ -143,11 +140,10 @@ class OneTransactionalId(RuleBasedStateMachine):
             holder = (self.transaction.producer_id, self.transaction.producer_epoch)
             if not 0 <= holder[1] <= LAST_PRODUCER_EPOCH:
                 return
-            identity = {"producer_id": holder[0], "producer_epoch": holder[1]}
             self.take(
                 state.add_partitions(
                     self.transaction,
-                    **identity,
+                    producer=holder,
                     partitions=frozenset((place,)),
                     version=V2,
                     now_ms=self.now,
@@ -156,7 +152,7 @@ class OneTransactionalId(RuleBasedStateMachine):
             self.take(
                 state.end(
                     self.transaction,
-                    **identity,
+                    producer=holder,
                     commit=commit,
                     version=V2,
                     now_ms=self.now,

@@ -48,8 +48,7 @@ def end(
 ) -> state.Decision:
     return state.end(
         of,
-        producer_id=producer_id,
-        producer_epoch=epoch,
+        producer=(producer_id, epoch),
         commit=commit,
         version=version,
         now_ms=NOW_MS,
@@ -104,7 +103,7 @@ def test_a_new_id_starts_at_epoch_0() -> None:
 def test_what_would_change_a_decision_waits_for_it(of: TransactionState) -> None:
     waits = state.Decision(code=ErrorCode.concurrent_transactions)
     assert (init(transaction(of)), add(transaction(of))) == (waits, waits)
-    assert state.check_verifiable(transaction(of), producer_id=7, producer_epoch=5) is waits.code
+    assert state.verify(transaction(of), producer=(7, 5), partition=PARTITION) is waits.code
 
 
 def test_init_producer_fences_and_aborts_what_is_ongoing_then_succeeds() -> None:
@@ -251,9 +250,8 @@ def test_every_request_checks_the_producer(producer_id: int, epoch: int, code: s
     ongoing = transaction(S.ONGOING)
     added = add(ongoing, producer_id=producer_id, epoch=epoch)
     ended = end(ongoing, producer_id=producer_id, epoch=epoch, commit=True)
-    verified = state.verify(ongoing, producer_id=producer_id, producer_epoch=epoch, partition=PARTITION)
+    verified = state.verify(ongoing, producer=(producer_id, epoch), partition=PARTITION)
     assert (added.code.name, ended.code.name, verified.name) == (code, code, code)
-    assert state.check_verifiable(ongoing, producer_id=producer_id, producer_epoch=epoch).name == code
     assert (added.next, ended.next) == (None, None)
 
 
@@ -261,7 +259,7 @@ def test_an_unknown_id_maps_to_no_producer() -> None:
     assert end(None, commit=True).code is ErrorCode.invalid_producer_id_mapping
     assert end(None, commit=True, version=V2).code is ErrorCode.invalid_producer_id_mapping
     assert add(None).code is ErrorCode.invalid_producer_id_mapping
-    found = state.check_verifiable(None, producer_id=7, producer_epoch=5)
+    found = state.verify(None, producer=(7, 5), partition=PARTITION)
     assert found is ErrorCode.invalid_producer_id_mapping
 
 
@@ -276,8 +274,7 @@ def add(
 ) -> state.Decision:
     return state.add_partitions(
         of,
-        producer_id=producer_id,
-        producer_epoch=epoch,
+        producer=(producer_id, epoch),
         partitions=frozenset((partition,)),
         version=version,
         now_ms=now_ms,
@@ -309,7 +306,7 @@ def test_add_partitions_begins_and_grows_a_transaction() -> None:
     ],
 )
 def test_verify_guards_a_partition(of: TransactionState, partition: tuple[str, int], code: str) -> None:
-    assert state.verify(transaction(of), producer_id=7, producer_epoch=5, partition=partition).name == code
+    assert state.verify(transaction(of), producer=(7, 5), partition=partition).name == code
 
 
 def test_the_table_has_a_row_for_every_state() -> None:

@@ -7,30 +7,28 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-from suiro.broker.coordination.groups import classic_members, consumer_records
+from suiro.broker.coordination.groups import consumer_records, migration
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import (
     JOINING_EPOCH,
     STATIC_LEAVING_EPOCH,
-    ConsumerMember,
-)
-from suiro.broker.coordination.groups.consumer_messages import (
     ConsumerGroupLimits,
+    ConsumerMember,
     Heartbeat,
     HeartbeatReply,
     Moment,
+    ResolvedRegex,
 )
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupState
+from suiro.broker.coordination.groups.group_member import JoinReply, JoinRequest, MemberIdentity, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.group_memory import classic_size, subscription_size
-from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.migration import check_upgrade, downgraded, goes_down, upgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
-from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
+from suiro.broker.coordination.groups.regexes import matching_topics
 from suiro.broker.refusals import RefusedError, on_one_line
-from suiro.broker.storage.topics import TopicRegistry
 from suiro.log.checkpoints import id_text
 from suiro.protocol.messages import ErrorCode
 
@@ -49,48 +47,13 @@ def new_member_id() -> str:
     return id_text(uuid4())
 
 
-class RegistryImage:
-    """The node's topics as a group's rules see them (`TopicImage`). `version` rises when a topic is made."""
-
-    def __init__(self, registry: TopicRegistry) -> None:
-        self._registry = registry
-        self._version = 0
-        self._newest: UUID | None = self._newest_topic()
-
-    def describe(self, name: str) -> tuple[UUID, int] | None:
-        topic = self._registry.topic(name)
-        return None if topic is None else (topic.topic_id, len(topic.partitions))
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        topic = self._registry.topic_by_id(topic_id)
-        return None if topic is None else topic.name
-
-    def names(self) -> Iterable[str]:
-        return [topic.name for topic in self._registry]
-
-    @property
-    def version(self) -> int:
-        newest = self._newest_topic()
-        if newest != self._newest:
-            self._newest = newest
-            self._version += 1
-        return self._version
-
-    def at_least(self, version: int) -> None:
-        """A version that was written down before the node started is not newer than any to come."""
-        self._version = max(self._version, version)
-
-    def _newest_topic(self) -> UUID | None:
-        return next((topic.topic_id for topic in reversed(self._registry)), None)
-
-
 class ConsumerGroups:
     """The edge of every `ConsumerGroup`."""
 
     def __init__(self, host: GroupHost, coordinator: GroupOwner) -> None:
         self._host = host
         self._coordinator = coordinator
-        self.image = RegistryImage(host.topics)
+        self.image = host.topics
         self._resolving: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
@@ -119,7 +82,8 @@ class ConsumerGroups:
 
     def loaded(self, group: ConsumerGroup) -> None:
         """Members get a whole session to come back after a start."""
-        self.image.at_least(max((resolved.version for resolved in group.regexes.values()), default=0))
+        # A version that was written down before the node started is not newer than any to come.
+        self.image.version = max(self.image.version, *(found.version for found in group.regexes.values()), 0)
         limits, now = self.limits(group.group_id), self._coordinator.now()
         for member in group.members.values():
             group.timers.start(member, limits=limits, now=now)
@@ -151,9 +115,6 @@ class ConsumerGroups:
     def _check_memory(self, group: ConsumerGroup, request: Heartbeat) -> None:
         if request.topic_names is None and request.topic_regex is None:
             return
-        known = request.member_id
-        if known not in group.members and request.instance_id is not None:
-            known = group.static_ids.get(request.instance_id, known)
         names = (
             request.member_id,
             request.instance_id,
@@ -162,7 +123,8 @@ class ConsumerGroups:
             request.topic_regex,
         )
         after = classic_size((), *names) + subscription_size(request.topic_names or ())
-        self._coordinator.check_memory(group.group_id, before=group.sizes.of(known), after=after)
+        before = group.held_for(request.member_id, request.instance_id)
+        self._coordinator.check_memory(group.group_id, before=before, after=after)
 
     # Members of the classic protocol
 
@@ -175,7 +137,7 @@ class ConsumerGroups:
             waiter(JoinReply(token=waiter, code=ErrorCode.member_id_required, member_id=member_id))
             return
         at = self._moment(group.group_id)
-        records, member = classic_members.join(group, request, member_id=member_id, at=at)
+        records, member = migration.join_classic(group, request, member_id=member_id, at=at)
         self._commit(group, records)
         now = self._coordinator.now()
         group.keep_alive(member_id, at=at, now=now)
@@ -195,7 +157,7 @@ class ConsumerGroups:
     def sync_classic(self, group: ConsumerGroup, request: SyncRequest, waiter: Callable[[SyncReply], None]) -> None:
         member_id = request.member_id
         try:
-            assignment = classic_members.sync(group, request, at=self._moment(group.group_id))
+            assignment = migration.sync_classic(group, request, at=self._moment(group.group_id))
         except RefusedError as refusal:
             if refusal.code is ErrorCode.rebalance_in_progress:
                 self._expect_join(group, member_id)
@@ -213,13 +175,9 @@ class ConsumerGroups:
             )
         )
 
-    def heartbeat_classic(
-        self, group: ConsumerGroup, *, member_id: str, instance_id: str | None, generation: int
-    ) -> ErrorCode:
+    def heartbeat_classic(self, group: ConsumerGroup, who: MemberIdentity) -> ErrorCode:
         try:
-            member, must_join = classic_members.heartbeat(
-                group, member_id=member_id, instance_id=instance_id, generation=generation
-            )
+            member, must_join = migration.heartbeat_classic(group, who)
         except RefusedError as refusal:
             return refusal.code
         self._start_timers(group, member)
@@ -230,7 +188,7 @@ class ConsumerGroups:
 
     def leave_classic(self, group: ConsumerGroup, *, member_id: str, instance_id: str | None) -> ErrorCode:
         try:
-            found = classic_members.leaving(group, member_id=member_id, instance_id=instance_id)
+            found = migration.leaving_classic(group, member_id=member_id, instance_id=instance_id)
             self._fence(group, [found])
         except RefusedError as refusal:
             return refusal.code

@@ -14,7 +14,7 @@ joins anew begins at 0. The rules are Kafka's (GroupMetadataManager of 4.3).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from uuid import UUID
@@ -23,19 +23,17 @@ from suiro.broker.coordination.groups.consumer_member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
+    ConsumerGroupLimits,
     ConsumerMember,
+    Heartbeat,
+    HeartbeatReply,
     MemberState,
+    Moment,
     Partitions,
+    ResolvedRegex,
     TopicImage,
     has_all,
     without_epochs,
-)
-from suiro.broker.coordination.groups.consumer_messages import (
-    ConsumerGroupLimits,
-    Heartbeat,
-    HeartbeatReply,
-    Moment,
-    Outcome,
 )
 from suiro.broker.coordination.groups.consumer_records import (
     ConsumerRecord,
@@ -47,13 +45,12 @@ from suiro.broker.coordination.groups.consumer_records import (
     TargetEpoch,
     TopicMetadata,
 )
-from suiro.broker.coordination.groups.consumer_regexes import add_to, change_regex, regexes_to_resolve
-from suiro.broker.coordination.groups.group_memory import ConsumerSizes
+from suiro.broker.coordination.groups.group_member import MemberIdentity
+from suiro.broker.coordination.groups.group_memory import consumer_size
 from suiro.broker.coordination.groups.member_timers import MemberTimers
 from suiro.broker.coordination.groups.reconciliation import reconcile
-from suiro.broker.coordination.groups.regexes import ResolvedRegex
+from suiro.broker.coordination.groups.regexes import add_to, change_regex, regexes_to_resolve
 from suiro.broker.coordination.groups.targets import hash_topics, new_target, preferred_assignor, topic_ids
-from suiro.broker.coordination.java_hashes import hash_order, string_hash
 from suiro.broker.refusals import RefusedError
 from suiro.protocol.messages import ErrorCode
 
@@ -69,6 +66,15 @@ class ConsumerGroupState(Enum):
     STABLE = "Stable"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Write `records`, `apply` them, answer. `resolve`: regular expressions whose topics are to be found."""
+
+    records: tuple[ConsumerRecord, ...]
+    reply: HeartbeatReply
+    resolve: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroup:
     group_id: str
@@ -81,7 +87,8 @@ class ConsumerGroup:
     static_ids: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     timers: MemberTimers = field(default_factory=MemberTimers)
-    sizes: ConsumerSizes = field(default_factory=ConsumerSizes)
+    held_bytes: int = 0
+    """Memory of its members."""
     is_resolving: bool = False
     _owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
     _name_counts: Counter[str] = field(default_factory=Counter)
@@ -113,32 +120,26 @@ class ConsumerGroup:
         return (topic_id, partition) in self._owners
 
     def check_commit(
-        self, *, member_id: str, instance_id: str | None, member_epoch: int, transactional: bool, version: int
-    ) -> Callable[[UUID, int], bool] | None:
-        """Whether this consumer may commit: None is yes, for all; else ask for each partition.
-
-        Raises `RefusedError`.
-        """
-        if member_epoch < 0 and not self.members:
-            return None
-        if transactional and member_epoch == NO_EPOCH and not member_id and instance_id is None:
-            return None
+        self, who: MemberIdentity, *, transactional: bool, version: int, places: Iterable[tuple[UUID, int]]
+    ) -> None:
+        """Whether this consumer may commit for these partitions. Raises `RefusedError`."""
+        member_id, instance_id, epoch = who
+        if epoch < 0 and not self.members:
+            return
+        if transactional and epoch == NO_EPOCH and not member_id and instance_id is None:
+            return
         member = self.member(member_id)
         if not transactional and member.classic is None and version < 9:
             raise RefusedError(
                 ErrorCode.unsupported_version,
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
             )
-        if member_epoch == member.member_epoch:
-            return None
-        if member_epoch > member.member_epoch:
-            raise self.stale(member, f"member epoch {member_epoch} is newer than {member.member_epoch}")
-
-        def may(topic_id: UUID, partition: int) -> bool:
+        if epoch > member.member_epoch:
+            raise self.stale(member, f"member epoch {epoch} is newer than {member.member_epoch}")
+        for topic_id, partition in places if epoch < member.member_epoch else ():
             since = member.assigned_at(topic_id, partition)
-            return since is not None and member_epoch >= since
-
-        return may
+            if since is None or epoch < since:
+                raise self.stale(member, "a partition is another's at its epoch")
 
     def check_fetch(self, *, member_id: str | None, member_epoch: int) -> None:
         """Raises `RefusedError`."""
@@ -161,6 +162,12 @@ class ConsumerGroup:
                 f"Member {member_id} is not a member of group {self.group_id}.",
             )
         return member
+
+    def held_for(self, member_id: str, instance_id: str | None) -> int:
+        """Bytes that the member of a request holds already."""
+        if member_id not in self.members and instance_id is not None:
+            member_id = self.static_ids.get(instance_id, member_id)
+        return consumer_size(self.members[member_id]) if member_id in self.members else 0
 
     # Requests
 
@@ -291,8 +298,7 @@ class ConsumerGroup:
             changed = changed or before != resolved.topics
             known[regex] = resolved
             records.append(Regex(regex, resolved))
-        topics = set(self._name_counts).union(*(resolved.topics for resolved in known.values()))
-        metadata_hash = hash_topics(topics, image)
+        metadata_hash = hash_topics(self._topics(known), image)
         if changed or metadata_hash != self.metadata_hash:
             records.append(GroupEpoch(self.group_epoch + 1, metadata_hash))
         return tuple(records)
@@ -386,6 +392,7 @@ class ConsumerGroup:
                 self.static_ids[member.instance_id] = member.member_id
             elif self.static_ids.get(member.instance_id) == member.member_id:
                 del self.static_ids[member.instance_id]
+        self.held_bytes += by * consumer_size(member)
         for name in member.topic_names:
             add_to(self._name_counts, name, by)
         if member.topic_regex:
@@ -469,8 +476,10 @@ class ConsumerGroup:
     # Targets
 
     def _see(self, image: TopicImage) -> Mapping[str, tuple[UUID, int] | None]:
-        names = set(self._name_counts).union(*(resolved.topics for resolved in self.regexes.values()))
-        return {name: image.describe(name) for name in names}
+        return {name: image.describe(name) for name in self._topics(self.regexes)}
+
+    def _topics(self, regexes: Mapping[str, ResolvedRegex]) -> set[str]:
+        return set(self._name_counts).union(*(resolved.topics for resolved in regexes.values()))
 
     def _hash_topics(self, member: ConsumerMember, updated: ConsumerMember, image: TopicImage) -> int:
         topics = set(self._name_counts)
@@ -505,14 +514,13 @@ class ConsumerGroup:
         target = new_target(
             members,
             before={**self.target, updated.member_id: self._target_of(updated)},
-            assigned=self.target.values(),
             regexes=self.regexes,
             image=at.image,
             default_assignor=at.limits.assignors[0],
         )
         changes: list[ConsumerRecord] = [
             Target(member_id, target.get(member_id, {}))
-            for member_id in hash_order(members, string_hash)
+            for member_id in members
             if target.get(member_id, {}) != self.target.get(member_id)
         ]
         changes.append(TargetEpoch(group_epoch, at.now_ms))

@@ -1,4 +1,5 @@
-"""A member of a consumer group of the new protocol (KIP-848), and the types of partitions and epochs around it.
+"""A member of a consumer group of the new protocol (KIP-848), and the values around it: partitions and epochs,
+requests, answers, limits, and the moment.
 
 A member is a value: rules make a new one, which replaces the old one in the group. A member may use its `assigned`
 partitions and must still give back those in `pending_revocation`. Each partition has the epoch at which it was
@@ -86,11 +87,19 @@ class ConsumerMember:
         return replace(self, member_epoch=epoch, previous_member_epoch=self.member_epoch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRegex:
+    """The topics that matched, when, and which version of the topic list that was."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
 class TopicImage(Protocol):
     """The topics as a group's rules see them. `version` rises when a topic is made."""
 
-    @property
-    def version(self) -> int: ...
+    version: int
 
     def describe(self, name: str) -> tuple[UUID, int] | None:
         """(topic id, number of partitions) of a topic."""
@@ -110,3 +119,52 @@ def has_all(member: ConsumerMember, owned: Partitions | None) -> bool:
     if owned is None:
         return False
     return all(partitions <= member.assigned.get(topic, {}).keys() for topic, partitions in owned.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupLimits:
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5000
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    assignment_interval_ms: int = 1000
+    regex_refresh_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A ConsumerGroupHeartbeat, checked for form. None: as before."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Partitions | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the member repeats everything: it may have missed an answer."""
+        subscribes = self.topic_names is not None or self.topic_regex is not None
+        return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    member_id: str
+    member_epoch: int
+    assignment: Partitions | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The topics, limits and time (wall clock) that the rules decide by."""
+
+    image: TopicImage
+    limits: ConsumerGroupLimits
+    now_ms: int

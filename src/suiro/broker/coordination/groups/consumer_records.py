@@ -25,8 +25,8 @@ from suiro.broker.coordination.groups.consumer_member import (
     MemberState,
     PartitionEpochs,
     Partitions,
+    ResolvedRegex,
 )
-from suiro.broker.coordination.groups.regexes import ResolvedRegex
 from suiro.protocol.fields import FieldReader, FieldWriter
 
 _KINDS = (3, 4, 5, 6, 7, 8, 16)

@@ -1,7 +1,7 @@
 """The group coordinator: every group by its id, what is written about them, and their timers.
 
 Its state is in `__consumer_offsets`, which a start replays. A group has one of two protocols. The effects of the
-classic one (`group`) are carried out here, the new one in `consumer_edge`, offsets in `offset_edge`. All write through
+classic one (`group`) are carried out here, the new one in `consumer_edge`, offsets in `offsets`. All write through
 `write` before a client gets an answer.
 """
 
@@ -18,20 +18,19 @@ from suiro.broker.coordination.groups.consumer_edge import ConsumerGroups
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, GroupEpoch
 from suiro.broker.coordination.groups.group import Group, GroupLimits, GroupState
-from suiro.broker.coordination.groups.group_memory import GroupMemory
-from suiro.broker.coordination.groups.group_messages import (
+from suiro.broker.coordination.groups.group_member import (
     Effect,
     JoinReply,
     JoinRequest,
+    MemberIdentity,
     Persist,
     SyncReply,
     SyncRequest,
 )
-from suiro.broker.coordination.groups.offset_edge import GroupOffsets
-from suiro.broker.coordination.groups.offsets import CommittedOffset
+from suiro.broker.coordination.groups.group_memory import GroupMemory
+from suiro.broker.coordination.groups.offsets import CommittedOffset, GroupOffsets
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
-from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
-from suiro.broker.coordination.java_hashes import partition_for
+from suiro.broker.coordination.groups.records import OffsetKey
 from suiro.broker.refusals import RefusedError, on_one_line
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
@@ -108,22 +107,11 @@ class GroupCoordinator:
                     self.offsets.store.put(key.group, place, entry)
                 else:
                     self.offsets.store.hold(key.group, place, entry, index=index, producer_id=producer_id)
-            case GroupKey():
+            case str():
                 if record.value is None:
-                    self.groups.pop(key.group, None)
+                    self.groups.pop(key, None)
                     return
-                restored = records.decode_group_value(record.value)
-                group = Group(
-                    group_id=key.group,
-                    limits=self.limits,
-                    generation=restored.generation,
-                    protocol_type=restored.protocol_type or None,
-                    protocol=restored.protocol,
-                    leader=restored.leader,
-                    changed_ms=restored.changed_ms,
-                )
-                group.restore(restored.members, now=now)
-                self.groups[key.group] = group
+                self.groups[key] = records.decode_group(key, record.value, limits=self.limits, now=now)
             case None:
                 found = consumer_records.decode(record.key or b"", record.value)
                 if found is not None:
@@ -200,7 +188,7 @@ class GroupCoordinator:
             topic = self._host.internal_topic(OFFSETS_TOPIC)
         except StorageError as error:
             raise RefusedError(ErrorCode.coordinator_not_available, str(error)) from error
-        return topic.partitions[partition_for(group_id, len(topic.partitions))]
+        return topic.partitions[system_log.partition_for(group_id, len(topic.partitions))]
 
     def make_simple(self, group_id: str) -> None:
         """Offsets alone make a group too: a classic one without members and without a record of its own."""
@@ -256,13 +244,8 @@ class GroupCoordinator:
 
     def measure(self, group_id: str) -> None:
         """Count what the group keeps in memory now."""
-        match self.groups.get(group_id):
-            case Group() as group:
-                self.memory.hold(group_id, group.held_bytes)
-            case ConsumerGroup() as group:
-                self.memory.hold(group_id, group.sizes.measure(group.members.values()))
-            case None:
-                self.memory.hold(group_id, 0)
+        group = self.groups.get(group_id)
+        self.memory.hold(group_id, 0 if group is None else group.held_bytes)
 
     def check_memory(self, group_id: str, *, before: int, after: int) -> None:
         """Raises `RefusedError` if a member of `before` bytes cannot have `after`."""
@@ -297,7 +280,7 @@ class GroupCoordinator:
         if isinstance(group, Group):
             before = group.held_for(request)
         elif group is not None:
-            before = group.sizes.of(request.member_id)
+            before = group.held_for(request.member_id, request.instance_id)
         self.check_memory(group_id, before=before, after=request.size)
         if isinstance(group, ConsumerGroup):
             if group.members:
@@ -327,15 +310,13 @@ class GroupCoordinator:
             return
         self.carry_out(group, group.sync(request, waiter, now=self.now()))
 
-    def heartbeat(self, group_id: str, *, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    def heartbeat(self, group_id: str, member: MemberIdentity) -> ErrorCode:
         group = self.current(group_id)
         if group is None:
             return ErrorCode.unknown_member_id
         if isinstance(group, ConsumerGroup):
-            return self.consumers.heartbeat_classic(
-                group, member_id=member_id, instance_id=instance_id, generation=generation
-            )
-        return group.heartbeat(member_id=member_id, instance_id=instance_id, generation=generation, now=self.now())
+            return self.consumers.heartbeat_classic(group, member)
+        return group.heartbeat(member, now=self.now())
 
     def leave(self, group_id: str, *, member_id: str, instance_id: str | None) -> ErrorCode:
         group = self.current(group_id)

@@ -22,17 +22,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from suiro.broker.coordination.groups.group_member import Member
-from suiro.broker.coordination.groups.group_messages import (
+from suiro.broker.coordination.groups.group_member import (
     Effect,
     JoinReply,
     JoinRequest,
+    Member,
+    MemberIdentity,
+    PendingMembers,
     Persist,
     SyncReply,
     SyncRequest,
     Token,
+    size_of,
 )
-from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
 from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import ErrorCode
 
@@ -147,7 +149,7 @@ class Group:
 
     def sync(self, request: SyncRequest, token: Token, *, now: int) -> list[Effect]:
         """SyncGroup: the leader brings the assignment, everybody gets their part of it."""
-        code = self._check_member(request.member_id, request.instance_id, request.generation)
+        code = self._check_member(request.member)
         if code is ErrorCode.none and (
             request.protocol_type not in (None, self.protocol_type) or request.protocol not in (None, self.protocol)
         ):
@@ -176,11 +178,11 @@ class Group:
                     self._keep_alive(each, now)
         return effects
 
-    def heartbeat(self, *, member_id: str, instance_id: str | None, generation: int, now: int) -> ErrorCode:
-        code = self._check_member(member_id, instance_id, generation)
+    def heartbeat(self, member: MemberIdentity, *, now: int) -> ErrorCode:
+        code = self._check_member(member)
         if code is not ErrorCode.none:
             return code
-        self._keep_alive(self.members[member_id], now)
+        self._keep_alive(self.members[member.member_id], now)
         if self.state is GroupState.PREPARING_REBALANCE:
             return ErrorCode.rebalance_in_progress
         return ErrorCode.none
@@ -200,16 +202,15 @@ class Group:
             return ErrorCode.unknown_member_id, []
         return ErrorCode.none, self._remove(member_id, now)
 
-    def check_commit(
-        self, *, member_id: str, instance_id: str | None, generation: int, transactional: bool, now: int
-    ) -> ErrorCode:
+    def check_commit(self, member: MemberIdentity, *, transactional: bool, now: int) -> ErrorCode:
         """Whether this consumer may commit offsets. Generation -1 is one that manages its partitions itself."""
+        member_id, instance_id, generation = member
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.none
         if generation < 0 and not member_id and instance_id is None:
             # A transaction may commit for a group whose members it does not name (clients before KIP-447).
             return ErrorCode.none if transactional else ErrorCode.unknown_member_id
-        code = self._check_member(member_id, instance_id, generation)
+        code = self._check_member(member)
         if code is not ErrorCode.none:
             return code
         self._keep_alive(self.members[member_id], now)
@@ -484,7 +485,8 @@ class Group:
 
     # Look-ups
 
-    def _check_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    def _check_member(self, member: MemberIdentity) -> ErrorCode:
+        member_id, instance_id, generation = member
         known = member_id if instance_id is None else self.static_ids.get(instance_id)
         if known is None:
             return ErrorCode.unknown_member_id

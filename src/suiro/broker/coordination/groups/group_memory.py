@@ -60,26 +60,6 @@ def classic_size(protocols: Iterable[tuple[str, bytes]], *names: str | None) -> 
     return size + sum(A_NAME + len(name) + len(metadata) for name, metadata in protocols)
 
 
-class ConsumerSizes:
-    """The sizes of the members of one group of the new protocol. A member is a value: only a new one is measured."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[ConsumerMember, int]] = {}
-
-    def measure(self, members: Iterable[ConsumerMember]) -> int:
-        known, self._known = self._known, {}
-        for member in members:
-            entry = known.get(member.member_id)
-            if entry is None or entry[0] is not member:
-                entry = (member, consumer_size(member))
-            self._known[member.member_id] = entry
-        return sum(size for _, size in self._known.values())
-
-    def of(self, member_id: str) -> int:
-        entry = self._known.get(member_id)
-        return 0 if entry is None else entry[1]
-
-
 def consumer_size(member: ConsumerMember) -> int:
     classic = () if member.classic is None else member.classic.protocols
     names = (member.member_id, member.instance_id, member.rack_id, member.client_id, member.topic_regex)

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from suiro.broker.coordination.groups.consumer_member import ConsumerMember, MemberState, PartitionEpochs
-from suiro.broker.coordination.groups.consumer_messages import ConsumerGroupLimits
+from suiro.broker.coordination.groups.consumer_member import (
+    ConsumerGroupLimits,
+    ConsumerMember,
+    MemberState,
+    PartitionEpochs,
+)
 
 # What a member did not do in time, as the log says it.
 _SESSION = "sent no heartbeat"

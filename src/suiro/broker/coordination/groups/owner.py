@@ -1,4 +1,4 @@
-"""The group coordinator as its parts (`consumer_edge`, `offset_edge`) see it. It owns the groups."""
+"""The group coordinator as its parts (`consumer_edge`, `offsets`) see it. It owns the groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.group import Group, GroupLimits
-from suiro.broker.coordination.groups.group_messages import Effect
+from suiro.broker.coordination.groups.group_member import Effect
 from suiro.broker.storage.topics import Partition
 from suiro.foundation.types import TopicPartition
 
@@ -19,10 +19,8 @@ AnyGroup: TypeAlias = Group | ConsumerGroup
 class GroupOwner(Protocol):
     """`coordinator.GroupCoordinator` to its parts; the methods are described there."""
 
-    @property
-    def groups(self) -> dict[str, AnyGroup]: ...
-    @property
-    def limits(self) -> GroupLimits: ...
+    groups: dict[str, AnyGroup]
+    limits: GroupLimits
 
     def now(self) -> int: ...
     def current(self, group_id: str) -> AnyGroup | None: ...

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from suiro.broker.coordination.groups.group import Group
+from suiro.broker.coordination.groups.group import Group, GroupLimits
 from suiro.broker.coordination.groups.group_member import Member
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.fields import FieldReader, FieldWriter
@@ -31,11 +31,6 @@ class OffsetKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupKey:
-    group: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetValue:
     offset: int
     leader_epoch: int
@@ -43,16 +38,6 @@ class OffsetValue:
     commit_ms: int
     expire_ms: int | None = None
     topic_id: UUID | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupValue:
-    protocol_type: str
-    generation: int
-    protocol: str | None
-    leader: str | None
-    changed_ms: int
-    members: tuple[Member, ...]
 
 
 def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
@@ -95,14 +80,14 @@ def encode_group_value(group: Group) -> bytes:
     return writer.done()
 
 
-def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """None: a record of another kind (the new consumer protocol's, share groups')."""
+def decode_key(key: bytes) -> OffsetKey | str | None:
+    """The key of an offset, or the id of a classic group. None: another kind (the new consumer protocol's)."""
     reader = FieldReader(key)
     version = reader.int16()
     if version in (0, _OFFSET_KEY):
         return OffsetKey(group=reader.string(), topic=reader.string(), partition=reader.int32())
     if version == _GROUP_KEY:
-        return GroupKey(group=reader.string())
+        return reader.string()
     return None
 
 
@@ -125,14 +110,21 @@ def decode_offset_value(value: bytes) -> OffsetValue:
     )
 
 
-def decode_group_value(value: bytes) -> GroupValue:
+def decode_group(group_id: str, value: bytes, *, limits: GroupLimits, now: int) -> Group:
+    """`now` is monotonic: members get a whole session to come back."""
     reader = FieldReader(value)
     version = reader.int16()
     if not 0 <= version <= _GROUP_VALUE:
         raise ValueError(f"group metadata of version {version}; known are 0 to {_GROUP_VALUE}")
-    protocol_type, generation = reader.string(), reader.int32()
-    protocol, leader = reader.optional_string(), reader.optional_string()
-    changed_ms = reader.int64() if version >= 2 else -1
+    group = Group(
+        group_id=group_id,
+        limits=limits,
+        protocol_type=reader.string() or None,
+        generation=reader.int32(),
+        protocol=reader.optional_string(),
+        leader=reader.optional_string(),
+        changed_ms=reader.int64() if version >= 2 else -1,
+    )
     members = []
     for _ in range(reader.int32()):
         member_id = reader.string()
@@ -149,15 +141,9 @@ def decode_group_value(value: bytes) -> GroupValue:
                 client_host=client_host,
                 session_timeout_ms=session_timeout_ms,
                 rebalance_timeout_ms=rebalance_timeout_ms or session_timeout_ms,
-                protocols=((protocol or "", subscription),),
+                protocols=((group.protocol or "", subscription),),
                 assignment=assignment,
             )
         )
-    return GroupValue(
-        protocol_type=protocol_type,
-        generation=generation,
-        protocol=protocol,
-        leader=leader,
-        changed_ms=changed_ms,
-        members=tuple(members),
-    )
+    group.restore(members, now=now)
+    return group

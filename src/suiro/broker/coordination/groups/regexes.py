@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression: checking one, and finding the topics that it matches.
+"""Subscriptions by regular expression: checking one, finding the topics that it matches, and when a group does so.
 
 Kafka uses RE2J, a translation of RE2: the same dialect (no look-around, no back references) and time in proportion to
 the text, so that no member's pattern can hold up the node. RE2 also has `\\C`, any single byte, which RE2J does not
@@ -6,13 +6,18 @@ have.
 
 The time is in proportion to the size of the compiled pattern too, and a short one may be large. So all topics are
 matched in a thread, and the memory of compiling a pattern is limited.
+
+The rules of a group are Kafka's (GroupMetadataManager of 4.3): pure functions of how many members have which
+expression, and of the topics that were found for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
+from suiro.broker.coordination.groups.consumer_member import ConsumerMember, Moment, ResolvedRegex
+from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, Regex
 from suiro.broker.refusals import RefusedError
 from suiro.protocol.messages import ErrorCode
 
@@ -20,15 +25,6 @@ _MOST_BYTES = 1 << 20
 """Of a new expression when it is compiled: room for some thousand names. Up to RE2's own limit, compiling one held the
 node up for half a second."""
 _RE2S_OWN = 8 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedRegex:
-    """The topics that matched, when, and which version of the topic list that was."""
-
-    topics: frozenset[str]
-    version: int
-    timestamp_ms: int
 
 
 def check_regex(regex: str) -> None:
@@ -67,3 +63,67 @@ def _matches(regex: str, names: list[str], most_bytes: int) -> list[bool]:
     options.max_mem = most_bytes
     pattern = re2.compile(regex, options)
     return [pattern.search(name) is not None for name in names]
+
+
+_REGEX_PAUSE_MS = 10_000
+
+
+def change_regex(
+    member: ConsumerMember,
+    updated: ConsumerMember,
+    *,
+    counts: Counter[str],
+    resolved: Mapping[str, ResolvedRegex],
+    records: list[ConsumerRecord],
+) -> tuple[bool, bool]:
+    """Returns whether the member's expression changed, and whether the topics of the new one are known. Removes an
+    expression that no other member has. Raises `RefusedError`."""
+    old, new = member.topic_regex, updated.topic_regex
+    if old == new:
+        return False, False
+    if new and not counts[new]:
+        check_regex(new)
+    if old and counts[old] == 1:
+        records.append(Regex(old, None))
+    return True, (new in resolved and counts[new] > 0) if new else bool(old)
+
+
+def regexes_to_resolve(
+    member: ConsumerMember,
+    updated: ConsumerMember,
+    *,
+    counts: Counter[str],
+    resolved: Mapping[str, ResolvedRegex],
+    at: Moment,
+) -> frozenset[str]:
+    """The group's regular expressions, if it is time to look for their topics."""
+    old, new = member.topic_regex, updated.topic_regex
+    is_new = bool(new and new != old and not counts[new])
+    if not counts and not is_new:
+        return frozenset()
+    any_known = next(iter(resolved.values()), None)
+    waited_ms = 0 if any_known is None else at.now_ms - any_known.timestamp_ms
+    # A time that is still to come was noted before the clock was set back.
+    if any_known is not None and 0 <= waited_ms <= _REGEX_PAUSE_MS:
+        return frozenset()
+    wanted = set(counts)
+    if new != old:
+        if old and counts[old] == 1:
+            wanted.remove(old)
+        if new:
+            wanted.add(new)
+    is_due = (
+        is_new
+        or len(wanted) != len(resolved)
+        or any_known is None
+        or any_known.version < at.image.version
+        or not 0 <= waited_ms <= at.limits.regex_refresh_ms
+    )
+    return frozenset(wanted) if is_due else frozenset()
+
+
+def add_to(counts: Counter[str], name: str, by: int) -> None:
+    """Names that nobody has are not kept."""
+    counts[name] += by
+    if counts[name] <= 0:
+        del counts[name]

@@ -1,57 +1,64 @@
-"""The target assignment of a group, computed by the assignor that most members ask for from the topics that exist."""
+"""The target assignment of a group, computed by the assignor that most members ask for from the topics that exist.
+
+Assignors are pure: members and the target that they have -> a new target. A member whose entry is missing has nothing.
+
+- `uniform` gives every member as many partitions as any other, give or take one, as far as their topics allow, and
+  moves as few as possible. What members have they keep; free partitions go to the least loaded subscribers, topic by
+  topic; then partitions move from the most to the least loaded subscribers of each topic, until a round moves nothing.
+- `range` gives each member a run of neighbouring partitions of each of its topics, static members first, so that
+  topics with as many partitions are assigned alike. It does not look at what members have.
+
+Members and topics are taken in the order of their ids. Apache Kafka takes them in the order of Java's hash tables: it
+may give a partition to another member, with the same shares.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
 from uuid import UUID
 
-from suiro.broker.coordination.groups.assignors import ASSIGNORS, AssigningGroup, AssigningMember
-from suiro.broker.coordination.groups.consumer_member import ConsumerMember, Partitions, TopicImage
-from suiro.broker.coordination.groups.regexes import ResolvedRegex
-from suiro.broker.coordination.java_hashes import hash_order, string_hash
+from suiro.broker.coordination.groups.consumer_member import ConsumerMember, Partitions, ResolvedRegex, TopicImage
+
+Assignment: TypeAlias = Mapping[str, Partitions]
+
+_MOST_ROUNDS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssigningMember:
+    """A member as an assignor sees it: the topics it wants that exist, and its target so far."""
+
+    instance_id: str | None
+    topics: frozenset[UUID]
+    target: Partitions
 
 
 def new_target(
     members: Mapping[str, ConsumerMember],
     *,
     before: Mapping[str, Partitions],
-    assigned: Iterable[Partitions],
     regexes: Mapping[str, ResolvedRegex],
     image: TopicImage,
     default_assignor: str,
-) -> Mapping[str, Partitions]:
-    """The target of every member. `before` is their target so far, `assigned` all targets of the group so far.
-
-    The two differ where a static member has just been replaced: its old target counts as assigned, and is that of its
-    new id.
-    """
+) -> Assignment:
+    """The target of every member. `before` is their target so far."""
     wants = {member_id: topic_ids(member, regexes, image) for member_id, member in members.items()}
-    counts: dict[UUID, int] = {}
-    for name in {name for topics in wants.values() for name in topics}:
-        described = image.describe(name)
-        if described is not None:
-            counts[described[0]] = described[1]
-    group = AssigningGroup(
-        members={
-            member_id: AssigningMember(
-                instance_id=member.instance_id,
-                topics=frozenset(wants[member_id].values()),
-                target=before.get(member_id, {}),
-            )
-            for member_id, member in members.items()
-        },
-        partitions=counts,
-        assigned=frozenset(
-            (topic_id, partition)
-            for target in assigned
-            for topic_id, partitions in target.items()
-            for partition in partitions
-        ),
-        same_topics=_have_same_topics(members.values()),
-    )
-    return ASSIGNORS[preferred_assignor(members.values()) or default_assignor](group)
+    described = (image.describe(name) for name in {name for topics in wants.values() for name in topics})
+    assigning = {
+        member_id: AssigningMember(
+            instance_id=member.instance_id,
+            topics=frozenset(wants[member_id].values()),
+            target=before.get(member_id, {}),
+        )
+        for member_id, member in members.items()
+    }
+    assign = _ASSIGNORS[preferred_assignor(members.values()) or default_assignor]
+    return assign(assigning, dict(found for found in described if found is not None))
 
 
 def topic_ids(member: ConsumerMember, regexes: Mapping[str, ResolvedRegex], image: TopicImage) -> Mapping[str, UUID]:
@@ -65,17 +72,7 @@ def topic_ids(member: ConsumerMember, regexes: Mapping[str, ResolvedRegex], imag
 
 def preferred_assignor(members: Iterable[ConsumerMember]) -> str | None:
     counts = Counter(member.server_assignor for member in members if member.server_assignor is not None)
-    return max(hash_order(counts, string_hash), key=lambda name: counts[name], default=None)
-
-
-def _have_same_topics(members: Iterable[ConsumerMember]) -> bool:
-    """As Kafka counts it: by the names that members gave, or by the one expression that all gave."""
-    listed = list(members)
-    regexes = {member.topic_regex for member in listed if member.topic_regex}
-    names = {name for member in listed for name in member.topic_names}
-    if not regexes:
-        return all(member.topic_names == names for member in listed)
-    return len(regexes) == 1 and not names and all(member.topic_regex for member in listed)
+    return max(sorted(counts), key=lambda name: counts[name], default=None)
 
 
 def hash_topics(names: Iterable[str], image: TopicImage) -> int:
@@ -91,3 +88,120 @@ def hash_topics(names: Iterable[str], image: TopicImage) -> int:
             empty = False
             digest.update(described[0].bytes + described[1].to_bytes(4, "big"))
     return 0 if empty else int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def assign_uniform(members: Mapping[str, AssigningMember], partitions: Mapping[UUID, int]) -> Assignment:
+    work = _Uniform(members, partitions)
+    work.keep()
+    work.hand_out()
+    work.balance()
+    return {
+        member_id: {topic_id: frozenset(some) for topic_id, some in topics.items() if some}
+        for member_id, topics in work.owned.items()
+    }
+
+
+class _Uniform:
+    """What each member owns while the assignment is computed."""
+
+    def __init__(self, members: Mapping[str, AssigningMember], partitions: Mapping[UUID, int]) -> None:
+        self._members = members
+        self._partitions = partitions
+        self._loads = dict.fromkeys(sorted(members), 0)
+        self._subscribers: dict[UUID, list[str]] = {}
+        for member_id in self._loads:
+            for topic_id in members[member_id].topics:
+                self._subscribers.setdefault(topic_id, []).append(member_id)
+        # From the topic with the most partitions for each subscriber to the least: the last ones even out the loads.
+        self._topics = sorted(self._subscribers, key=self._rank)
+        self.owned: dict[str, dict[UUID, set[int]]] = {member_id: {} for member_id in members}
+
+    def _rank(self, topic_id: UUID) -> tuple[float, int, UUID]:
+        subscribers = len(self._subscribers[topic_id])
+        return -self._partitions[topic_id] / subscribers, subscribers, topic_id
+
+    def _give(self, topic_id: UUID, partition: int, member_id: str) -> None:
+        self.owned[member_id].setdefault(topic_id, set()).add(partition)
+        self._loads[member_id] += 1
+
+    def keep(self) -> None:
+        self._free = {topic_id: set(range(self._partitions[topic_id])) for topic_id in self._topics}
+        for member_id, member in self._members.items():
+            for topic_id in member.topics & member.target.keys():
+                kept = member.target[topic_id] & self._free[topic_id]
+                self._free[topic_id] -= kept
+                for partition in kept:
+                    self._give(topic_id, partition, member_id)
+
+    def hand_out(self) -> None:
+        for topic_id in self._topics:
+            takers = self._by_load(self._subscribers[topic_id])
+            for partition in sorted(self._free[topic_id]):
+                _, member_id = heappop(takers)
+                self._give(topic_id, partition, member_id)
+                heappush(takers, (self._loads[member_id], member_id))
+
+    def balance(self) -> None:
+        for _ in range(_MOST_ROUNDS):
+            moved = [self._balance_topic(topic_id) for topic_id in self._topics]
+            if not any(moved):
+                return
+
+    def _balance_topic(self, topic_id: UUID) -> bool:
+        """Whether anything moved."""
+        loads, moved = self._loads, False
+        takers = self._by_load(self._subscribers[topic_id])
+        givers = [(-loads[one], one) for one in self._subscribers[topic_id] if self.owned[one].get(topic_id)]
+        heapify(givers)
+        while givers:
+            load, giver = heappop(givers)
+            while loads[takers[0][1]] != takers[0][0]:  # it has changed meanwhile
+                heappop(takers)
+            least, taker = takers[0]
+            if -load - least <= 1:
+                break
+            partition = max(self.owned[giver][topic_id])
+            self.owned[giver][topic_id].remove(partition)
+            loads[giver] -= 1
+            self._give(topic_id, partition, taker)
+            moved = True
+            for changed in (giver, taker):
+                heappush(takers, (loads[changed], changed))
+            if self.owned[giver][topic_id]:
+                heappush(givers, (-loads[giver], giver))
+        return moved
+
+    def _by_load(self, member_ids: Iterable[str]) -> list[tuple[int, str]]:
+        """A heap with the least loaded member first."""
+        heap = [(self._loads[member_id], member_id) for member_id in member_ids]
+        heapify(heap)
+        return heap
+
+
+def assign_range(members: Mapping[str, AssigningMember], partitions: Mapping[UUID, int]) -> Assignment:
+    def rank(member_id: str) -> tuple[bool, str]:
+        instance_id = members[member_id].instance_id
+        return (instance_id is None, member_id if instance_id is None else instance_id)
+
+    subscribers = Counter(topic_id for member in members.values() for topic_id in member.topics)
+    begun: Counter[UUID] = Counter()
+    served: Counter[UUID] = Counter()
+    result: dict[str, Partitions] = {}
+    for member_id in sorted(members, key=rank):
+        ranges: dict[UUID, frozenset[int]] = {}
+        for topic_id in members[member_id].topics:
+            quota, extra = divmod(partitions[topic_id], subscribers[topic_id])
+            first = begun[topic_id]
+            end = first + quota + (served[topic_id] < extra)
+            begun[topic_id] = end
+            served[topic_id] += 1
+            if first < end:
+                ranges[topic_id] = frozenset(range(first, end))
+        result[member_id] = ranges
+    return result
+
+
+_ASSIGNORS: Mapping[str, Callable[[Mapping[str, AssigningMember], Mapping[UUID, int]], Assignment]] = {
+    "uniform": assign_uniform,
+    "range": assign_range,
+}

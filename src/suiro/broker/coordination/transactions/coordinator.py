@@ -11,18 +11,16 @@ marker could not be written does a decision stay open, and it is tried again unt
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions import records, state
-from suiro.broker.coordination.transactions.markers import end_offsets, write_marker
 from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
-from suiro.broker.coordination.transactions.state import PREPARED, Decision, Transaction, TransactionState
+from suiro.broker.coordination.transactions.state import PREPARED, Decision, Producer, Transaction, TransactionState
 from suiro.broker.refusals import on_one_line
 from suiro.broker.storage import system_log
-from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, Partition
+from suiro.broker.storage.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
@@ -48,11 +46,6 @@ class TransactionCoordinator:
         self._host = host
         self._transactions: dict[str, Transaction] = {}
         self._producer_ids = ProducerIds(host.data)
-
-    @property
-    def verifies(self) -> bool:
-        """Whether writes of clients older than KIP-890 are checked too."""
-        return self._host.settings.transaction_partition_verification_enable
 
     def load(self) -> None:
         """Replay `__transaction_state`, then finish what was decided."""
@@ -106,7 +99,7 @@ class TransactionCoordinator:
         return self._host.features.finalized[_FEATURE]
 
     def init_producer_id(
-        self, transactional_id: str | None, *, timeout_ms: int, expected: tuple[int, int] | None
+        self, transactional_id: str | None, *, timeout_ms: int, expected: Producer | None
     ) -> tuple[ErrorCode, int, int]:
         """(error, producer id, epoch). Without a transactional id: a producer that is only idempotent."""
         if transactional_id == "":
@@ -137,8 +130,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         *,
-        producer_id: int,
-        producer_epoch: int,
+        producer: Producer,
         partitions: frozenset[TopicPartition],
         version: int,
     ) -> ErrorCode:
@@ -148,28 +140,55 @@ class TransactionCoordinator:
         return self._apply(
             state.add_partitions(
                 self._transactions.get(transactional_id),
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
+                producer=producer,
                 partitions=partitions,
                 version=version,
                 now_ms=self._host.clock.wall_ms(),
             )
         )
 
-    def verify(
-        self, transactional_id: str, *, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> ErrorCode:
+    def verify(self, transactional_id: str, *, producer: Producer, partition: TopicPartition) -> ErrorCode:
         if not transactional_id:
             return ErrorCode.invalid_request
         return state.verify(
             self._transactions.get(transactional_id),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            producer=producer,
             partition=partition,
         )
 
+    def admit(
+        self,
+        transactional_id: str,
+        *,
+        producer: Producer,
+        partitions: Sequence[Partition],
+        version: int,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """The refusal of each partition whose log has no transaction of this producer open; nothing: it may write to
+        all (KIP-890).
+
+        Nothing gets into a log outside of an open transaction that is known here; else a late batch would leave one
+        behind that nobody ever ends. In V1 the partitions are verified, unless that is switched off; in V2 they are
+        added.
+        """
+        places = [(partition.topic, partition.index) for partition in partitions]
+        codes: dict[TopicPartition, ErrorCode] = {}
+        if version >= state.V2:
+            code = self.add_partitions(
+                transactional_id, producer=producer, partitions=frozenset(places), version=version
+            )
+            codes = dict.fromkeys(places, code)
+        elif self._host.settings.transaction_partition_verification_enable:
+            codes = {place: self.verify(transactional_id, producer=producer, partition=place) for place in places}
+        # With this code a fenced producer can abort and go on.
+        return {
+            place: ErrorCode.invalid_producer_epoch if code is ErrorCode.producer_fenced else code
+            for place, code in codes.items()
+            if code is not ErrorCode.none
+        }
+
     def end(
-        self, transactional_id: str, *, producer_id: int, producer_epoch: int, commit: bool, version: int
+        self, transactional_id: str, *, producer: Producer, commit: bool, version: int
     ) -> tuple[ErrorCode, int, int]:
         """(error, producer id, epoch): in V2 the identity of the next transaction."""
         if not transactional_id:
@@ -177,8 +196,7 @@ class TransactionCoordinator:
         try:
             decision = state.end(
                 self._transactions.get(transactional_id),
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
+                producer=producer,
                 commit=commit,
                 version=version,
                 now_ms=self._host.clock.wall_ms(),
@@ -219,7 +237,7 @@ class TransactionCoordinator:
         except NoProducerIdError as error:
             self._without_id(error)
         else:
-            self._apply(Decision(code=ErrorCode.none, next=fenced))
+            self._apply(Decision(ErrorCode.none, fenced))
 
     def expire_ids(self) -> None:
         """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
@@ -278,7 +296,7 @@ class TransactionCoordinator:
 
     def _partition_of(self, transactional_id: str) -> Partition:
         partitions = self._host.internal_topic(TRANSACTIONS_TOPIC).partitions
-        return partitions[partition_for(transactional_id, len(partitions))]
+        return partitions[system_log.partition_for(transactional_id, len(partitions))]
 
     def _complete(self, transaction: Transaction) -> None:
         """Write the marker into every partition of the transaction, then say so in the log.
@@ -292,7 +310,7 @@ class TransactionCoordinator:
             if partition is None:
                 continue  # a topic deleted meanwhile has nothing to be marked
             try:
-                self._write_marker(partition, transaction, commit=commit)
+                self._mark(partition, transaction, commit=commit)
             except LogError as error:
                 name = on_one_line(transaction.transactional_id)
                 logger.warning("marker of %s in %s-%d, tried again: %s", name, topic, index, error)
@@ -309,13 +327,12 @@ class TransactionCoordinator:
             left = replace(transaction, partitions=frozenset())
             self._transactions[transaction.transactional_id] = left
 
-    def _write_marker(self, partition: Partition, transaction: Transaction, *, commit: bool) -> None:
+    def _mark(self, partition: Partition, transaction: Transaction, *, commit: bool) -> None:
         # The node is the only coordinator, so it is the newest, whatever epoch an earlier one (a Kafka's) has left.
         entry = partition.log.producer(transaction.producer_id)
         seen = COORDINATOR_EPOCH if entry is None else entry.coordinator_epoch
         try:
-            write_marker(
-                self._host,
+            self.write_marker(
                 partition,
                 commit=commit,
                 producer_id=transaction.producer_id,
@@ -328,4 +345,32 @@ class TransactionCoordinator:
                 raise
             name = on_one_line(transaction.transactional_id)
             logger.info("marker of %s in %s-%d: %s", name, partition.topic, partition.index, error)
-            end_offsets(self._host, partition, transaction.producer_id, commit=commit)
+            self._end_offsets(partition, transaction.producer_id, commit=commit)
+
+    def write_marker(
+        self,
+        partition: Partition,
+        *,
+        commit: bool,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        version: int,
+    ) -> None:
+        """End the transaction of a producer in a partition. Raises LogError where the partition does not take the
+        marker. `version` is that of the transaction."""
+        partition.log.append_control(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=version,
+            timestamp=self._host.clock.wall_ms(),
+        )
+        self._end_offsets(partition, producer_id, commit=commit)
+        partition.grown()
+
+    def _end_offsets(self, partition: Partition, producer_id: int, *, commit: bool) -> None:
+        """Tell the group coordinator the end of the transaction whose offsets wait in this partition."""
+        if partition.topic == OFFSETS_TOPIC:
+            self._host.groups.complete_transaction(partition.index, producer_id, commit=commit)

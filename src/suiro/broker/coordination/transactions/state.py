@@ -23,12 +23,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 NewProducerId: TypeAlias = Callable[[], int]
+Producer: TypeAlias = tuple[int, int]
+"""(producer id, epoch)."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -105,21 +107,16 @@ class Transaction:
         return self.start_ms + self.timeout_ms if self.state is TransactionState.ONGOING else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer, and the state to write first (None: nothing changes)."""
 
     code: ErrorCode
     next: Transaction | None = None
 
 
-def _refused(code: ErrorCode) -> Decision:
-    return Decision(code=code)
-
-
-_DONE = Decision(code=ErrorCode.none)
-_INVALID = Decision(code=ErrorCode.invalid_txn_state)
-_CONCURRENT = Decision(code=ErrorCode.concurrent_transactions)
+_DONE = Decision(ErrorCode.none)
+_INVALID = Decision(ErrorCode.invalid_txn_state)
+_CONCURRENT = Decision(ErrorCode.concurrent_transactions)
 
 
 def _to(transaction: Transaction, state: TransactionState, **changes: Any) -> Transaction:
@@ -133,25 +130,25 @@ def _to(transaction: Transaction, state: TransactionState, **changes: Any) -> Tr
 def init_producer(
     transaction: Transaction,
     *,
-    expected: tuple[int, int] | None,
+    expected: Producer | None,
     timeout_ms: int,
     version: int,
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> Decision:
-    """InitProducerId. `expected` is the (producer id, epoch) that the caller believes to hold (KIP-360).
+    """InitProducerId. `expected` is the identity that the caller believes to hold (KIP-360).
 
     NONE comes with the state to write and to answer from. CONCURRENT_TRANSACTIONS comes with a next state where
     the ongoing transaction must be aborted first; the caller asks again.
     """
     if expected is not None and not _may_continue(transaction, expected):
-        return _refused(ErrorCode.producer_fenced)
+        return Decision(ErrorCode.producer_fenced)
     match transaction.state:
         case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
             return _CONCURRENT
         case TransactionState.ONGOING:
             fenced = fence(transaction, version=version, now_ms=now_ms, new_producer_id=new_producer_id)
-            return Decision(code=ErrorCode.concurrent_transactions, next=fenced)
+            return Decision(ErrorCode.concurrent_transactions, fenced)
         case TransactionState.EMPTY | TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
             pass
         case _:
@@ -169,18 +166,18 @@ def init_producer(
     if transaction.is_epoch_exhausted and expected_epoch in (None, current):
         last = NO_PRODUCER_EPOCH if expected_epoch is None else current
         rotated = replace(fresh, producer_id=new_producer_id(), producer_epoch=0, last_producer_epoch=last)
-        return Decision(code=ErrorCode.none, next=rotated)
+        return Decision(ErrorCode.none, rotated)
     if expected_epoch is None or current == NO_PRODUCER_EPOCH or expected_epoch == current:
         last = NO_PRODUCER_EPOCH if expected_epoch is None else current
         bumped = replace(fresh, producer_epoch=current + 1, last_producer_epoch=last)
-        return Decision(code=ErrorCode.none, next=bumped)
+        return Decision(ErrorCode.none, bumped)
     if expected_epoch == transaction.last_producer_epoch and not transaction.is_epoch_exhausted:
         # The bump was done and its answer was lost: the producer gets the same answer again.
-        return Decision(code=ErrorCode.none, next=fresh)
-    return _refused(ErrorCode.producer_fenced)
+        return Decision(ErrorCode.none, fresh)
+    return Decision(ErrorCode.producer_fenced)
 
 
-def _may_continue(transaction: Transaction, expected: tuple[int, int]) -> bool:
+def _may_continue(transaction: Transaction, expected: Producer) -> bool:
     producer_id, producer_epoch = expected
     return (
         transaction.producer_epoch == NO_PRODUCER_EPOCH
@@ -204,57 +201,45 @@ def fence(transaction: Transaction, *, version: int, now_ms: int, new_producer_i
 def add_partitions(
     transaction: Transaction | None,
     *,
-    producer_id: int,
-    producer_epoch: int,
+    producer: Producer,
     partitions: frozenset[TopicPartition],
     version: int,
     now_ms: int,
 ) -> Decision:
     """Partitions join: by AddPartitionsToTxn, AddOffsetsToTxn, or in V2 with what is written into them."""
-    refusal = _check_producer(transaction, producer_id, producer_epoch)
+    refusal = _check_producer(transaction, producer)
     if refusal is not None or transaction is None:
-        return refusal or _refused(ErrorCode.invalid_producer_id_mapping)
+        return refusal or Decision(ErrorCode.invalid_producer_id_mapping)
     if transaction.state in PREPARED:
         return _CONCURRENT
     if transaction.state is TransactionState.ONGOING and partitions <= transaction.partitions:
         return _DONE
     begun = transaction.state is TransactionState.ONGOING
-    return Decision(
-        code=ErrorCode.none,
-        next=_to(
-            transaction,
-            TransactionState.ONGOING,
-            partitions=transaction.partitions | partitions,
-            start_ms=transaction.start_ms if begun else now_ms,
-            update_ms=now_ms,
-            version=version,
-        ),
+    ongoing = _to(
+        transaction,
+        TransactionState.ONGOING,
+        partitions=transaction.partitions | partitions,
+        start_ms=transaction.start_ms if begun else now_ms,
+        update_ms=now_ms,
+        version=version,
     )
+    return Decision(ErrorCode.none, ongoing)
 
 
-def check_verifiable(transaction: Transaction | None, *, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Whether partitions can be looked for in this producer's transaction (KIP-890 part 1); then see `verify`."""
-    refusal = _check_producer(transaction, producer_id, producer_epoch)
+def verify(transaction: Transaction | None, *, producer: Producer, partition: TopicPartition) -> ErrorCode:
+    """Whether this producer may write to the partition now (KIP-890 part 1)."""
+    refusal = _check_producer(transaction, producer)
     if refusal is not None or transaction is None:
         return refusal.code if refusal else ErrorCode.invalid_producer_id_mapping
-    return ErrorCode.concurrent_transactions if transaction.state in PREPARED else ErrorCode.none
-
-
-def verify(
-    transaction: Transaction | None, *, producer_id: int, producer_epoch: int, partition: TopicPartition
-) -> ErrorCode:
-    """Whether this producer may write to the partition now."""
-    code = check_verifiable(transaction, producer_id=producer_id, producer_epoch=producer_epoch)
-    if code is not ErrorCode.none or transaction is None:
-        return code
+    if transaction.state in PREPARED:
+        return ErrorCode.concurrent_transactions
     return ErrorCode.none if partition in transaction.partitions else ErrorCode.transaction_abortable
 
 
 def end(
     transaction: Transaction | None,
     *,
-    producer_id: int,
-    producer_epoch: int,
+    producer: Producer,
     commit: bool,
     version: int,
     now_ms: int,
@@ -262,13 +247,13 @@ def end(
 ) -> Decision:
     """EndTxn. With a next state: write it (that is the decision), write the markers, then `complete`."""
     if transaction is None:
-        return _refused(ErrorCode.invalid_producer_id_mapping)
+        return Decision(ErrorCode.invalid_producer_id_mapping)
     if version < V2:
-        refusal = _check_producer(transaction, producer_id, producer_epoch)
+        refusal = _check_producer(transaction, producer)
         retried, may_abort_nothing = True, False
     else:
-        retried = _is_retry(transaction, producer_id, producer_epoch)
-        refusal = _check_end(transaction, producer_id, producer_epoch, retried=retried)
+        retried = _is_retry(transaction, producer)
+        refusal = _check_end(transaction, producer, retried=retried)
         may_abort_nothing = not retried
     if refusal is not None:
         return refusal
@@ -284,29 +269,25 @@ def end(
             return _INVALID if commit else _DONE
         case _ if commit or not may_abort_nothing:
             return _INVALID
-    return Decision(
-        code=ErrorCode.none,
-        next=prepare(transaction, commit=commit, version=version, now_ms=now_ms, new_producer_id=new_producer_id),
-    )
+    prepared = prepare(transaction, commit=commit, version=version, now_ms=now_ms, new_producer_id=new_producer_id)
+    return Decision(ErrorCode.none, prepared)
 
 
-def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
+def _is_retry(transaction: Transaction, producer: Producer) -> bool:
     """V2: whether an EndTxn bears the identity that the end it asks for has taken away."""
-    return transaction.producer_epoch == producer_epoch + 1 or _overflowed(transaction, producer_id, producer_epoch)
+    return transaction.producer_epoch == producer[1] + 1 or _overflowed(transaction, producer)
 
 
-def _overflowed(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
-    return (
-        transaction.previous_producer_id == producer_id
-        and producer_epoch == LAST_PRODUCER_EPOCH
-        and transaction.producer_epoch == 0
-    )
+def _overflowed(transaction: Transaction, producer: Producer) -> bool:
+    before = (transaction.previous_producer_id, LAST_PRODUCER_EPOCH)
+    return producer == before and transaction.producer_epoch == 0
 
 
-def _check_end(transaction: Transaction, producer_id: int, producer_epoch: int, *, retried: bool) -> Decision | None:
+def _check_end(transaction: Transaction, producer: Producer, *, retried: bool) -> Decision | None:
     """V2: who may end. The epoch tells a repeated request from the one that ends the next transaction."""
-    if transaction.producer_id != producer_id and not _overflowed(transaction, producer_id, producer_epoch):
-        return _refused(ErrorCode.invalid_producer_id_mapping)
+    producer_id, producer_epoch = producer
+    if transaction.producer_id != producer_id and not _overflowed(transaction, producer):
+        return Decision(ErrorCode.invalid_producer_id_mapping)
     current = producer_epoch == transaction.producer_epoch
     match transaction.state:
         case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
@@ -315,7 +296,7 @@ def _check_end(transaction: Transaction, producer_id: int, producer_epoch: int, 
             valid = retried or current
         case _:
             valid = current
-    return None if valid else _refused(ErrorCode.producer_fenced)
+    return None if valid else Decision(ErrorCode.producer_fenced)
 
 
 def prepare(
@@ -348,9 +329,9 @@ def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
     return _to(transaction, done, next_producer_id=NO_PRODUCER_ID, **changes)
 
 
-def _check_producer(transaction: Transaction | None, producer_id: int, producer_epoch: int) -> Decision | None:
-    if transaction is None or transaction.producer_id != producer_id:
-        return _refused(ErrorCode.invalid_producer_id_mapping)
-    if transaction.producer_epoch != producer_epoch:
-        return _refused(ErrorCode.producer_fenced)
+def _check_producer(transaction: Transaction | None, producer: Producer) -> Decision | None:
+    if transaction is None or transaction.producer_id != producer[0]:
+        return Decision(ErrorCode.invalid_producer_id_mapping)
+    if transaction.producer_epoch != producer[1]:
+        return Decision(ErrorCode.producer_fenced)
     return None

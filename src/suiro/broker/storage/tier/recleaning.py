@@ -14,14 +14,13 @@ Everything here waits for the store or for the cleaner's process, and is called 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from suiro.broker.storage.cleaner import CleaningProcess
 from suiro.foundation.parts import in_parts
-from suiro.log import Cleaned, CleanerSettings, CleaningJob, PartitionLog, receive_message, send_message
+from suiro.log import Cleaned, CleanerSettings, CleaningJob, PartitionLog
 from suiro.log.compaction import CLEANED_SUFFIX, SegmentSource
 from suiro.log.files import open_handle
 from suiro.log.tier import (
@@ -158,19 +157,16 @@ def windows(segments: Sequence[RemoteSegment]) -> Iterator[list[RemoteSegment]]:
 
 def clean_in_a_process(job: CleaningJob) -> int:
     """Clean, in a process of its own as all cleaning. Raises RemoteStoreError."""
-    command = [sys.executable, "-m", "suiro.log.cleaning_process"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            send_message(process.stdin, job)
-            while True:
-                message = receive_message(process.stdout)
-                if isinstance(message, Cleaned):
-                    return message.end_offset
-                if hasattr(message, "why"):
-                    raise RemoteStoreError(f"cleaning {job.directory} failed: {message.why}")
-        except EOFError:
-            raise RemoteStoreError(f"cleaning {job.directory} failed: its process ended") from None
-        finally:
-            process.kill()
+    process = CleaningProcess()
+    try:
+        process.send(job)
+        while True:
+            message = process.receive()
+            if isinstance(message, Cleaned):
+                return message.end_offset
+            if hasattr(message, "why"):
+                raise RemoteStoreError(f"cleaning {job.directory} failed: {message.why}")
+    except EOFError:
+        raise RemoteStoreError(f"cleaning {job.directory} failed: its process ended") from None
+    finally:
+        process.end()

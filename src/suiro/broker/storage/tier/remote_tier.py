@@ -82,22 +82,14 @@ class _Tiered:
 class TierHost(Protocol):
     """The services of the node that the tier uses."""
 
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def data(self) -> Path: ...
-    @property
-    def loop(self) -> AbstractEventLoop: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def settings(self) -> NodeSettings: ...
-    @property
-    def cluster_state(self) -> ClusterState: ...
-    @property
-    def topics(self) -> TopicRegistry: ...
-    @property
-    def metrics(self) -> Metrics: ...
+    node_id: int
+    data: Path
+    loop: AbstractEventLoop
+    clock: Clock
+    settings: NodeSettings
+    cluster_state: ClusterState
+    topics: TopicRegistry
+    metrics: Metrics
 
     def on_settings(self, callback: Callable[[NodeSettings], None]) -> None: ...
 

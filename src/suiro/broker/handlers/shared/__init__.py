@@ -1,1 +1,0 @@
-"""Code that handlers of several APIs share."""
