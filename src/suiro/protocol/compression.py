@@ -76,8 +76,10 @@ def compress(codec: int, data: BytesLike, *, level: int | None = None) -> bytes:
         case 3:
             return _lz4_frame(memoryview(data), level)
         case 4:
-            low, high = _zstd().CompressionParameter.compression_level.bounds()
-            return bytes(_zstd().compress(data, _ZSTD_DEFAULT_LEVEL if level is None else min(max(level, low), high)))
+            if level is not None:
+                low, high = _zstd().CompressionParameter.compression_level.bounds()
+                level = min(max(level, low), high)
+            return bytes(_zstd().compress(data, _ZSTD_DEFAULT_LEVEL if level is None else level))
         case _:
             raise UsageError(f"no compression codec has the id {codec}; known: {CODEC_NAMES}")
 
