@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import ClassVar, NamedTuple
@@ -54,9 +54,9 @@ class Judge:
     now_ms: int
     seen: set[tuple[int, bool]]
 
-    def scan(self, data: bytes) -> list[JudgedBatch]:
+    def scan(self, data: bytes) -> Iterator[JudgedBatch]:
         """The whole batches in some bytes, which may end inside another one."""
-        return [self._judged(data, header, at) for at, header in iter_headers(data)]
+        return (self._judged(data, header, at) for at, header in iter_headers(data))
 
     def _judged(self, data: bytes, header: BatchHeader, position: int) -> JudgedBatch:
         batch = JudgedBatch(header, position)

@@ -111,14 +111,13 @@ class _Cleaning:
             end = self._end_of(source)
             if end <= start:
                 continue
-            for data, batches in self._pieces(source, judge):
-                for batch in batches:
-                    header = batch.header
-                    if header.last_offset < start:
-                        continue
-                    if batch.inspected and not keys.take(_records_of(data, batch), header, start):
-                        return
-                    keys.latest_offset = max(keys.latest_offset, header.last_offset)
+            for data, batch in self._batches(source, judge):
+                header = batch.header
+                if header.last_offset < start:
+                    continue
+                if batch.inspected and not keys.take(_records_of(data, batch), header, start):
+                    return
+                keys.latest_offset = max(keys.latest_offset, header.last_offset)
             # Behind the last batch there may be offsets without any.
             keys.latest_offset = max(keys.latest_offset, end - 1)
 
@@ -127,11 +126,8 @@ class _Cleaning:
         target = _CleanedSegment(self._job, group)
         with target.filled():
             for source in group:
-                for data, batches in self._pieces(source, self._across):
-                    before = target.size
-                    for batch in batches:
-                        self._clean(data, batch, target)
-                    self._throttle.spend(target.size - before)
+                for data, batch in self._batches(source, self._across):
+                    self._clean(data, batch, target)
             self.bytes_written += target.size
 
     def _clean(self, data: memoryview, batch: JudgedBatch, target: _CleanedSegment) -> None:
@@ -153,10 +149,11 @@ class _Cleaning:
                 raise CorruptRecordError(f"the batch at offset {header.base_offset} has a wrong CRC")
             written, max_timestamp = _packed(header, left, left.records), left.max_timestamp
         target.append(written, last_offset=header.last_offset, max_timestamp=max_timestamp)
+        self._throttle.spend(len(written))
         self.records_kept += left.kept
 
-    def _pieces(self, source: SegmentSource, judge: Judge) -> Iterator[tuple[memoryview, list[JudgedBatch]]]:
-        """Reads a segment in pieces of whole batches, at least one each."""
+    def _batches(self, source: SegmentSource, judge: Judge) -> Iterator[tuple[memoryview, JudgedBatch]]:
+        """Reads a segment in pieces, and yields each batch with the piece that it stands in."""
         path = self._job.directory / f"{source.base_offset:020d}.log"
         handle = FileHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         end, usual = self._end_of(source), self._job.settings.io_buffer_bytes
@@ -167,13 +164,8 @@ class _Cleaning:
             if len(data) < wanted:
                 raise CorruptRecordError(f"{path} ends at byte {position + len(data)} of {source.size}")
             self._throttle.spend(wanted)
-            batches = judge.scan(data)
-            if not batches:
-                wanted = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
-                if wanted <= len(data) or wanted > source.size - position:
-                    raise CorruptRecordError(f"{path}: no whole batch at byte {position}")
-                continue
-            for batch in batches:
+            view, whole = memoryview(data), 0
+            for batch in judge.scan(data):  # one by one: Python's garbage collector looks again and again at many
                 header = batch.header
                 # The CRC does not cover the offsets, and an index could not hold those of another segment.
                 if not source.base_offset <= header.base_offset <= header.last_offset < end:
@@ -181,10 +173,17 @@ class _Cleaning:
                         f"the batch at offset {header.base_offset} stands in the segment {source.base_offset:020d} "
                         "and is not of it"
                     )
-            whole = batches[-1].position + batches[-1].header.size
-            position, wanted = position + whole, usual
-            self.bytes_read += whole
-            yield memoryview(data)[:whole], batches
+                size = header.size
+                whole = batch.position + size
+                self.bytes_read += size
+                yield view, batch
+            position += whole
+            if whole:
+                wanted = usual
+                continue
+            wanted = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
+            if wanted <= len(data) or wanted > source.size - position:
+                raise CorruptRecordError(f"{path}: no whole batch at byte {position}")
 
     def _end_of(self, source: SegmentSource) -> int:
         """The offset at which the next segment begins."""

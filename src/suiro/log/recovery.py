@@ -29,7 +29,7 @@ from suiro.log.damage import forget_older, keep_segment, keep_tail
 from suiro.log.errors import DamagedLogError
 from suiro.log.files import read_file
 from suiro.log.producer_state import NO_EPOCH, ProducerStates
-from suiro.log.segment import LOG_SUFFIX, Segment, batch_headers
+from suiro.log.segment import LOG_SUFFIX, Segment
 from suiro.log.swap import complete_swaps
 from suiro.log.transaction_index import AbortedTransaction, is_sound
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, verify
@@ -292,9 +292,11 @@ def _recover_segment(opened: Opened, segment: Segment, *, now_ms: int) -> int:
     """Read the next segment up to its last valid batch, and rebuild its indexes. Returns where that batch ends."""
     segment.forget()
     segment.create()
-    position, least = 0, max(opened.log_end_offset, segment.base_offset)
+    position = 0
     try:
-        for at, header in batch_headers(segment.handle, 0, segment.size, where=str(segment.path), from_offset=least):
+        for at, header in segment.headers():
+            if header.base_offset < opened.log_end_offset:
+                break
             verify(segment.read_batch(at, header), 0, header)
             try:
                 _replay_and_index(opened.producers, segment, at, header, now_ms=now_ms)

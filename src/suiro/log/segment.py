@@ -367,9 +367,10 @@ def batch_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of a file's batches from a batch start up to `end`, their offsets rising from one on.
 
-    Raises DamagedLogError where there is none, or a part of one. `where` names the file.
+    None is 2^31 or more behind that one: no index could hold it. Raises DamagedLogError where there is no such batch,
+    or a part of one. `where` names the file.
     """
-    chunk, chunk_start = b"", 0
+    chunk, chunk_start, most = b"", 0, from_offset + MAX_INT
     while position < end:
         if position + HEADER_SIZE > chunk_start + len(chunk):
             chunk, chunk_start = os.pread(handle, _SCAN_CHUNK_BYTES, position), position
@@ -381,7 +382,7 @@ def batch_headers(
             wrong = ""
             if position + header.size > end:
                 wrong = f"a batch of {header.size} bytes is cut"
-            elif header.base_offset < from_offset or header.last_offset_delta < 0:
+            elif header.base_offset < from_offset or header.last_offset_delta < 0 or header.last_offset > most:
                 wrong = f"a batch has offset {header.base_offset}"
         if wrong:
             raise DamagedLogError(

@@ -27,6 +27,7 @@ MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
+_SNAPPY_MOST_TIMES = 22  # what a byte of a block can become: three bytes copy 64
 _LZ4_BLOCK_SIZE = 64 * 1024
 # Magic, FLG (version 1, independent blocks), BD (64 KB blocks) and their checksum: what Java producers write.
 _LZ4_FRAME_START = b"\x04\x22\x4d\x18\x60\x40\x82"
@@ -75,8 +76,10 @@ def compress(codec: int, data: BytesLike, *, level: int | None = None) -> bytes:
         case 3:
             return _lz4_frame(memoryview(data), level)
         case 4:
-            low, high = _zstd().CompressionParameter.compression_level.bounds()
-            return bytes(_zstd().compress(data, _ZSTD_DEFAULT_LEVEL if level is None else min(max(level, low), high)))
+            if level is not None:
+                low, high = _zstd().CompressionParameter.compression_level.bounds()
+                level = min(max(level, low), high)
+            return bytes(_zstd().compress(data, _ZSTD_DEFAULT_LEVEL if level is None else level))
         case _:
             raise UsageError(f"no compression codec has the id {codec}; known: {CODEC_NAMES}")
 
@@ -185,6 +188,8 @@ def _unsnappy_block(block: memoryview, limit: int) -> bytes:
 
     size, _ = read_uvarint(block, 0)
     _check_limit(size, limit)
+    if size > len(block) * _SNAPPY_MOST_TIMES:
+        raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to become {size}")
     out = bytearray(size)
     try:
         snappy.decompress_raw_into(block, out)

@@ -375,6 +375,54 @@ def find_by_time(data, is_last, left, base_offset, base_timestamp, timestamp, fr
     result[3] = at
 
 
+@compiled(BYTES_IN, INT, BOOL, INT, BOOL, INT, INT, INT, TABLE_OUT, INT64S_OUT)
+def check_records(data, count, keyed, base_timestamp, log_append_time, max_timestamp, earliest, latest, table, result):
+    """Whether `data` is `count` whole records, and which of them have no key (if they must be `keyed`) or a timestamp
+    outside of earliest..latest; one below 0 is none, and passes.
+
+    table[row] = place, timestamp, whether the key is missing, whether it is misdated; of the first ones that fit.
+    result = status, records to blame.
+    """
+    # `read_records` would copy all bytes, and takes twice as long with a function for both loops.
+    end_of_all = len(data)
+    at = np.int64(0)
+    blamed = 0
+    result[0] = BAD_RECORD
+    result[1] = 0
+    for number in range(count):
+        size, at = _varint(data, at, end_of_all)
+        if at < 0 or size < MIN_RECORD_SIZE - 1 or size > end_of_all - at:
+            return
+        end = at + size
+        timestamp_delta, at = varlong(data, at + 1, end)
+        if at < 0:
+            return
+        _, at = _varint(data, at, end)
+        if at < 0:
+            return
+        _, key_size, at = _skip_bytes(data, at, end)
+        if at < 0:
+            return
+        _, _, at = _skip_bytes(data, at, end)
+        if at < 0:
+            return
+        _, _, _, at = _skip_headers(data, at, end)
+        if at != end:
+            return
+        timestamp = max_timestamp if log_append_time else base_timestamp + timestamp_delta
+        keyless = keyed and key_size < 0
+        misdated = timestamp >= 0 and (timestamp < earliest or timestamp > latest)
+        if keyless or misdated:
+            if blamed < len(table):
+                table[blamed, 0] = number
+                table[blamed, 1] = timestamp
+                table[blamed, 2] = keyless
+                table[blamed, 3] = misdated
+            blamed += 1
+    result[0] = OK if at == end_of_all else LEFT_OVER
+    result[1] = blamed
+
+
 @compiled(INT32S_IN, INT32S_IN, INT32S_IN, INT32S_IN, BOOL, INT32S_IN, INT32S_IN, INT64S_OUT, INT64S_OUT)
 def measure_partitions(
     partitions, key_offsets, value_offsets, list_offsets, has_headers, name_offsets, header_offsets, counts, sizes

@@ -18,7 +18,7 @@ _END_MARK = bytes(4)
 _STORED = 0x80000000  # in the size of a block that is not compressed
 _INDEPENDENT, _BLOCK_SUMS, _LENGTH, _CONTENT_SUM, _DICTIONARY = 0x20, 0x10, 0x08, 0x04, 0x01
 _HISTORY = 64 * 1024
-_AT_ONCE = 16 * 1024  # compressed bytes, which become 4 MB at most, as one block does
+_AT_ONCE = 16 * 1024  # compressed bytes, which become 4 MB at most, as one block does, or more that become less
 _MOST_TIMES = 255  # what a byte of a block can become
 _PART = 256 * 1024
 _FRAMES_MOST = 16  # clients write one, and the bytes of many small ones take a hundred times as long
@@ -91,7 +91,7 @@ def _frame(source: _Source) -> Iterator[bytes]:
 def _blocks(source: _Source, flags: int, *, largest: int) -> tuple[memoryview, int, bool]:
     """Returns the next blocks, how many bytes they become at most, and whether the frame ends after them."""
     begin, most = source.at, 0
-    while source.at - begin < _AT_ONCE:
+    while source.at - begin < _AT_ONCE or most < _PART:
         size = source.number(4)
         if size == 0:
             return source.data[begin : source.at - 4], most, True

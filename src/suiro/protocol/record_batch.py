@@ -144,10 +144,11 @@ def iter_headers(buf: BytesLike) -> Iterator[tuple[int, BatchHeader]]:
     position = 0
     while end - position >= HEADER_SIZE:
         header = read_header(buf, position)
-        if header.size > end - position:
+        size = header.size
+        if size > end - position:
             return
         yield position, header
-        position += header.size
+        position += size
 
 
 def crc_of(buf: BytesLike, position: int, header: BatchHeader) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from suiro.errors import CorruptRecordError
 from suiro.extras import is_installed
-from suiro.protocol.record_batch import MIN_RECORD_SIZE, BatchHeader
+from suiro.protocol.record_batch import BatchHeader
 from suiro.protocol.records import iter_records
 
 FEW_RECORDS = 1000
@@ -47,40 +47,30 @@ def check_records(
     earliest, latest = (_LEAST, _MOST) if between is None else between
     if 0 <= header.count <= FEW_RECORDS or not is_installed("numpy", "numba"):
         return _checked_one_by_one(payload, header, keyed, earliest, latest)
-    if not 0 <= header.count * MIN_RECORD_SIZE <= len(payload):
-        raise _corrupt(header)
     import numpy as np
 
     from suiro.protocol import kernels
 
-    rows, size = header.count, len(payload)
-    batch = (0, size, 0, header.base_timestamp, header.max_timestamp, header.attributes, rows)
-    table = np.array([batch], np.int64)
-    table.flags.writeable = False
-    offsets, timestamps, places = np.empty((3, rows), np.int64)
-    keys, values = (
-        (np.empty(rows + 1, np.int32), np.empty(size, np.uint8), np.full((rows + 7) // 8, 0xFF, np.uint8))
-        for _ in range(2)
+    table, result = np.empty((MOST_NAMED, 4), np.int64), np.zeros(2, np.int64)
+    kernels.check_records(
+        np.frombuffer(payload, np.uint8),
+        header.count,
+        keyed,
+        header.base_timestamp,
+        header.is_log_append_time,
+        header.max_timestamp,
+        earliest,
+        latest,
+        table,
+        result,
     )
-    result = np.zeros(8, np.int64)
-    data = np.frombuffer(payload, np.uint8)
-    kernels.read_records(data, table, _LEAST, _MOST, offsets, timestamps, *keys, *values, places, result)
-    if result[0] != kernels.OK:
-        raise _corrupt(header)
-    keyless = (np.unpackbits(keys[2], count=rows, bitorder="little") == 0) & keyed
-    misdated = (timestamps >= 0) & ((timestamps < earliest) | (timestamps > latest))
-    blamed = np.flatnonzero(keyless | misdated)
-    first = blamed[:MOST_NAMED]
-    found = zip(
-        first.tolist(), timestamps[first].tolist(), keyless[first].tolist(), misdated[first].tolist(), strict=True
-    )
-    return Findings(len(blamed), tuple(RefusedRecord(*one) for one in found))
-
-
-def _corrupt(header: BatchHeader) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"the batch at offset {header.base_offset} claims {header.count} records and does not hold them"
-    )
+    status, count = result.tolist()
+    if header.count < 0 or status != kernels.OK:
+        raise CorruptRecordError(
+            f"the batch at offset {header.base_offset} claims {header.count} records and does not hold them"
+        )
+    rows = table[:count].tolist()
+    return Findings(count, tuple(RefusedRecord(place, time, bool(a), bool(b)) for place, time, a, b in rows))
 
 
 def _checked_one_by_one(payload: bytes, header: BatchHeader, keyed: bool, earliest: int, latest: int) -> Findings:

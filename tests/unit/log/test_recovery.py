@@ -99,8 +99,8 @@ def test_a_corrupt_byte_in_the_tail_ends_the_log_before_it(tmp_path: Path) -> No
     path = log.segments[0].path
     content = path.read_bytes()
     batch_size = (log.size - before.size) // 2
-    # Base offset and leader epoch stand outside the CRC; a lower offset is seen, a higher one cannot be.
-    for position in [*range(8, 12), *range(16, batch_size)]:
+    # Base offset and leader epoch stand outside the CRC. A lower offset is seen, and one that no index could hold.
+    for position in [*range(4), *range(8, 12), *range(16, batch_size)]:
         altered = bytearray(content)
         altered[before.size + position] ^= 0x40
         path.write_bytes(altered)

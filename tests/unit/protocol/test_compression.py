@@ -190,6 +190,13 @@ def test_a_bomb_is_refused(codec: int) -> None:
     assert decompress(codec, compress(codec, bytes(1000)), limit=1000) == bytes(1000)
 
 
+def test_a_snappy_block_that_claims_more_than_it_can_become_takes_no_memory() -> None:
+    """Seven bytes made room for half a gigabyte."""
+    assert decompress(SNAPPY, compress(SNAPPY, bytes(1 << 20))) == bytes(1 << 20)
+    with pytest.raises(CorruptRecordError, match="7 bytes claims to become 536870912"):
+        decompress(SNAPPY, b"\x80\x80\x80\x80\x02\x00a")
+
+
 def test_names() -> None:
     assert compression.codec_id("zstd") == ZSTD
     assert compression.codec_name(LZ4) == "lz4"
