@@ -3,7 +3,7 @@
 The table in `apis` has the APIs and their versions. A handler module is imported, and its messages'
 schema is loaded, when the first request needs it: that keeps the start short.
 
-A handler is a function of an exchange and a request that has its API's name. It returns an `answers.Answer`: the
+A handler is a function of an exchange and a request that has its API's name. It returns an `exchange.Answer`: the
 response (a kio message, or pieces with file regions), one that comes `Later`, or `NOTHING`. One that raises
 `RefusedError` refuses the whole request.
 """

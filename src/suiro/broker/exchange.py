@@ -26,8 +26,6 @@ from suiro.protocol.frame_check import layout
 from suiro.protocol.messages import ErrorCode, ResponsePayload
 
 if TYPE_CHECKING:
-    from kio.static.protocol import ResponsePayload
-
     from suiro.broker.context import BrokerContext
     from suiro.broker.quotas.client_quotas import QuotaKind
 

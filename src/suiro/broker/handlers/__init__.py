@@ -1,7 +1,8 @@
 """One Kafka API, one function of its name: allowed? known? valid? do it; answer. `apis` says in which module it is.
 
-A response is made with every field of its newest version; what the asked version lacks is left out
-(`exchange.build`). Nothing here keeps state: that is the log's, the registry's or a coordinator's.
+A response is made for every version at once: a field that the asked version lacks is left out, and one that is not
+given has Kafka's default (`exchange.build`). Nothing here keeps state: that is the log's, the registry's or a
+coordinator's.
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ def authorized_operations(authorizer: Authorizer, session: Session, kind: Resour
     return bits
 
 
+_PERMIT = ""
 _DEFAULT_DENY = "DefaultDeny"
 
 
@@ -79,26 +80,25 @@ class AclAuthorizer:
     def __init__(self, acls: AclStore, *, super_users: Iterable[str], allow_if_no_acl: bool) -> None:
         self.acls = acls
         self._super_users = frozenset(super_users)
-        self._default = None if allow_if_no_acl else _DEFAULT_DENY
-        self._decisions: dict[tuple[str, str, Operation, ResourceType, str], str | None] = {}
+        self._default = _PERMIT if allow_if_no_acl else _DEFAULT_DENY
+        self._decisions: dict[tuple[str, str, Operation, ResourceType, str], str] = {}
         acls.on_change(self._decisions.clear)
 
     def denied_by(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
         key = (session.principal, session.host, operation, kind, name)
-        try:
-            return self._decisions[key]
-        except KeyError:
-            pass
-        decision = self._decide(session, operation, kind, name)
-        if len(name) <= _CACHED_CHARACTERS:
-            if len(self._decisions) >= _CACHED_DECISIONS:  # a client that goes through names must not fill us
-                self._decisions.clear()
-            self._decisions[key] = decision
-        return decision
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decide(session, operation, kind, name)
+            if len(name) <= _CACHED_CHARACTERS:
+                if len(self._decisions) >= _CACHED_DECISIONS:  # a client that goes through names must not fill us
+                    self._decisions.clear()
+                self._decisions[key] = decision
+        return decision or None
 
-    def _decide(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
+    def _decide(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str:
+        """The rule that denies it, or `_PERMIT`."""
         if session.principal in self._super_users:
-            return None
+            return _PERMIT
         is_allowed = is_covered = False
         for acl in self.acls.covering(kind, name):
             is_covered = True
@@ -107,7 +107,7 @@ class AclAuthorizer:
                     return f"MatchingAcl(acl={acl})"
                 is_allowed = True
         if is_allowed:
-            return None
+            return _PERMIT
         return _DEFAULT_DENY if is_covered else self._default
 
     def allows_any(self, session: Session, operation: Operation, kind: ResourceType) -> bool:
