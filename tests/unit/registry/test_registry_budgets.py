@@ -21,6 +21,7 @@ from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec
 from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, TooComplex, compare, parse
 from suiro.registry.formats.differences import Pairs
 from suiro.registry.formats.json_format import validator
+from suiro.registry.formats.parsed import Parsed
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 BACKTRACKS = "^(a+)+$"
@@ -94,7 +95,7 @@ def test_a_verdict_that_rested_on_another_one_goes_with_it(outer: list[Incompati
             assert pairs("B", writer, path) == []
             yield from outer
 
-    pairs = Pairs(Budget(), lambda reader, writer: reader, differences)
+    pairs = Pairs(Budget(), lambda reader, writer: reader, differences).compare
     assert pairs("A", "", "#") == outer
     assert asked == ["A", "B"]
     assert pairs("A", "", "#") == outer
@@ -536,3 +537,16 @@ def test_half_of_a_surrogate_pair_is_refused() -> None:
     body = {"schema": '"int"', "metadata": {"properties": {"a": "\ud800"}}}
     assert api.refused("POST", "subjects/s/versions", body) == 422
     assert api.refused("POST", "subjects/s/versions", b'{"schema": "\xed\xa0\x80"}') == 400
+
+
+@pytest.mark.parametrize("is_record", [True, False])
+def test_types_that_are_nested_deeply_are_compared(is_record: bool) -> None:
+    """Each level takes few frames of Python's stack."""
+
+    def nested(inner: Any) -> Parsed:
+        for level in range(210 if is_record else 270):
+            record = {"type": "record", "name": f"R{level}", "fields": [{"name": "f", "type": inner}]}
+            inner = record if is_record else {"type": "array", "items": inner}
+        return parse("AVRO", json.dumps(inner))
+
+    assert compare(nested("long"), nested("int")) == []

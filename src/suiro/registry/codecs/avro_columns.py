@@ -73,6 +73,8 @@ class Node:
     place: int = -1
     range: tuple[int, int] | None = None
     read: Callable[[Any, Any, Any], Any] | None = None  # fastavro's reader of the logical type
+    write: Callable[[Any], Any] | None = None  # its writer; this and the next one are set for writing only
+    numbers: dict[str, int] = field(default_factory=dict)  # of an enum's symbols
     infinite: tuple[int, ...] = ()  # the numbers beyond `range` that are read as its first and last
     fields: list[tuple[str, Node]] = field(default_factory=list)  # as the writer's schema orders them, then defaults
     columns: tuple[str, ...] = ()  # the names of the fields, as the reader's schema orders them

@@ -56,11 +56,10 @@ def rows_encoder(schema: Any) -> RowsEncoder | None:
     """Returns None if fastavro must write row by row."""
     try:
         program = Program(schema)
+        _prepare(program.root)
     except (Unsupported, NotOneColumn):
         return None
-    if program.width * ROWS_AT_ONCE > _WRITTEN_CELLS or not _is_written(program.root):
-        return None
-    return partial(_encode, program)
+    return None if program.width * ROWS_AT_ONCE > _WRITTEN_CELLS else partial(_encode, program)
 
 
 def _decode(program: Program, items: Sequence[bytes]) -> list[Any] | None:
@@ -124,8 +123,7 @@ def _numbers(node: Node, cells: Any) -> list[Any]:
         case kernels.ENUM:
             return list(map(node.schema["symbols"].__getitem__, cells.tolist()))
     values: list[Any] = cells.tolist()
-    is_widened = node.kind in (kernels.INT, kernels.LONG) and node.wider == pa.float64()
-    return list(map(float, values)) if is_widened else values
+    return list(map(float, values)) if node.wider is not None and node.wider == pa.float64() else values
 
 
 def _texts(node: Node, walked: Walked) -> list[Any]:
@@ -144,9 +142,8 @@ class _Unlike(Exception):
     """The values are not plain."""
 
 
-def _writer_of(node: Node) -> Callable[[Any], Any] | None:
+def _writer_of(schema: Any) -> Callable[[Any], Any] | None:
     """Returns fastavro's writer of the logical type."""
-    schema = node.schema
     prepare = isinstance(schema, dict) and fastavro.write.LOGICAL_WRITERS.get(
         f"{schema['type']}-{schema.get('logicalType')}"
     )
@@ -161,10 +158,16 @@ def _writer_of(node: Node) -> Callable[[Any], Any] | None:
     return prepared
 
 
-def _is_written(node: Node) -> bool:
-    """Whether no logical type turns a record or an enum into another value."""
-    is_plain = node.kind not in (RECORD, kernels.ENUM) or _writer_of(node) is None
-    return is_plain and all(_is_written(inner) for _, inner in node.fields)
+def _prepare(node: Node) -> None:
+    """Sets with what the values of a type are written. Raises `Unsupported` for a logical type that turns a record or
+    an enum into another value."""
+    node.write = _writer_of(node.schema)
+    if node.write is not None and node.kind in (RECORD, kernels.ENUM):
+        raise Unsupported
+    if node.kind == kernels.ENUM:
+        node.numbers = {symbol: index for index, symbol in enumerate(node.schema["symbols"])}
+    for _, inner in node.fields:
+        _prepare(inner)
 
 
 def _encode(program: Program, values: Sequence[Any], schema_id: int) -> list[bytes] | None:
@@ -200,8 +203,7 @@ class _Filled:
             for name, inner in node.fields:
                 self.fill(inner, list(map(itemgetter(name), values)), rows)
             return
-        prepare = _writer_of(node)
-        if prepare is not None:
+        if (prepare := node.write) is not None:
             # A value that many rows share is prepared once. The list keeps it, so no other object gets its id.
             made = {key: prepare(value) for key, value in {id(one): one for one in values}.items()}
             values = [made[id(value)] for value in values]
@@ -259,8 +261,7 @@ def _cells(node: Node, values: list[Any]) -> Any:
             return numbers
         case kernels.ENUM:
             _check(values, str)
-            numbered = {symbol: index for index, symbol in enumerate(node.schema["symbols"])}
-            return np.array([numbered[value] for value in values], np.int64)
+            return np.array([node.numbers[value] for value in values], np.int64)
     _check(values, float, int)
     doubles = np.array(values, np.float64)
     if node.kind == kernels.DOUBLE:

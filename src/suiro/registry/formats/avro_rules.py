@@ -32,7 +32,7 @@ def incompatibilities(reader: Node, writer: Node, budget: Budget) -> list[Incomp
 class _Check:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self.compare = Pairs[Node](budget, lambda reader, writer: (id(reader), id(writer)), self._compare)
+        self.compare = Pairs[Node](budget, lambda reader, writer: (id(reader), id(writer)), self._compare).compare
 
     def _compare(self, reader: Node, writer: Node, path: str) -> Found:
         if writer.type == "union":

@@ -53,7 +53,7 @@ class Pairs(Generic[T]):
         differences: Callable[[T, T, str], Iterable[Incompatibility]],
     ) -> None:
         """`key` returns None for types that have no differences. If it has ids of objects, the caller keeps the objects
-        alive. `differences` compares a reader's and a writer's type at a path, and their parts by this object."""
+        alive. `differences` compares a reader's and a writer's type at a path, and their parts by `compare`."""
         self._budget = budget
         self._key = key
         self._differences = differences
@@ -63,7 +63,7 @@ class Pairs(Generic[T]):
         self._for_now: list[Hashable] = []
         self._outermost = _ON_NOTHING  # the outermost open pair met since the innermost one was opened
 
-    def __call__(self, reader: T, writer: T, path: str) -> list[Incompatibility]:
+    def compare(self, reader: T, writer: T, path: str) -> list[Incompatibility]:
         """Returns the differences of a pair; of one that was met before, only the first. After an error, such as
         `TooComplex`, nothing must be compared any more."""
         pair = self._key(reader, writer)

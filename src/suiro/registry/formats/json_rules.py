@@ -65,7 +65,7 @@ def _ids(reader: Subschema, writer: Subschema) -> tuple[int, int] | None:
 class _Check:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self.compare = Pairs(budget, _ids, self._compare)
+        self.compare = Pairs(budget, _ids, self._compare).compare
         # By the id of a schema, which is stored to keep it alive. None: it is being split.
         self._conditions_of: dict[int, tuple[Any, list[_Condition] | None]] = {}
         self._conjunctions: dict[tuple[int, ...], Subschema] = {}

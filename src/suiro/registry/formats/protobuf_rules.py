@@ -62,8 +62,8 @@ class _Check:
         self._reader = reader
         self._writer = writer
         self._budget = budget
-        # By full names.
-        self._compare_messages = Pairs[str](budget, lambda name, old_name: (name, old_name), self._differences)
+        by_names = Pairs[str](budget, lambda name, old_name: (name, old_name), self._differences)
+        self._compare_messages = by_names.compare
 
     def compare_scopes(self, readers: Any, scope: str, writers: Any, old_scope: str, path: str) -> Found:
         by_name = {one.name: one for one in readers}

@@ -203,6 +203,16 @@ def test_values_are_on_disk_once_they_exceed_the_memory(tmp_path: Path, memory_b
     file.close()
 
 
+def test_large_values_take_little_more_room_than_their_bytes(tmp_path: Path) -> None:
+    """In the tree of the keys, each took pages of its own."""
+    file = ValuesFile(tmp_path / "values", memory_bytes=1 << 20)
+    values = KeyedValues(file)
+    for _ in range(2):
+        values.update({b"%d" % number: b"x" * 1_010 for number in range(5_000)})
+    assert (tmp_path / "values").stat().st_size < 2 * 1_010 * 5_000
+    file.close()
+
+
 def test_values_that_find_no_room_are_read_again_later(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     file = ValuesFile(tmp_path / "file" / "values", memory_bytes=1 << 20)

@@ -94,7 +94,7 @@ class KeyedValues:
     def __init__(self, file: ValuesFile) -> None:
         self._file = file
         self._name = f"values_{next(file.tables)}"
-        file.run(f"create table {self._name} (key blob primary key, value blob) without rowid")
+        file.run(f"create table {self._name} (key blob primary key, value blob)")
 
     def close(self) -> None:
         self._file.run(f"drop table {self._name}")
@@ -107,7 +107,8 @@ class KeyedValues:
         """Sets the values of keys; None removes the key."""
         kept = [(key, value) for key, value in values.items() if value is not None]
         gone = [(key,) for key, value in values.items() if value is None]
-        self._file.run_many(f"insert or replace into {self._name} values (?, ?)", kept)
+        put = f"insert into {self._name} values (?, ?) on conflict (key) do update set value = excluded.value"
+        self._file.run_many(put, kept)
         self._file.run_many(f"delete from {self._name} where key = ?", gone)
 
     def portions(self) -> Iterator[list[bytes]]:
