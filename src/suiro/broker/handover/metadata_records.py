@@ -39,6 +39,11 @@ _REGISTER_BROKER, _TOPIC, _PARTITION, _CONFIG = 0, 2, 3, 4
 _SCRAM, _FEATURE_LEVEL, _CLIENT_QUOTA, _PRODUCER_IDS, _ACL = 11, 12, 14, 15, 18
 _MECHANISMS = {mechanism: number for number, mechanism in MECHANISM_NUMBERS.items()}
 _LOG_DIRS_TAG = 0
+_OF_THE_QUORUM = "kraft.version"  # the quorum has a record of its own for it
+_NEWER_FEATURES = ("share.version", "streams.version")
+"""Features of a new Apache Kafka of the node's own level that the node does not have."""
+_MIN_INSYNC = "min.insync.replicas"
+_ALL_BROKERS = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +143,6 @@ def _frame(key: int, version: int) -> FieldWriter:
     return FieldWriter().uvarint(_FRAME_VERSION).uvarint(key).uvarint(version)
 
 
-_OF_THE_QUORUM = "kraft.version"  # the quorum has a record of its own for it
-_NEWER_FEATURES = ("share.version", "streams.version")
-"""Features of a new Apache Kafka of the node's own level that the node does not have."""
-MIN_INSYNC = "min.insync.replicas"
-ALL_BROKERS = ""
-
-
 def cluster_records(
     state: ClusterState,
     settings: DynamicSettings,
@@ -164,8 +162,8 @@ def cluster_records(
         yield feature_level(name, level)
     for broker in brokers:
         yield registered_broker(broker)
-    defaults = {**settings.layer("default"), MIN_INSYNC: str(min_insync_replicas)}
-    layers = {ALL_BROKERS: defaults, **{str(broker.node_id): settings.layer("broker") for broker in brokers}}
+    defaults = {**settings.layer("default"), _MIN_INSYNC: str(min_insync_replicas)}
+    layers = {_ALL_BROKERS: defaults, **{str(broker.node_id): settings.layer("broker") for broker in brokers}}
     for resource, layer in layers.items():
         for name, value in layer.items():
             if is_of_kafka(name):

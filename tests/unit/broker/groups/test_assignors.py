@@ -121,6 +121,22 @@ def test_many_members_and_partitions_take_a_short_time() -> None:
     assert stopwatch_ns() - began < 5_000_000_000
 
 
+def test_members_that_want_the_same_topics_are_not_put_in_order_for_each_topic() -> None:
+    compared = 0
+
+    class MemberId(str):
+        def __lt__(self, other: str) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__lt__(other)
+
+    topics = {UUID(int=number): 1 for number in range(1, 101)}
+    member = AssigningMember(instance_id=None, topics=frozenset(topics), target={})
+    assigned = assign_uniform({MemberId(f"m{number:02}"): member for number in range(100)}, topics)
+    assert {len(partitions) for partitions in assigned.values()} == {1}
+    assert compared < 3000, "the partitions are 100, and the members at each topic together 10,000"
+
+
 def test_range_gives_neighbours_static_members_first() -> None:
     member = AssigningMember(instance_id=None, topics=frozenset(TOPICS[:1]), target={})
     static = AssigningMember(instance_id="z", topics=frozenset(TOPICS[:1]), target={})

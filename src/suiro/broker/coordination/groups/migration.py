@@ -41,6 +41,7 @@ from suiro.broker.refusals import RefusedError
 from suiro.protocol.fields import FieldReader, FieldWriter
 from suiro.protocol.messages import ErrorCode
 
+_HIGHEST_SUBSCRIPTION_VERSION = 3
 _UP = ("bidirectional", "upgrade")
 _DOWN = ("bidirectional", "downgrade")
 
@@ -265,9 +266,6 @@ def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-_HIGHEST_VERSION = 3
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSubscription:
     """The topics that a member wants, and the partitions that it owns by name."""
@@ -281,7 +279,7 @@ class EmbeddedSubscription:
 def decode_subscription(data: bytes) -> EmbeddedSubscription:
     """Raises ValueError."""
     reader = FieldReader(data)
-    version = min(reader.int16(), _HIGHEST_VERSION)
+    version = min(reader.int16(), _HIGHEST_SUBSCRIPTION_VERSION)
     topics = tuple(reader.string() for _ in range(reader.int32()))
     reader.octets()
     owned = _read_partitions(reader) if version >= 1 else {}

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from suiro.broker.coordination.groups.owner import AnyGroup, GroupOwner, KeyedRecord
     from suiro.broker.coordination.host import GroupHost
 
+logger = logging.getLogger(__name__)
+
+_FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
@@ -116,11 +120,6 @@ class OffsetStore:
             del counts[place]
         if not counts:
             del self._undecided_of[group_id]
-
-
-logger = logging.getLogger(__name__)
-
-_FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 
 
 class GroupOffsets:

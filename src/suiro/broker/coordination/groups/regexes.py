@@ -25,6 +25,7 @@ _MOST_BYTES = 1 << 20
 """Of a new expression when it is compiled: room for some thousand names. Up to RE2's own limit, compiling one held the
 node up for half a second."""
 _RE2S_OWN = 8 << 20
+_REGEX_PAUSE_MS = 10_000
 
 
 def check_regex(regex: str) -> None:
@@ -63,9 +64,6 @@ def _matches(regex: str, names: list[str], most_bytes: int) -> list[bool]:
     options.max_mem = most_bytes
     pattern = re2.compile(regex, options)
     return [pattern.search(name) is not None for name in names]
-
-
-_REGEX_PAUSE_MS = 10_000
 
 
 def change_regex(

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain
 from typing import TypeAlias
 from uuid import UUID
 
@@ -107,11 +108,15 @@ class _Uniform:
     def __init__(self, members: Mapping[str, AssigningMember], partitions: Mapping[UUID, int]) -> None:
         self._members = members
         self._partitions = partitions
-        self._loads = dict.fromkeys(sorted(members), 0)
+        self._loads = dict.fromkeys(members, 0)
+        # Most members have the same topics: no step is done for each topic of each member.
+        alike: dict[frozenset[UUID], list[str]] = {}
+        for member_id, member in members.items():
+            alike.setdefault(member.topics, []).append(member_id)
         self._subscribers: dict[UUID, list[str]] = {}
-        for member_id in self._loads:
-            for topic_id in members[member_id].topics:
-                self._subscribers.setdefault(topic_id, []).append(member_id)
+        for topics, member_ids in alike.items():
+            for topic_id in topics:
+                self._subscribers.setdefault(topic_id, []).extend(member_ids)
         # From the topic with the most partitions for each subscriber to the least: the last ones even out the loads.
         self._topics = sorted(self._subscribers, key=self._rank)
         self.owned: dict[str, dict[UUID, set[int]]] = {member_id: {} for member_id in members}
@@ -127,31 +132,38 @@ class _Uniform:
     def keep(self) -> None:
         self._free = {topic_id: set(range(self._partitions[topic_id])) for topic_id in self._topics}
         for member_id, member in self._members.items():
-            for topic_id in member.topics & member.target.keys():
-                kept = member.target[topic_id] & self._free[topic_id]
-                self._free[topic_id] -= kept
-                for partition in kept:
-                    self._give(topic_id, partition, member_id)
+            for topic_id, partitions in member.target.items():
+                if topic_id in member.topics:
+                    free = self._free[topic_id]
+                    kept = free & partitions
+                    free -= kept
+                    self.owned[member_id][topic_id] = kept
+                    self._loads[member_id] += len(kept)
 
     def hand_out(self) -> None:
-        for topic_id in self._topics:
-            takers = self._by_load(self._subscribers[topic_id])
+        subscribers: list[str] = []
+        takers: list[tuple[int, str]] = []
+        for topic_id in filter(self._free.get, self._topics):
+            if subscribers != self._subscribers[topic_id]:
+                subscribers = self._subscribers[topic_id]
+                takers = self._by_load(subscribers)
             for partition in sorted(self._free[topic_id]):
-                _, member_id = heappop(takers)
+                _, member_id = takers[0]
                 self._give(topic_id, partition, member_id)
-                heappush(takers, (self._loads[member_id], member_id))
+                heapreplace(takers, (self._loads[member_id], member_id))
 
     def balance(self) -> None:
         for _ in range(_MOST_ROUNDS):
-            moved = [self._balance_topic(topic_id) for topic_id in self._topics]
-            if not any(moved):
+            if _spread(self._loads.values()) <= 1 or not sum(map(self._balance_topic, self._topics)):
                 return
 
     def _balance_topic(self, topic_id: UUID) -> bool:
         """Whether anything moved."""
-        loads, moved = self._loads, False
-        takers = self._by_load(self._subscribers[topic_id])
-        givers = [(-loads[one], one) for one in self._subscribers[topic_id] if self.owned[one].get(topic_id)]
+        loads, subscribers, moved = self._loads, self._subscribers[topic_id], False
+        if _spread([loads[one] for one in subscribers]) <= 1:
+            return False
+        takers = self._by_load(subscribers)
+        givers = [(-loads[one], one) for one in subscribers if self.owned[one].get(topic_id)]
         heapify(givers)
         while givers:
             load, giver = heappop(givers)
@@ -178,23 +190,24 @@ class _Uniform:
         return heap
 
 
+def _spread(loads: Collection[int]) -> int:
+    return max(loads, default=0) - min(loads, default=0)
+
+
 def assign_range(members: Mapping[str, AssigningMember], partitions: Mapping[UUID, int]) -> Assignment:
     def rank(member_id: str) -> tuple[bool, str]:
         instance_id = members[member_id].instance_id
         return (instance_id is None, member_id if instance_id is None else instance_id)
 
-    subscribers = Counter(topic_id for member in members.values() for topic_id in member.topics)
-    begun: Counter[UUID] = Counter()
-    served: Counter[UUID] = Counter()
+    waiting: dict[UUID, int] = Counter(chain.from_iterable(member.topics for member in members.values()))
+    begun = dict.fromkeys(waiting, 0)
     result: dict[str, Partitions] = {}
     for member_id in sorted(members, key=rank):
         ranges: dict[UUID, frozenset[int]] = {}
         for topic_id in members[member_id].topics:
-            quota, extra = divmod(partitions[topic_id], subscribers[topic_id])
             first = begun[topic_id]
-            end = first + quota + (served[topic_id] < extra)
-            begun[topic_id] = end
-            served[topic_id] += 1
+            end = begun[topic_id] = first - (first - partitions[topic_id]) // waiting[topic_id]  # rounded up
+            waiting[topic_id] -= 1
             if first < end:
                 ranges[topic_id] = frozenset(range(first, end))
         result[member_id] = ranges
