@@ -134,12 +134,40 @@ def two_counts_join_their_stream(builder: StreamsBuilder) -> None:
         stream.join(counts_of(stream, by), pair).to("out", value=serdes.string)
 
 
+def counts_of_a_branch_join_the_other(builder: StreamsBuilder) -> None:
+    ways = builder.stream("stream").split().branch(lambda key, value: value % 2 == 0, "even").default_branch("odd")
+    ways["even"].join(counts_of(ways["odd"]), pair).to("out", value=serdes.string)
+
+
+def a_processor_names_its_child(builder: StreamsBuilder) -> None:
+    class ToChild:
+        def init(self, context: Any) -> None:
+            self.context = context
+
+        def process(self, record: Any) -> None:
+            self.context.forward(record, "joined")
+            self.context.forward(record, "counted")
+
+    stream = builder.stream("stream").process_values(ToChild)
+    counted = counts_of(stream.filter(lambda key, value: True, name="counted"))
+    stream.filter(lambda key, value: True, name="joined").join(counted, pair).to("out", value=serdes.string)
+
+
+def a_table_meets_what_it_became(builder: StreamsBuilder) -> None:
+    """The table has no store that could have a copy."""
+    table = builder.table("table").filter(lambda key, value: value % 3 > 0)
+    moved = table.to_stream().select_key(lambda key, value: second(value or 0), key=serdes.string).repartition()
+    numbers = table.to_stream().merge(moved).group_by_key().count().to_stream()
+    numbers.map_values(str).to("out", value=serdes.string)
+
+
 LOOPS: dict[str, Make] = {
     make.__name__: make
     for make in (
         *(boss_of_boss, by_key_and_by_foreign_key, one_table_by_two_keys, three_times, versions),
         *(counts_join_their_stream, counts_join_a_repartition, joined_with_what_it_became),
         *(counts_join_results_of_a_join, counts_join_values_of_a_type, two_counts_join_their_stream),
+        *(counts_of_a_branch_join_the_other, a_processor_names_its_child, a_table_meets_what_it_became),
     )
 }
 TABLES = (boss_of_boss, by_key_and_by_foreign_key)

@@ -78,7 +78,7 @@ def _divided(topology: Topology, loop: list[SubTopology]) -> Topology:
 
 def _depths(topology: Topology, members: Set[str], cuts: Set[str]) -> dict[str, int]:
     """`members`: the nodes of the loop. `cuts`: its repartitions. A node that only deeper ones read is as deep as they
-    are."""
+    are, unless nothing can be between it and the one above it."""
     found: dict[str, int] = {}
     for node in topology.nodes:
         found[node.name] = max((found[parent] + (parent in cuts) for parent in node.parents), default=0)
@@ -86,6 +86,11 @@ def _depths(topology: Topology, members: Set[str], cuts: Set[str]) -> dict[str, 
         if node.name in members and node.name not in cuts:
             below = (found[child.name] for child, _ in topology.children(node.name) if child.name in members)
             found[node.name] = max(found[node.name], min(below, default=0))
+    for node in topology.nodes:
+        if len(node.parents) == 1 and node.name in members:
+            above = topology.node(node.parents[0])
+            if isinstance(above.operator, nodes.Branch | nodes.Process) or _is_table_without_copy(topology, above):
+                found[node.name] = found[above.name]
     return found
 
 
