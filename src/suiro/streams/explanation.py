@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from suiro.streams.blocks import block_plan
+from suiro.streams.dsl.loops import without_loops
 from suiro.streams.errors import TopologyError
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.topology.loops import without_loops
 from suiro.streams.topology.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.plan import columnar_form_of

@@ -34,6 +34,9 @@ _FACTS = {
 }
 """Of a store and of an operator. A release that notes more is not read: what is missing here would be a difference."""
 
+_COPY = "-copy-"
+"""Follows the name of what has a copy (`loops`), and gives it its name."""
+
 Entry = dict[str, Any]
 
 
@@ -237,11 +240,13 @@ def may_buffer(checkpoint: Path) -> bool:
 
 
 def _stem(name: str) -> str:
-    return name.rstrip("0123456789")
+    own, *copy = name.partition(_COPY)
+    return "".join((own.rstrip("0123456789"), *copy))
 
 
 def _number(name: str) -> int:
-    return int(name[len(_stem(name)) :] or 0)
+    own = name.partition(_COPY)[0]
+    return int(own[len(_stem(own)) :] or 0)
 
 
 def _is_generated(name: str) -> bool:
@@ -311,7 +316,8 @@ def upgrade_of(old: Topology, new: Topology) -> Upgrade:
     ]
     for one in differences:
         if one.what == "moved":
-            as_named = f'Materialized.as_("{one.name}")' if one.kind == "store" else f'name="{one.name}"'
+            own = one.name.partition(_COPY)[0]
+            as_named = f'Materialized.as_("{own}")' if one.kind == "store" else f'name="{own}"'
             said = f"is {one.name} in the old topology; keep that name with {as_named}"
             items.append(Item(one.kind, one.at, Fate.TO_BE_NAMED, said))
         elif one.what == "gone":

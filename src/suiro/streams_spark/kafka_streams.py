@@ -27,9 +27,9 @@ from suiro.foundation.files import home_folder
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.dsl.checks import check_policies, dead_letter_topics
+from suiro.streams.dsl.loops import without_loops
 from suiro.streams.dsl.registries import check_schemas, registry_for_run
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.topology.loops import without_loops
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.reports import RunCounts
 

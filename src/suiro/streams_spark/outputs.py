@@ -405,10 +405,12 @@ class _Carrier:
         keys, values = parcel.keys, parcel.values
         if not keys:
             return
-        chosen = [
-            _anywhere(key, value, self._tasks) if partition is None else partition
-            for key, value, partition in zip(keys, values, parcel.partitions or repeat(None), strict=False)
-        ]
+        chosen = [-1] * len(keys)
+        if parcel.partitions is not None or None in keys:
+            chosen = [
+                _anywhere(key, value, self._tasks) if partition is None else partition
+                for key, value, partition in zip(keys, values, parcel.partitions or repeat(None), strict=False)
+            ]
         counted = parcel.timestamps
         for name, column in (("key", keys), ("value", values)):
             if name in self._ignored:

@@ -13,9 +13,9 @@ from functools import cached_property
 
 from suiro.foundation.types import TopicPartition
 from suiro.streams.dsl.checks import CoPartitioned
+from suiro.streams.dsl.loops import without_loops
 from suiro.streams.durations import LONGEST_MS
 from suiro.streams.errors import TopologyError
-from suiro.streams.topology.loops import without_loops
 from suiro.streams.topology.nodes import (
     COUNTING_NULL_KEYS,
     COUNTING_NULLS,

@@ -149,3 +149,27 @@ def test_topics_that_come_and_go() -> None:
         ("sink", "out", Fate.LEFT),
     }
     assert found.carries_over
+
+
+def test_a_copy_in_a_loop_goes_on_under_the_name_of_what_it_is_a_copy_of() -> None:
+    def build(*, filtered: bool, **names: Any) -> Topology:
+        builder = StreamsBuilder(key=serdes.string, value=serdes.string)
+        stream = builder.stream("in")
+        if filtered:
+            stream = stream.filter(lambda key, value: True)
+        table = builder.table("table", **names)
+        for number in "12":
+            moved = stream.select_key(lambda key, value: value)
+            stream = moved.left_join(table, lambda one, _: one, name=f"joined{number}" if names else None)
+        stream.to("out")
+        return builder.build()
+
+    told = upgrade_of(build(filtered=False), build(filtered=True))
+    assert told.names_suffice
+    copies = [item.said for item in told.items if "-copy-" in item.name]
+    assert [said[said.index("with ") :] for said in copies] == [
+        'with Materialized.as_("table-STATE-STORE-0000000001")',
+        'with name="KTABLE-SOURCE-0000000003"',
+    ]
+    named = {"name": "table", "materialized": Materialized.as_("rows")}
+    assert upgrade_of(build(filtered=False, **named), build(filtered=True, **named)).carries_over

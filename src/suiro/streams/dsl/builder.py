@@ -156,7 +156,7 @@ class StreamsBuilder:
         ...
         """
         built = _with_shared_sources(list(self._graph.nodes.values()))
-        built = _with_keys_that_meet(_with_null_keys_kept(built))
+        built = with_keys_that_meet(_with_null_keys_kept(built))
         topology = with_serdes_placed(Topology(tuple(built), tuple(self._graph.stores.values())))
         check_topology(topology)
         return topology
@@ -254,7 +254,7 @@ def _with_null_keys_kept(built: list[nodes.Node]) -> list[nodes.Node]:
     return found[::-1]
 
 
-def _with_keys_that_meet(built: list[nodes.Node]) -> list[nodes.Node]:
+def with_keys_that_meet(built: list[nodes.Node]) -> list[nodes.Node]:
     """Where records meet by key, all sides were cut into partitions by the same bytes.
 
     A side that came through a repartition with keys of an unknown serde is written with the other side's. Otherwise

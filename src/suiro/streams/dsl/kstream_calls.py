@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from suiro.extras import is_installed, require
@@ -62,6 +62,10 @@ class CallOperators:
     key: Serde | None
     value: Serde | None
     rekeyed: bool = False
+
+    def __post_init__(self) -> None:
+        nodes = self.graph.nodes
+        nodes[self.node] = replace(nodes[self.node], key=self.key, value=self.value)
 
     def _next(
         self,

@@ -26,7 +26,7 @@ Change = Callable[[RegisteredSerde], Any]
 
 
 def with_serdes_placed(topology: Topology) -> Topology:
-    nodes = tuple(_placed(node) for node in topology.nodes)
+    nodes = tuple(placed(node) for node in topology.nodes)
     stores = tuple(_changed(spec, lambda _: tagged) for spec in topology.stores)
     return Topology(nodes, stores)
 
@@ -93,7 +93,7 @@ def _with_schema(node: Node, serde: RegisteredSerde) -> RegisteredSerde:
     return serde
 
 
-def _placed(node: Node) -> Node:
+def placed(node: Node) -> Node:
     operator: Any = node.operator
     match operator:
         case Source() | Sink():

@@ -1,6 +1,6 @@
 """Windowed aggregates: how a record changes the windows of its key, how windows close, and how long rows stay.
 
-`windowed_aggregate` runs them record by record, `blocks.windowed_aggregate` over blocks.
+`windowed_aggregate` runs them record by record, `blocks.aggregates` over blocks.
 """
 
 from __future__ import annotations

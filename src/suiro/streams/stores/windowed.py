@@ -33,7 +33,7 @@ class _WindowedStore(KeyedStore):
         self._cells = Cells(spec, rows, stamped=stamped, keeps=keeps)
         self.expires_before = 0
         """The time before which the store's operator needs no rows. Others may need them, see
-        `operators.windowing.RowExpiry`."""
+        `operators.windowing`."""
         self._by_time = _TimeIndex()
         unpack, size = self._layout.unpack_from, self._layout.size
         for row in rows.keys():  # noqa: SIM118 - in their order

@@ -428,10 +428,13 @@ DROPPING_NULL_KEYS = (TimeWindowAggregate, SlidingAggregate, SessionAggregate, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """`named_by_user`: False if the name is derived from the node's place and changes with it."""
+    """`named_by_user`: False if the name is derived from the node's place and changes with it. `key`, `value`: the
+    serdes of its records, if it is a stream and they are known."""
 
     name: str
     parents: tuple[str, ...]
     operator: Operator
     named_by_user: bool = False
     aliases: tuple[str, ...] = ()  # the further processors that Kafka Streams makes of this one, for `describe`
+    key: Serde | None = None
+    value: Serde | None = None

@@ -111,12 +111,31 @@ def in_order(topology: Topology) -> list[SubTopology]:
 
 
 def loop_of(topology: Topology) -> list[SubTopology]:
-    """Returns sub-topologies of which each reads what the one before writes, and the first what the last one writes."""
+    """Returns sub-topologies of which each reads what all others write, directly or through others; none if there is no
+    loop."""
+    above = _above(topology)
     try:
-        TopologicalSorter(_above(topology)).prepare()
+        TopologicalSorter(above).prepare()
     except CycleError as error:
-        return [topology.sub_topologies[number] for number in error.args[1][1:]]
+        start = error.args[1][0]
+        return [sub for sub in topology.sub_topologies if _meet(above, start, sub.number)]
     return []
+
+
+def _meet(above: dict[int, list[int]], one: int, other: int) -> bool:
+    """Whether paths lead from each to the other."""
+    return other in _reached(above, one) and one in _reached(above, other)
+
+
+def _reached(above: dict[int, list[int]], start: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [*above[start]]
+    while waiting:
+        number = waiting.pop()
+        if number not in found:
+            found.add(number)
+            waiting += above[number]
+    return found
 
 
 def _above(topology: Topology) -> dict[int, list[int]]:

@@ -93,8 +93,7 @@ def combine(inputs: Inputs, numbers: Numbers) -> pa.RecordBatch:
     they may not be combined."""
     if not may_combine(inputs, numbers):
         return one_by_one(inputs)
-    last, columns = _combined(inputs.keys, inputs.timestamps, inputs.numbers, numbers.op)
-    del columns["count"]
+    last, columns, _ = _combined(inputs.keys, inputs.timestamps, inputs.numbers, numbers.op)
     return _packed("combined", {"key": inputs.keys.take(last), **columns}, inputs.headers, last)
 
 
@@ -122,9 +121,10 @@ def combine_windows(inputs: Inputs, numbers: Numbers, windows: TimeWindows) -> t
             pairs = np.empty(count, _PAIR)
             pairs["slot"], pairs["start"] = of, starts
             keys = binary_array(np.arange(count + 1, dtype=np.int32) * _PAIR.itemsize, pairs.view(np.uint8))
-            last, columns = _combined(keys, timestamps, values, numbers.op)
+            last, columns, slots_of = _combined(keys, timestamps, values, numbers.op)
             at = last.to_numpy()
-            columns = {"key": index.window_keys(of[at], starts[at]), **columns}
+            counts = pa.array(np.bincount(slots_of)[slots_of[at]])
+            columns = {"key": index.window_keys(of[at], starts[at]), **columns, "count": counts}
             batches.append(_packed("combined", columns, inputs.headers, pa.array(rows[at])))
         else:
             valid = None if inputs.valid is None else inputs.valid[rows]
@@ -137,8 +137,8 @@ def combine_windows(inputs: Inputs, numbers: Numbers, windows: TimeWindows) -> t
 
 def _combined(
     keys: pa.Array, timestamps: _Int64s, values: _Int64s | None, op: int
-) -> tuple[pa.Array, dict[str, pa.Array]]:
-    """Returns the last row of each key, in their order, and what the key's rows are together."""
+) -> tuple[pa.Array, dict[str, pa.Array], Slots]:
+    """Returns the last row of each key, in their order; what the key's rows are together; and the slot of each row."""
     index = KeyIndex(min(len(keys), 1 << 16))
     slots = index.slots(keys)
     count = len(index)
@@ -148,8 +148,8 @@ def _combined(
     numbers = _NOTHING if values is None else read_only(values)
     kernels.combine(read_only(slots), read_only(timestamps), numbers, op, partial, latest, last)
     order = last_first(last, len(keys))
-    columns = {"number": partial, "timestamp": latest, "count": np.bincount(slots, minlength=count)}
-    return pa.array(last[order]), {name: pa.array(column[order]) for name, column in columns.items()}
+    columns = {"number": pa.array(partial[order]), "timestamp": pa.array(latest[order])}
+    return pa.array(last[order]), columns, slots
 
 
 def one_by_one(inputs: Inputs) -> pa.RecordBatch:

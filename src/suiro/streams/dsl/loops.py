@@ -15,8 +15,10 @@ from collections.abc import Set
 from dataclasses import fields, replace
 from typing import Any
 
+from suiro.streams.dsl.builder import with_keys_that_meet
+from suiro.streams.dsl.registries import placed
 from suiro.streams.records import Change
-from suiro.streams.serdes import Serde, tagged
+from suiro.streams.serdes import tagged
 from suiro.streams.topology import nodes
 from suiro.streams.topology.nodes import Node, Repartition, StoreSpec
 from suiro.streams.topology.topology import SubTopology, Topology, in_order, loop_of
@@ -71,12 +73,12 @@ def _divided(topology: Topology, loop: list[SubTopology]) -> Topology:
         found.append(changed.get(node.name, node))
         found += [each for (parent, _), relay in relays.items() if parent == node.name for each in relay.nodes]
     stores = (*topology.stores, *(spec for relay in relays.values() for spec in relay.stores))
-    return Topology(tuple(found), stores)
+    return Topology(tuple(with_keys_that_meet(found)), stores)
 
 
 def _depths(topology: Topology, members: Set[str], cuts: Set[str]) -> dict[str, int]:
     """`members`: the nodes of the loop. `cuts`: its repartitions. A node that only deeper ones read is as deep as they
-    are."""
+    are, unless nothing can be between it and the one above it."""
     found: dict[str, int] = {}
     for node in topology.nodes:
         found[node.name] = max((found[parent] + (parent in cuts) for parent in node.parents), default=0)
@@ -84,7 +86,19 @@ def _depths(topology: Topology, members: Set[str], cuts: Set[str]) -> dict[str, 
         if node.name in members and node.name not in cuts:
             below = (found[child.name] for child, _ in topology.children(node.name) if child.name in members)
             found[node.name] = max(found[node.name], min(below, default=0))
+    for node in topology.nodes:
+        if len(node.parents) == 1 and node.name in members:
+            above = topology.node(node.parents[0])
+            if isinstance(above.operator, nodes.Branch | nodes.Process) or _is_table_without_copy(topology, above):
+                found[node.name] = found[above.name]
     return found
+
+
+def _is_table_without_copy(topology: Topology, node: Node) -> bool:
+    if not isinstance(node.operator, _OF_CHANGES):
+        return False
+    store: str | None = getattr(node.operator, "store", None)
+    return store is None or topology.store(store).kind not in ("key-value", "versioned")
 
 
 class _Relay:
@@ -92,19 +106,19 @@ class _Relay:
 
     def __init__(self, topology: Topology, above: Node, depth: int) -> None:
         self.stores: tuple[StoreSpec, ...] = ()
-        self._store = getattr(above.operator, "store", None)
-        is_table = isinstance(above.operator, _OF_CHANGES)
+        self._store: str = getattr(above.operator, "store", None) or ""
         topic = f"{above.name}-copy-{depth}-repartition"
-        if not is_table:
+        if not isinstance(above.operator, _OF_CHANGES):
             if isinstance(above.operator, Repartition) and above.operator.is_change:
                 raise _Indivisible
-            key, value = _serdes_of(topology, above)
+            stream: Any = above.operator if isinstance(above.operator, nodes.Source | Repartition) else above
+            key, value = stream.key or tagged, stream.value or tagged
             operator = Repartition(topic=topic, key=key, value=value, keeps_null_keys=True)
-            self.nodes = [_node(topic, above.name, operator)]
+            self.nodes = [placed(_node(topic, above.name, operator))]
             return
-        spec = None if self._store is None else topology.store(self._store)
-        if spec is None or spec.kind not in ("key-value", "versioned"):
+        if _is_table_without_copy(topology, above):
             raise _Indivisible
+        spec = topology.store(self._store)
         copy = replace(spec, name=f"{spec.name}-copy-{depth}", logged=False, named_by_user=False)
         rows, name = f"{above.name}-copy-{depth}-rows", f"{above.name}-copy-{depth}"
         self.stores = (copy,)
@@ -124,27 +138,9 @@ class _Relay:
 
 
 def _node(name: str, parent: str, operator: nodes.Operator) -> Node:
-    return Node(name=name, parents=(parent,), operator=operator)
+    aliases = (f"{name}-sink", f"{name}-source") if isinstance(operator, Repartition) else ()
+    return Node(name=name, parents=(parent,), operator=operator, aliases=aliases)
 
 
 def _row_of(change: Change) -> Any:
     return change.new
-
-
-def _serdes_of(topology: Topology, node: Node) -> tuple[Serde, Serde]:
-    """Of the records of a stream; `tagged` where functions make them."""
-    match node.operator:
-        case nodes.Source(key=key, value=value) | Repartition(key=key, value=value, is_change=False):
-            return key, value
-        case nodes.Filter() | nodes.Peek() | nodes.Branch() | nodes.Merge():
-            above = [_serdes_of(topology, topology.node(parent)) for parent in node.parents]
-            return _common([key for key, _ in above]), _common([value for _, value in above])
-        case nodes.MapValues() | nodes.FlatMapValues():
-            return _serdes_of(topology, topology.node(node.parents[0]))[0], tagged
-        case nodes.SelectKey():
-            return tagged, _serdes_of(topology, topology.node(node.parents[0]))[1]
-    return tagged, tagged
-
-
-def _common(serdes: list[Serde]) -> Serde:
-    return serdes[0] if all(serde == serdes[0] for serde in serdes) else tagged
