@@ -14,7 +14,8 @@ from pathlib import Path
 from suiro.broker.apis import APIS, Api
 from suiro.broker.metrics.families import FAMILIES
 from suiro.broker.settings.kafka_settings import ALTERABLE
-from suiro.cli.command_groups import COMMANDS, group_of
+from suiro.cli.command_groups import group_of
+from suiro.cli.commands import COMMANDS
 from suiro.config import NodeSettings
 from suiro.connect.control import METRICS as CONNECTOR_METRICS
 from suiro.connect.control import STATE_METRIC

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from suiro import cli
-from suiro.cli import command_groups
+from suiro.cli import command_groups, commands
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -59,7 +59,7 @@ def _blocks() -> list[Block]:
 
 BLOCKS = _blocks()
 PYTHON = [block for block in BLOCKS if block.kind == "python"]
-GROUPS = frozenset(name for name in command_groups.COMMANDS if "" not in command_groups.group_of(name).parsers())
+GROUPS = frozenset(name for name in commands.COMMANDS if "" not in command_groups.group_of(name).parsers())
 """Which have commands of their own."""
 COMMANDS = [(block, line) for block in BLOCKS if block.kind == "" for line in block.text.splitlines() if line.strip()]
 
@@ -208,7 +208,7 @@ def test_the_reference_is_what_the_code_says() -> None:
 def test_an_example_in_the_reference_has_what_its_command_needs() -> None:
     page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     wrong = []
-    for name in command_groups.COMMANDS:
+    for name in commands.COMMANDS:
         for inner, parser in command_groups.group_of(name).parsers().items():
             title = f"suiro {name} {inner}".strip()
             (example,) = re.findall(rf"^## {title}\n\n```\w*\n({title}.*)\n```$", page, re.MULTILINE)

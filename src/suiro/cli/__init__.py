@@ -78,7 +78,7 @@ def _main() -> None:
             signal.signal(number, lambda *_: sys.exit(undone if "--until-done" in arguments else 0))
         # Also before imports: modules compute their shares of files and connections from the limit.
         descriptors.raise_limit()
-    from suiro.cli.command_groups import COMMANDS, group_of
+    from suiro.cli.commands import COMMANDS
 
     command = "".join(arguments[:1])
     extra, needing = _EXTRAS.get(command, ("", ()))
@@ -87,6 +87,8 @@ def _main() -> None:
 
         require(extra)
     if command in COMMANDS:
+        from suiro.cli.command_groups import group_of
+
         sys.exit(group_of(command).main(arguments[1:]))
     from suiro.cli.completion import overview
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import suiro
-from suiro.cli.command_groups import COMMANDS, group_of
+from suiro.cli.commands import COMMANDS
 from suiro.errors import ConfigError
 from suiro.foundation.files import home_folder
 
@@ -91,6 +91,8 @@ def candidates(words: Sequence[str]) -> list[str]:
     command, *before = before
     if command not in COMMANDS:
         return []
+    from suiro.cli.command_groups import group_of
+
     parsers = group_of(command).parsers()
     parser = parsers.get("")
     if parser is None:

@@ -11,7 +11,7 @@ import pytest
 from support.commands import suiro
 
 from suiro.cli import completion
-from suiro.cli.command_groups import COMMANDS
+from suiro.cli.commands import COMMANDS
 from suiro.cli.completion import SCRIPTS, candidates
 
 
@@ -94,3 +94,14 @@ def test_a_profile_keeps_its_bytes(tmp_path: Path) -> None:
     for _ in range(2):
         path = completion._install("bash", tmp_path)
     assert profile.read_bytes() == b"# caf\xe9\nalias a=b\nsource '" + str(path).encode() + b"'\n"
+
+
+@pytest.mark.parametrize(("words", "variable"), [(["--help"], ""), (["to"], "1")])
+def test_the_first_word_loads_no_declarations(words: list[str], variable: str) -> None:
+    """A user waits for it at each press of the key."""
+    code = (
+        f"import atexit, os, sys; sys.argv = ['suiro', *{words}]; os.environ['_SUIRO_COMPLETE'] = '{variable}'\n"
+        "atexit.register(lambda: print('inspect' in sys.modules))\nfrom suiro.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines()[-1] == "False", done

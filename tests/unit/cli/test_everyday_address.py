@@ -12,7 +12,8 @@ from typing import ClassVar
 import pytest
 
 from suiro.cli import everyday
-from suiro.cli.command_groups import COMMANDS, group_of
+from suiro.cli.command_groups import group_of
+from suiro.cli.commands import COMMANDS
 from suiro.cli.everyday import (
     DEFAULT_BOOTSTRAP,
     Connection,

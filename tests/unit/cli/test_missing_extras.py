@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from support.absence import ONLY_IN_EXTRAS, base_installation
 
-from suiro.cli.command_groups import COMMANDS, group_of
+from suiro.cli.command_groups import group_of
+from suiro.cli.commands import COMMANDS
 from suiro.errors import MissingExtraError
 from suiro.extras import EXTRAS, explained, require
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
@@ -248,3 +250,10 @@ def test_what_is_no_url_is_named(url: str) -> None:
     for client in (Views, AsyncViews):
         with pytest.raises(UsageError, match="is no URL of a host of views"):
             client(url)
+
+
+def test_the_blocking_client_does_not_load_asyncio() -> None:
+    """The commands would start later."""
+    code = "import sys, suiro.views.serving.client; print('asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"

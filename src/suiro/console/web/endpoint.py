@@ -79,8 +79,8 @@ class ConfirmBody(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """Server-sent events: `parts` yields framed bytes (`web.events`). Each step may take half a second at most, so that
-    a stream ends soon after its reader has disconnected."""
+    """Server-sent events: `parts` yields framed bytes (`streams`). Each step may take half a second at most, so that a
+    stream ends soon after its reader has disconnected."""
 
     parts: Iterator[bytes] | AsyncIterator[bytes]
 

@@ -211,7 +211,6 @@ def _loaded(code_file: str, entry: str) -> Any:
 
 @contextmanager
 def _held(side: Mapping[str, Any]) -> Iterator[Any]:
-
     with open_store(VersionSpec.from_json(side["spec"]), side["location"]) as store, store.held(is_long=True):
         yield store
 

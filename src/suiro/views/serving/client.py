@@ -15,7 +15,6 @@ first. Commands are for people and scripts, so only `Views` has them. `requests`
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -324,6 +323,8 @@ class AsyncViews:
     ) -> AsyncIterator[dict[str, Any]]:
         """As `Views.changes`. If you leave the loop early, close the iterator (`contextlib.aclosing`), which closes the
         connection. A task that is cancelled does so by itself."""
+        import asyncio  # not needed by `Views`
+
         following = Following(view, options, after, self._timeout_s)
         while True:
             try:
@@ -352,6 +353,8 @@ class AsyncViews:
         return found
 
     async def _read(self, path: str, options: Mapping[str, Any]) -> Any:
+        import asyncio
+
         attempts = Attempts(self.url, self._timeout_s)
         while True:
             answer: httpx.Response | httpx.RequestError

@@ -13,14 +13,14 @@ import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
 from suiro.errors import ConfigError, UsageError
 from suiro.foundation.postgres_network import network_parameters
-from suiro.views.store.conditions import SIGNS, Condition, SearchWord
+from suiro.views.store.conditions import SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (
     Prepared,
@@ -29,7 +29,7 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import FEW_ROWS, FORMAT_VERSION, PAGE_CHARS, Compared, Store
+from suiro.views.store.tables import FEW_ROWS, FORMAT_VERSION, PAGE_CHARS, Store
 
 if TYPE_CHECKING:
     from suiro.views.definition import VersionSpec
@@ -117,7 +117,6 @@ _FULL = (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory, psycopg.errors.Con
 class PostgresStore(Store):
     looks_up_at_once = False
     database_error = psycopg.Error
-    json_types: ClassVar = {str: "'string'", int: "'number'", float: "'number'", bool: "'boolean'"}
     row_lock = " FOR UPDATE"
 
     def __init__(self, spec: VersionSpec, dsn: str) -> None:
@@ -276,17 +275,19 @@ class PostgresStore(Store):
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
         self.close()
 
-    def _comparison(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> Compared:
+    def _compared(self, value: Any, sign: str | None, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
         json = f"{_READABLE.replace('TEXT', text)}::json"
         kind, item, at = f"json_typeof({json} #> ?)", f"({json} #>> ?)", [str(step) for step in path]
-        value, sign = condition.value, SIGNS.get(condition.operator)
-        if sign is None:
-            return kind, f"starts_with({item}, ?)", at, [value]
+        if value is None:
+            return f"coalesce({kind}, 'null') = 'null'", [at]
         if isinstance(value, str):
-            return kind, f'{item} COLLATE "C" {sign} ?', at, [value]
-        if isinstance(value, bool):
-            return kind, f"{item} {sign} ?", at, ["true" if value else "false"]
-        return kind, f"{item}::numeric {sign} ?::numeric", at, [repr(value)]
+            name, compared = "string", f"starts_with({item}, ?)" if sign is None else f'{item} COLLATE "C" {sign} ?'
+        elif isinstance(value, bool):
+            name, compared, value = "boolean", f"{item} = ?", "true" if value else "false"
+        else:
+            name, compared, value = "number", f"{item}::numeric {sign} ?::numeric", repr(value)
+        # CASE: Postgres evaluates the operands of AND in any order, and only numbers can be cast.
+        return f"CASE WHEN {kind} = '{name}' THEN {compared} ELSE false END", [at, at, value]
 
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
         # Words are letters and digits, so that the quotes hold.

@@ -12,10 +12,10 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from suiro.clock import monotonic_s
-from suiro.views.store.conditions import SIGNS, Condition, SearchWord
+from suiro.views.store.conditions import SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (
     Prepared,
@@ -24,7 +24,7 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import FORMAT_VERSION, Compared, Store
+from suiro.views.store.tables import FORMAT_VERSION, Store
 
 if TYPE_CHECKING:
     from suiro.views.definition import VersionSpec
@@ -73,7 +73,6 @@ CREATE TRIGGER deleted_words AFTER DELETE ON rows WHEN OLD.since = (SELECT apply
 END;
 """
 
-_NUMBERS = "'integer', 'real'"
 _UPSERT = (
     "INSERT INTO rows (key, since, hash, doc, columns, value) VALUES (?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (key) DO UPDATE SET since = excluded.since, hash = excluded.hash, doc = excluded.doc, "
@@ -85,7 +84,6 @@ _WORDS = "INSERT INTO search (rowid, words, key, since) SELECT ?, ?, key, since 
 class SqliteStore(Store):
     looks_up_at_once = True
     database_error = sqlite3.Error
-    json_types: ClassVar = {str: "'text'", int: _NUMBERS, float: _NUMBERS, bool: "'true', 'false'"}
     row_lock = ""  # one transaction at a time writes anyway
 
     def __init__(self, spec: VersionSpec, path: Path) -> None:
@@ -254,15 +252,18 @@ class SqliteStore(Store):
     def _files(self) -> list[Path]:
         return [Path(f"{self._path}{end}") for end in ("", "-wal", "-shm")]
 
-    def _comparison(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> Compared:
+    def _compared(self, value: Any, sign: str | None, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
         at = "$" + "".join(f"[{step}]" if isinstance(step, int) else f'."{step}"' for step in path)
         kind, item = f"json_type({text}, ?)", f"json_extract({text}, ?)"
-        value, sign = condition.value, SIGNS.get(condition.operator)
+        if value is None or isinstance(value, bool):  # their types are their values
+            return f"coalesce({kind}, 'null') = ?", [at, canonical(value)]
+        kinds = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
+        is_kind = f"coalesce({kind} {kinds}, false)"
         if sign is None:
-            return kind, f"substr({item}, 1, length(?)) = ?", at, [value, value]
+            return f"({is_kind} AND substr({item}, 1, length(?)) = ?)", [at, at, value, value]
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             value = float(value)  # SQLite's integers have 64 bits. It reads larger integers in JSON as floats.
-        return kind, f"{item} {sign} ?", at, [value]
+        return f"({is_kind} AND {item} {sign} ?)", [at, at, value]
 
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
         wanted = " AND ".join(f'"{word}"' + ("*" if is_prefix else "") for word, is_prefix in words)

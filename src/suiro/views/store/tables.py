@@ -33,6 +33,7 @@ from suiro.views.store.conditions import (
     DEFAULT_LIMIT,
     MAX_CONDITIONS,
     MAX_LIMIT,
+    SIGNS,
     Condition,
     SearchWord,
     words_to_find,
@@ -70,9 +71,6 @@ IDLE_READERS = 16
 Batch = tuple[Sequence[tuple[Any, ...]], Sequence[str | None]]
 """Keys and their values, None for deleted ones, in the order of the log."""
 
-Compared = tuple[str, str, Any, list[Any]]
-"""SQL for a value's type, and for its comparison; the parameter for its path, which both have; the other parameters."""
-
 CUTS = "SELECT number, cut FROM cuts"
 LIVE = "SELECT key, columns, value, hash FROM rows WHERE key >= ? AND key < ? AND since <= ?"
 PAST = "SELECT key, columns, value, hash FROM history WHERE key >= ? AND key < ? AND since <= ? AND until > ?"
@@ -98,8 +96,6 @@ class Store(ABC):
     """Whether a look-up by key is faster than handing it to another thread, because no other process answers it."""
     database_error: ClassVar[type[Exception]]
     """The base of the driver's errors."""
-    json_types: ClassVar[Mapping[type, str]]
-    """The names that the database has for the types of JSON, in SQL."""
     row_lock: ClassVar[str]
     """The clause that locks the row of `meta` until the transaction ends."""
 
@@ -445,18 +441,13 @@ class Store(ABC):
         """Deletes these rows of `changes`, and the values in `history` that they ended."""
 
     @abstractmethod
-    def _comparison(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> Compared:
-        """For the value at the path, in the column `text` of JSON."""
+    def _compared(self, value: Any, sign: str | None, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
+        """SQL that is true if the value at the path, in the column `text` of JSON, has the type of `value` and compares
+        with it by `sign`; None: begins with it. Otherwise it is false, never null."""
 
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
         """SQL that is true if the value at the path fulfils the condition."""
-        kind, compared, at, values = self._comparison(condition, text, path)
-        if condition.value is None:
-            holds, parameters = f"coalesce({kind}, 'null') = 'null'", [at]
-        else:
-            # CASE: Postgres evaluates the operands of AND in any order, and only numbers can be cast.
-            kinds = self.json_types[type(condition.value)]
-            holds, parameters = f"CASE WHEN {kind} IN ({kinds}) THEN {compared} ELSE false END", [at, at, *values]
+        holds, parameters = self._compared(condition.value, SIGNS.get(condition.operator), text, path)
         return (f"NOT ({holds})" if condition.operator == "ne" else holds), parameters
 
     @abstractmethod

@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from suiro.console.web.api.applications import related_to
 from suiro.console.web.endpoint import Call
 from suiro.errors import TransientError
 from suiro.foundation.http import HttpServer, Role, Users, listen_on
+from suiro.views.control.comparing import Comparing
+from suiro.views.control.host import Host
 from suiro.views.control.operations import application as views_application
 from suiro.views.pipeline.archive import Code
 from suiro.views.state import RefusedChangeError, UnknownViewError
@@ -50,6 +53,7 @@ class ToldHost:
     def views(self) -> list[Any]:
         return [{"view": "delays", "revision": BEYOND}]
 
+    @wraps(Comparing.compare)
     def compare(self, view: str, **named: Any) -> Any:
         self.gone = named.pop("gone")
         self.calls.append(("compare", (view,), named))
@@ -59,6 +63,7 @@ class ToldHost:
         return {"share": 0.0125, "largest": BEYOND}
 
     def __getattr__(self, name: str) -> Any:
+        @wraps(getattr(Host, name, None) or getattr(Comparing, name))
         def call(*arguments: Any, **named: Any) -> Any:
             named.pop("gone", None)
             self.calls.append((name, arguments, named))
@@ -347,12 +352,12 @@ def test_views_are_looked_at(api: Api, host: ToldHost, host_url: str) -> None:
             "shift",
             {"steps": [0.5, 100], "hold_ms": 7},
             "operator",
-            {"who": "{}", "hold_ms": 7, "largest_lag_ms": 10_000},
+            {"who": "{}", "hold_ms": 7, "max_lag_ms": 10_000},
         ),
         ("rollback", {}, "operator", {"who": "{}"}),
-        ("forward", {"max_lag_ms": 5}, "operator", {"who": "{}", "largest_lag_ms": 5}),
+        ("forward", {"max_lag_ms": 5}, "operator", {"who": "{}", "max_lag_ms": 5}),
         ("throttle", {"records_per_second": None}, "operator", {}),
-        ("retire", {"version": 1, "yes": True}, "admin", {"who": "{}", "confirmed": True, "last": False}),
+        ("retire", {"version": 1, "yes": True}, "admin", {"who": "{}", "version": 1, "yes": True}),
     ],
 )
 def test_changes_arrive_with_who_asks(
@@ -431,10 +436,10 @@ def test_comparisons_and_explanations(api: Api, host: ToldHost) -> None:
     body = {"old": 1, "tolerances": {"minutes": 0.5}}
     assert api.post("/views/0/delays/compare", body, role="viewer")["largest"] == BEYOND
     _, _, named = host.calls.pop()
-    assert (named["who"], named["old"], named["new"], named["timeout_s"]) == ("viewer", 1, None, 600)
+    assert (named["who"], named["old"], named.get("new"), named["timeout_ms"]) == ("viewer", 1, None, 600_000)
     api.post("/views/0/delays/explain", {"keys": [["UA", BEYOND]], "timeout_ms": 500}, role="viewer")
     _, _, named = host.calls.pop()
-    assert (named["keys"], named["timeout_s"]) == ([["UA", BEYOND]], 0.5)
+    assert (named["keys"], named["timeout_ms"]) == ([["UA", BEYOND]], 500)
 
 
 def test_values_that_masks_do_not_reach_are_for_admins(
