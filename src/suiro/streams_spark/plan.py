@@ -13,7 +13,6 @@ from functools import cached_property
 
 from suiro.foundation.types import TopicPartition
 from suiro.streams.dsl.checks import CoPartitioned
-from suiro.streams.dsl.loops import without_loops
 from suiro.streams.durations import LONGEST_MS
 from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import (
@@ -189,6 +188,9 @@ class Plan:
 
 def plan(topology: Topology, application_id: str, partition_counts: Mapping[str, int]) -> Plan:
     """`partition_counts`: of every source topic. Raises `TopologyError` for what cannot be run."""
+    # Tasks read a plan and never make one: their processes need no DSL.
+    from suiro.streams.dsl.loops import without_loops
+
     topology = without_loops(topology)
     subs = topology.sub_topologies
     writers = {node.name: sub for sub in subs for node in sub.outputs if isinstance(node.operator, Repartition)}

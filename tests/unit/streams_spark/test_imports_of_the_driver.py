@@ -19,6 +19,11 @@ import suiro.streams_spark.program, suiro.streams_spark.rebuild, suiro.streams_s
 import suiro.spark.session, suiro.spark.sink
 print(*sys.modules)
 """
+TASKS = """
+import sys
+import suiro.streams_spark.processor, suiro.streams_spark.run_task
+print(*sys.modules)
+"""
 JAVA_FIRST = """
 import sys
 import suiro.cli.run
@@ -43,6 +48,12 @@ for value in (numpy.int64(5), numpy.arange(3)):
 def loaded(program: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
+
+
+def test_a_task_loads_nothing_that_builds_topologies() -> None:
+    found = loaded(TASKS)
+    assert "suiro.streams_spark.plan" in found
+    assert not {"suiro.streams.dsl.builder", "suiro.streams.dsl.kstream", "suiro.streams.dsl.loops"} & found
 
 
 def test_a_driver_loads_no_kernels_and_no_pandas() -> None:

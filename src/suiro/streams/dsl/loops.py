@@ -47,7 +47,7 @@ def without_loops(topology: Topology) -> Topology:
             divided = _divided(divided, loop)
     except _Indivisible:
         pass
-    in_order(topology)
+    in_order(topology)  # raises the error that names the loop
     return topology
 
 
